@@ -63,6 +63,7 @@ from trimaran.service_api.wire.session import (
     SessionEvent,
     SessionKeepAlive,
     SessionLimits,
+    refusal_of_requests,
 )
 
 from .admin import AdminTracker, OnDone
@@ -155,7 +156,7 @@ class ClientProtocol:
         """Of every connect request sent, in order; any of them may still be answered."""
         self._times = _Times()
         self._payload_limit = config.max_payload_length_bytes
-        self._request_limit = config.max_request_length_bytes
+        self._request_limit, self._refused = config.max_request_length_bytes, 0
         self._window_bytes = config.outgoing_window_bytes
         self._sending: IngressPublisher | None = None
         """The leader's, exactly while the session is OPEN."""
@@ -277,13 +278,13 @@ class ClientProtocol:
 
         Raises:
             LocalProtocolError: the payload is too long.
-            RejectedError: the service takes no requests.
+            RejectedError: the cluster takes no requests.
             SessionClosedError: for good.
         """
         if self._sending is None and (self.state is ClientState.CLOSING or self.state is ClientState.CLOSED):
             raise self.closed_error()
         if self._request_limit == _NOT_TAKEN:
-            raise RejectedError("the service takes no requests: it has no on_request")
+            raise RejectedError(refusal_of_requests(self._refused))
         if len(payload) > self._request_limit:
             raise LocalProtocolError(f"payload too long: length={len(payload)} limit={self._request_limit}")
 
@@ -504,7 +505,7 @@ class ClientProtocol:
             self._on_new_leader(link, NewLeaderEvent.decode(message))
         elif schema_id == SessionLimits.SCHEMA_ID and template_id == SessionLimits.TEMPLATE_ID:
             limits = SessionLimits.decode(message)
-            limit = min(self.config.max_message_length_bytes, limits.max_message_length)
+            limit, self._refused = min(self.config.max_message_length_bytes, limits.max_message_length), limits.refused
             self._payload_limit = _NOT_TAKEN if limits.refused & REFUSES_MESSAGES else limit - SESSION_HEADER_LENGTH
             self._request_limit = _NOT_TAKEN if limits.refused & REFUSES_REQUESTS else limit - REQUEST_HEADER_LENGTH
         elif schema_id == Challenge.SCHEMA_ID and template_id == Challenge.TEMPLATE_ID:

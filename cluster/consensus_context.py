@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from trimaran.archive import Recording
-from trimaran.service_api import ClusteredService
+from trimaran.service_api import ClusteredService, ConfigurationError
 from trimaran.service_api.types import NULL_VALUE, MemberId, RecordingId, TermId
-from trimaran.service_api.wire.session import REFUSES_MESSAGES, REFUSES_REQUESTS
+from trimaran.service_api.wire.session import REFUSED_BY_SETTING, REFUSES_MESSAGES, REFUSES_REQUESTS
 
 from .auth.secrets_watch import SecretsWatch
 from .core.context import ConsensusConfig, ConsensusContext
@@ -66,6 +66,11 @@ def make_context(
 def _make_config(
     config: NodeConfig, recording: Recording, services: Sequence[ClusteredService], *, code: CodeGuard
 ) -> ConsensusConfig:
+    if config.aeron_messages_only and len(services) > 1 and not config.shared_timer_ids:
+        raise ConfigurationError(
+            f"aeron_messages_only=true with services={len(services)} needs shared_timer_ids=true: the services of "
+            "Aeron share the ids of timers"
+        )
     return ConsensusConfig(
         member_id=MemberId(config.member_id),
         ingress_endpoints=",".join(f"{member.member_id}={member.ingress}" for member in config.members),
@@ -79,9 +84,10 @@ def _make_config(
         session_timeout_ns=config.session_timeout_ms * _NS_PER_MS,
         session_limit=config.session_limit,
         service_count=len(services),
-        refused_ingress=_find_refused(services),
+        refused_ingress=_find_refused(services, aeron_messages_only=config.aeron_messages_only),
         service_queue_limit_bytes=config.service_queue_limit_bytes,
         shared_timer_ids=config.shared_timer_ids,
+        aeron_messages_only=config.aeron_messages_only,
         initial_term_id=recording.descriptor.initial_term_id,
         term_length_bytes=recording.descriptor.term_buffer_length,
         mtu_length_bytes=recording.descriptor.mtu_length,
@@ -99,8 +105,9 @@ def _make_config(
     )
 
 
-def _find_refused(services: Sequence[ClusteredService]) -> int:
-    """Return what no service has a callback for, as `SessionLimits` says it."""
+def _find_refused(services: Sequence[ClusteredService], *, aeron_messages_only: bool) -> int:
+    """Return what no service has a callback for, or the setting refuses, as `SessionLimits` says it."""
     takes_messages = any(service.takes_messages for service in services)
     takes_requests = any(service.takes_requests for service in services)
-    return (0 if takes_messages else REFUSES_MESSAGES) | (0 if takes_requests else REFUSES_REQUESTS)
+    refused = (0 if takes_messages else REFUSES_MESSAGES) | (0 if takes_requests else REFUSES_REQUESTS)
+    return refused | (REFUSES_REQUESTS | REFUSED_BY_SETTING if aeron_messages_only else 0)

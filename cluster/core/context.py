@@ -60,7 +60,9 @@ class ConsensusConfig:
     """How long a leader that stops with its cluster waits for the followers, once its own part is done."""
     service_count: int = 1
     refused_ingress: int = 0
-    """What no service has a callback for, as in `SessionLimits`: it never enters the log."""
+    """What no service has a callback for, or a setting refuses, as in `SessionLimits`: it never enters the log."""
+    aeron_messages_only: bool = False
+    """Whether what an Aeron member would misread is kept out of the log; the same on every member."""
     shared_timer_ids: bool = False
     """Whether services share the ids of timers, and each is told of every timer; the same on every member."""
     service_queue_limit_bytes: int = 64 << 20

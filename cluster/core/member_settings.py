@@ -22,6 +22,7 @@ _COMPARED = (
     "mtu_length_bytes",
     "checksums",
     "shared_timer_ids",
+    "aeron_messages_only",
 )
 
 
@@ -37,6 +38,7 @@ def settings_of(ctx: ConsensusContext) -> MemberSettings:
         mtu_length_bytes=config.mtu_length_bytes,
         checksums=config.checksums,
         shared_timer_ids=config.shared_timer_ids,
+        aeron_messages_only=config.aeron_messages_only,
         app_version=config.app_version,
         cluster_id=ctx.cluster_id,
     )

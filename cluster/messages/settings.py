@@ -23,6 +23,7 @@ class MemberSettings(TrimaranMessage):
     mtu_length_bytes: Int32
     checksums: bool | None
     shared_timer_ids: bool | None
+    aeron_messages_only: bool | None
     app_version: Version
     """Major << 16 | minor << 8 | patch: the major has to be the same."""
     cluster_id: Int64 = 0

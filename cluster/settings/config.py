@@ -132,6 +132,13 @@ class NodeConfig(BaseSettings):
             "the same on every member"
         ),
     ] = False
+    aeron_messages_only: Annotated[
+        Switch,
+        Field(
+            description="keep out of the log what an Aeron member would misread: requests are refused; "
+            "the same on every member"
+        ),
+    ] = False
     service_queue_limit_bytes: Annotated[
         SizeBytes,
         Field(

@@ -123,8 +123,32 @@ class ClusterMessage(Message):
     SCHEMA_VERSION: ClassVar[int] = 16
 
 
+class PassedOverMessage(ClusterMessage):
+    """A message of ours in a file that Aeron reads too: of Aeron's schema, with a template id that Aeron passes over.
+
+    Aeron's loaders of snapshots stop at another schema id, and pass over template ids that they do not know. Version 17
+    of the schema ends at template id 108; these ids are far above.
+    """
+
+    TEMPLATE_IDS: ClassVar[range] = range(8100, 8200)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Compile the codec of a message class and register it.
+
+        Raises:
+            TypeError: as of `Message`, or the template id is one that Aeron may use.
+        """
+        if hasattr(cls, "TEMPLATE_ID") and cls.TEMPLATE_ID not in cls.TEMPLATE_IDS:
+            raise TypeError(f"{cls.__name__}: template_id={cls.TEMPLATE_ID} expected one of {cls.TEMPLATE_IDS}")
+        super().__pydantic_init_subclass__(**kwargs)
+
+
 class TrimaranMessage(Message):
-    """A message that Aeron has no counterpart of, in a schema of our own: no tool of Aeron's takes it for another."""
+    """A message that Aeron has no counterpart of, in a schema of our own: no tool of Aeron's takes it for another.
+
+    It exists on links only. `PassedOverMessage` is for files.
+    """
 
     SCHEMA_ID: ClassVar[int] = 811
     SCHEMA_VERSION: ClassVar[int] = 0

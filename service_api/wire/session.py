@@ -186,7 +186,19 @@ class SessionLimits(TrimaranMessage):
 REFUSES_MESSAGES: Final = 1
 """No service of the cluster has an `on_session_message`."""
 REFUSES_REQUESTS: Final = 2
-"""No service of the cluster has an `on_request`."""
+"""No service of the cluster has an `on_request`; or the setting, which `REFUSED_BY_SETTING` says."""
+REFUSED_BY_SETTING: Final = 4
+"""It is `aeron_messages_only` that refuses requests."""
+
+
+def refusal_of_requests(refused: int) -> str:
+    """Say why requests are refused, given what `SessionLimits.refused` says."""
+    if refused & REFUSED_BY_SETTING:
+        return (
+            "the cluster takes no requests: it runs with aeron_messages_only = true; "
+            "use offer, or set it to false on every member"
+        )
+    return "the service takes no requests: it has no on_request"
 
 
 INGRESS_MESSAGES: Final[Registry] = registry_of(

@@ -96,6 +96,7 @@ def _greeting(member_id: int) -> bytes:
         mtu_length_bytes=8192,
         checksums=True,
         shared_timer_ids=False,
+        aeron_messages_only=False,
         app_version=1 << 8,
     )
     return encode_frame(settings.encode(), stream_id=STREAM_IDS["consensus"])

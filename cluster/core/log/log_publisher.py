@@ -87,6 +87,7 @@ class LogPublisher:
         "log_session_id",
         "max_message_length",
         "refused_blocks",
+        "refused_ingress",
     )
 
     def __init__(
@@ -110,12 +111,14 @@ class LogPublisher:
         self._mtu_length_bytes = mtu_length_bytes
         self._checksums = checksums
         self._stream_id = stream_id
+        self.refused_ingress = refused_ingress
+        """Which of them are refused, and why, as in `SessionLimits`."""
         self.refused_blocks = tuple(
             block
             for refusal, block in ((REFUSES_MESSAGES, SESSION_MESSAGE[0]), (REFUSES_REQUESTS, REQUEST_BLOCK_LENGTH))
             if refused_ingress & refusal
         )
-        """Block lengths of the session messages that no service has a callback for."""
+        """Block lengths of the session messages that are refused."""
 
     def append_ingress(self, buffer: bytearray, start: int, end: int, *, prefix: bytes, timestamp: int) -> int:
         """Stamp and append the session messages at the start of `buffer[start:end]`.

@@ -54,6 +54,7 @@ from trimaran.service_api.wire.session import (
     SessionEvent,
     SessionKeepAlive,
     SessionMessageHeader,
+    refusal_of_requests,
 )
 from trimaran.service_api.wire.session_frame import PREFIX_LENGTH, session_prefix
 from trimaran.service_api.wire.stream import MessageAssembler
@@ -565,9 +566,10 @@ class IngressConnection(asyncio.BufferedProtocol):
             raise RemoteProtocolError(f"incomplete session message: {block_length=} length={len(encoded)}")
         if block_length in publisher.refused_blocks:
             # It was told so when its session opened.
-            is_request = block_length == REQUEST_BLOCK_LENGTH
-            kind, callback = ("requests", "on_request") if is_request else ("messages", "on_session_message")
-            self.refuse(f"the service takes no {kind}: it has no {callback}")
+            if block_length == REQUEST_BLOCK_LENGTH:
+                self.refuse(refusal_of_requests(publisher.refused_ingress))
+            else:
+                self.refuse("the service takes no messages: it has no on_session_message")
             return
         timestamp = owner.stamp().to_bytes(8, "little", signed=True)
         stamped = encoded[:PREFIX_LENGTH] + timestamp + encoded[SESSION_HEADER_LENGTH:]

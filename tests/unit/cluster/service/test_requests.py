@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -387,6 +388,17 @@ class TestSnapshot:
         other.request(2)
 
         assert other.replies() == [(1, RequestCode.NOT_KEPT, b""), (2, 0, b"re x")]
+
+    def test_its_bytes_are_of_aeron_s_schema_with_template_ids_that_aeron_passes_over(self, rig: RequestRig) -> None:
+        """Source: Aeron `ServiceSnapshotLoader`: another schema id ends the container, another template id does not."""
+        rig.request(1, b"one")
+        rig.request(2, b"two", acknowledged=1)
+        rig.deliver()
+
+        encoded = [message.encode() for message in rig.agent.requests.snapshot_messages()]
+
+        session = struct.pack("<HHHHqqi", 20, 8110, 111, 16, SESSION, 2, 1)
+        assert encoded == [session, struct.pack("<HHHHiI", 4, 8111, 111, 16, 0, 6) + b"re two"]
 
     def test_members_write_the_same(self, rig: RequestRig) -> None:
         follower = RequestRig()

@@ -33,6 +33,7 @@ from trimaran.service_api.wire.message import (
     MESSAGES,
     ClusterMessage,
     GroupElement,
+    PassedOverMessage,
     decode_message,
     registry_of,
 )
@@ -370,6 +371,21 @@ def test_a_template_id_used_twice_fails_at_import() -> None:
 
         class Duplicate(ClusterMessage):
             TEMPLATE_ID: ClassVar[int] = 50
+
+
+def test_a_message_for_aeron_s_files_with_an_id_that_aeron_may_use_fails_at_import() -> None:
+    with pytest.raises(TypeError, match="template_id=109 expected one of range"):
+
+        class Misread(PassedOverMessage):
+            TEMPLATE_ID: ClassVar[int] = 109
+
+
+def test_only_messages_that_aeron_passes_over_are_ours_in_its_schema() -> None:
+    """Aeron's schema 111 ends at template id 108, in version 17 too."""
+    ours = [model for model in ALL if model.SCHEMA_ID == 111 and issubclass(model, PassedOverMessage)]
+
+    assert {model.TEMPLATE_ID for model in ours} == {8110, 8111}
+    assert all(model.TEMPLATE_ID <= 108 for model in ALL if model.SCHEMA_ID == 111 and model not in ours)
 
 
 def test_a_block_shorter_than_its_fields_fails_at_import() -> None:

@@ -16,7 +16,14 @@ from tests.places import AERON
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.wire import versioned
 from trimaran.service_api.wire.fields import BlockField, MessageLayout
-from trimaran.service_api.wire.message import MESSAGES, Message, decode_message, peek_header, registry_key
+from trimaran.service_api.wire.message import (
+    MESSAGES,
+    Message,
+    PassedOverMessage,
+    decode_message,
+    peek_header,
+    registry_key,
+)
 
 MODULES = (trimaran.archive.format.messages, trimaran.cluster.messages)  # imported for their registration
 
@@ -71,8 +78,9 @@ def test_every_message_of_the_samples_has_a_model_and_no_model_is_made_up() -> N
 
     assert len(MESSAGES_ENTRIES) == 956
     assert len(in_samples) == 110
-    # Tests define messages of schemas of their own.
-    assert {key for key in MESSAGES if key >> 16 in (100, 101, 110, 111, 112)} == in_samples
+    # Tests define messages of schemas of their own, and test_codec looks at those of ours that Aeron passes over.
+    aeron = {key: model for key, model in MESSAGES.items() if not issubclass(model, PassedOverMessage)}
+    assert {key for key in aeron if key >> 16 in (100, 101, 110, 111, 112)} == in_samples
 
 
 @pytest.mark.parametrize("name", NAMES, ids=str)

@@ -43,8 +43,11 @@ from trimaran.service_api.types import (
 from trimaran.service_api.wire.frame import TYPE_STATUS, encode_frame, encode_message, unpack_header
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.queries import QueryRequest
+from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
 from trimaran.service_api.wire.session import (
+    REFUSED_BY_SETTING,
     REFUSES_MESSAGES,
+    REFUSES_REQUESTS,
     AdminRequest,
     AdminRequestType,
     EventCode,
@@ -150,6 +153,30 @@ async def test_what_no_service_takes_ends_the_connection_and_is_in_no_log(
         "the service takes no messages: it has no on_session_message",
     )
     assert ingress.connections == {}
+
+
+@pytest.mark.parametrize(
+    ("refused", "reason"),
+    [
+        (REFUSES_REQUESTS, "the service takes no requests: it has no on_request"),
+        (
+            REFUSES_REQUESTS | REFUSED_BY_SETTING,
+            "the cluster takes no requests: it runs with aeron_messages_only",
+        ),
+    ],
+)
+async def test_a_request_that_is_refused_is_in_no_log_and_its_client_is_told_why(
+    owner: FakeIngressOwner, ingress: Ingress, refused: int, reason: str
+) -> None:
+    owner.make_publisher(refused_ingress=refused)
+    client = Client(ingress)
+    request = REQUEST_HEADER.pack(*REQUEST_MESSAGE, TERM, SESSION, 0, 1, 0)
+
+    client.send(encode_frame(request + b"payload", stream_id=INGRESS_STREAM_ID))
+
+    assert payloads(owner) == []
+    (frame,) = FrameParser().feed(client.transport.take_written())
+    assert SessionEvent.decode(frame.payload).detail.startswith(reason)
 
 
 def test_control_messages_are_posted_with_the_connection_they_came_on(

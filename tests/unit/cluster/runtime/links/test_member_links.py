@@ -60,6 +60,7 @@ SETTINGS = MemberSettings(
     mtu_length_bytes=65504,
     checksums=True,
     shared_timer_ids=False,
+    aeron_messages_only=False,
     app_version=1 << 8,
 )
 
@@ -297,6 +298,7 @@ DIFFERENCES = [
     ("term_length_bytes", 1 << 16, "term_length_bytes=67108864 here, 65536 at member 1"),
     ("mtu_length_bytes", 1408, "mtu_length_bytes=65504 here, 1408 at member 1"),
     ("shared_timer_ids", True, "shared_timer_ids=False here, True at member 1"),
+    ("aeron_messages_only", True, "aeron_messages_only=False here, True at member 1"),
     ("checksums", False, "checksums=True here, False at member 1"),
     ("app_version", 2 << 16, "app_version: major=0 here, 2 at member 1"),
     (
