@@ -1,7 +1,7 @@
 """A service that fails on one member alone: no memory, a full disk of its own, an exit in a callback.
 
 Such a failure is no answer, since the other members do not share it. The member has to stop before it answers or
-acknowledges the entry, and to deliver the entry again when it starts anew. The failure comes before the service has
+acknowledges the entry, and to deliver the entry again when it starts again. The failure comes before the service has
 seen the entry or after: in the second case the state that the member drops already has it.
 """
 
