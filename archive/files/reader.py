@@ -54,6 +54,9 @@ class StopReason(StrEnum):
     NO_SEGMENT = "no segment file"
     FILE_CUT = "incomplete file"
     BAD_FRAME = "bad frame"
+    UNKNOWN_FRAME = "unknown frame"
+    """In its place, and of a type that an application has chosen. Nobody here can tell what it means, nor that it is
+    wrong: Aeron's tool accepts it, though its archive does not replay it. Source: Aeron `BufferClaim.headerType`."""
     UNDECIDABLE = "last frame may be incomplete"
     """A part of it that a disk writes at once is all zeros, and no checksum says whether it was written so."""
 
@@ -214,7 +217,8 @@ class FrameReader:
                 return
             fault = rules.find_header_fault(header, position)
             if fault is not None:
-                self._stop(StopReason.BAD_FRAME, fault)
+                is_unknown = rules.is_unknown(header, position)
+                self._stop(StopReason.UNKNOWN_FRAME if is_unknown else StopReason.BAD_FRAME, fault)
                 return
             aligned = header.aligned_length
             if limit is not None and position + aligned > limit:
@@ -224,9 +228,7 @@ class FrameReader:
                 detail = f"file ends inside a frame: frame_length={frame_length}"
                 self._stop(StopReason.FILE_CUT, detail, is_inside_frame=True)
                 return
-            if frame_type == TYPE_PADDING:
-                payload = b""
-            else:
+            if rules.needs_body(header):
                 if offset + aligned > len(block):
                     block, block_position, offset = self._read(handle, base_position, end, aligned), position, 0
                     if len(block) < aligned:
@@ -236,6 +238,9 @@ class FrameReader:
                 if fault is not None:
                     self._stop(StopReason.BAD_FRAME, fault)
                     return
+            if frame_type == TYPE_PADDING:
+                payload = b""
+            else:
                 payload = block[offset + HEADER_LENGTH : offset + frame_length]
                 page = self._find_blank_page(position, frame_length, payload) if self._may_end_torn else None
                 if page is not None and self._is_last(position + aligned):
@@ -315,7 +320,7 @@ class MessageJoiner:
             return None
         if frame.flags & FLAG_BEGIN:
             self.finish()
-        if frame.flags == UNFRAGMENTED:
+        if frame.flags & UNFRAGMENTED == UNFRAGMENTED:
             return RecordedMessage(frame.position, frame.end_position, 1, frame.session_id, frame.payload)
         parts = self._parts
         if not parts and not frame.flags & FLAG_BEGIN:

@@ -51,7 +51,12 @@ _HEADER: Final = (
     FrameColumn("position", _INT64, _DELTA, "where the frame begins, in bytes of the recording"),
     FrameColumn("frame_length", _INT32, _PLAIN, "bytes of the header and the payload, without alignment"),
     FrameColumn("version", _INT16, _DICTIONARY, "always 0"),
-    FrameColumn("flags", _INT16, _DICTIONARY, "128: the first frame of a message; 64: the last; 192: all of it"),
+    FrameColumn(
+        "flags",
+        _INT16,
+        _DICTIONARY,
+        "128: the first frame of a message; 64: the last; 192: all of it; other bits are the application's",
+    ),
     FrameColumn("type", _INT32, _DICTIONARY, "1 data, 0 padding"),
     FrameColumn("term_offset", _INT32, _DELTA, "where the frame begins, in bytes of its term buffer"),
     FrameColumn("session_id", _INT32, _PLAIN, "the publication; with checksums, the CRC-32"),

@@ -5,7 +5,8 @@ the recording has checksums. The catalog entry too. Beyond the stop position onl
 
 The first frame that is not valid ends a recording, for what lies after it cannot be trusted to be frames. When asked to
 go on, it continues where the next valid frame begins; what lies in between is one problem, however much it is.
-Source: samples set A README §10; Aeron `ArchiveTool verify`, which marks the entry invalid by itself.
+Source: samples set A README §10; Aeron `ArchiveTool verify`, which marks the entry invalid by itself. A frame of a type
+that we do not know is a problem, and no reason to mark anything: Aeron's tool accepts it.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class RecordingVerdict:
     frame_count: int = 0
     checksummed: bool = False
     skipped: bool = False
+    is_unknown: bool = False
+    """Whether the problem is a frame that nobody here can read, and that may be what an application meant."""
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -47,6 +50,11 @@ class RecordingVerdict:
     def is_ok(self) -> bool:
         """Whether nothing is wrong."""
         return not self.problems
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether something is wrong that can only be damage."""
+        return bool(self.problems) and not self.is_unknown
 
 
 def verify_recording(
@@ -125,6 +133,7 @@ def _walk_frames(
     verdict.stop_position = reader.position
     end, reason = reader.ending(), reader.stop_reason
     assert reason is not None
+    verdict.is_unknown = verdict.is_unknown or reason is StopReason.UNKNOWN_FRAME
     if end.fault is not None:
         verdict.problems.append(f"{_place(end, descriptor)}: {end.damage or end.fault}")
     elif reason is StopReason.FILE_CUT:

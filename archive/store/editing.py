@@ -411,7 +411,7 @@ def _walk(
         if fault is not None:
             return position, fault
         header = unpack_header(data)
-        if header.type != TYPE_PADDING or position + header.frame_length > end_position:
+        if header.type != TYPE_PADDING or position + header.aligned_length > end_position:
             return position, f"frame runs past the end: frame_length={header.frame_length} end={end_position}"
-        position += header.frame_length
+        position += header.aligned_length
     return position, None

@@ -186,8 +186,16 @@ class _SegmentWalker:
         header = unpack_header(block, start)
         if header.frame_length == 0:
             return "frame length 0", offset
-        fault = self._rules.find_header_fault(header, self._base_position + offset)
+        position = self._base_position + offset
+        fault = self._rules.find_header_fault(header, position)
         if fault is not None:
+            if self._rules.is_unknown(header, position):
+                raise CorruptionError(
+                    f"{fault}: an application may have chosen it, so it is not cut off; nothing was changed. Keep "
+                    "this directory for the program that wrote it",
+                    recording_id=self._descriptor.recording_id,
+                    position=position,
+                )
             return fault, offset
         aligned = header.aligned_length
         if offset + aligned > self._length:
@@ -195,7 +203,7 @@ class _SegmentWalker:
                 f"file ends inside a frame: frame_length={header.frame_length} available={self._length - offset}",
                 offset,
             )
-        if header.type == TYPE_PADDING:
+        if not self._rules.needs_body(header):
             return None, offset + aligned
         block, start = self._read(offset, aligned)
         return self._rules.find_checksum_fault(header, block, start), offset + aligned

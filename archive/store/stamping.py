@@ -96,7 +96,7 @@ def copy_frames(
 ) -> Iterator[tuple[int, int]]:
     """Copy the frames of a segment, a block at a time, with checksums in the data frames if `is_stamped`.
 
-    Yields for each block the position after it and the number of its frames. Of padding, which ends a term, only the
+    Yields for each block the position after it and the number of its frames. Of padding at the end of a block only the
     header is copied: zeros follow it, however many.
 
     Raises:
@@ -119,11 +119,11 @@ def copy_frames(
         if position > end:
             raise _damage(f"frame runs past the end: end={position}", descriptor, position)
         is_padding = header.type == TYPE_PADDING
-        data_length, length = (last, last + HEADER_LENGTH) if is_padding else (length, length)
+        whole_length, length = (last, last + HEADER_LENGTH) if is_padding else (length, length)
         frames = memoryview(block)[:length]
-        data_count = stamp_checksums(frames[:data_length]) if is_stamped else 0
+        count = stamp_checksums(frames[:whole_length]) if is_stamped else 0
         write_fully(file_system, target, frames, offset)
-        yield position, data_count + is_padding
+        yield position, count + is_padding
 
 
 def _damage(what: str, descriptor: RecordingDescriptor, position: int) -> CorruptionError:

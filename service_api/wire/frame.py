@@ -8,7 +8,7 @@ wrap-around).
     offset size field
     0      4    frame_length    header + payload, not aligned; 0 means nothing was written from here on
     4      1    version         always 0
-    5      1    flags           0x80 first, 0x40 last frame of a message
+    5      1    flags           0x80 first, 0x40 last frame of a message; other bits are the application's
     6      2    type            0 padding, 1 data, 3 status, 5 setup, 81 commit
     8      4    term_offset
     12     4    session_id      of a recorded data frame: its checksum, where checksums are on
@@ -19,7 +19,8 @@ wrap-around).
 Code that reads or writes many frames takes several fields as one number, or one field of many frames as a column.
 `HeaderField` names those numbers; `FrameLayout` compiles the fields that a caller needs into a `struct.Struct`.
 
-Invariant: a message is never split over two terms; where it does not fit, a padding frame fills the term.
+Invariant: a message is never split over two terms; where it does not fit, a padding frame fills the term. Padding may
+lie elsewhere, too: an Aeron application that gives a claim up leaves it in the middle of a term.
 `link_frames` has the frames that exist on links only, never in a recording.
 """
 
@@ -194,12 +195,13 @@ def frame_crc(buffer: ReadableBuffer, offset: int, frame_length: int) -> int:
 
 
 def stamp_checksums(frames: bytearray | memoryview) -> int:
-    """Write into the header of each frame its checksum; return how many there are. All are whole data frames."""
+    """Write into the header of each data frame its checksum; return how many frames there are, all of them whole."""
     count = 0
     for offset, header in iter_headers(frames):
-        _CHECKSUM.pack_into(
-            frames, offset + HeaderField.CHECKSUM.offset, frame_crc(frames, offset, header.frame_length)
-        )
+        if header.type != TYPE_PADDING:
+            _CHECKSUM.pack_into(
+                frames, offset + HeaderField.CHECKSUM.offset, frame_crc(frames, offset, header.frame_length)
+            )
         count += 1
     return count
 

@@ -4,6 +4,15 @@ A frame at position p must say so itself: its term offset and term id follow fro
 recording, and its length must end inside the term. With checksums its payload and padding must have the
 CRC-32 it carries. Frames of zeros, of an older recording in the same place, or of another stream are thereby
 told from what was written.
+
+What an application may choose counts for nothing here. It sets the flags of a frame that it claims, so any bits of them
+are valid; only the two that begin and end a message mean something. It gives a claim up or appends padding, so padding
+may lie anywhere in a term and have any length up to the term's end. Source: Aeron `BufferClaim.flags`,
+`BufferClaim.abort`, `ExclusivePublication.appendPadding`, `TermUnblocker`.
+
+So a flipped bit in flags is not seen, as it is not in a reserved value or, without checksums, in a payload. A bit that
+turns a data frame into padding would take a message away; with checksums it is seen: no archive writes anything but
+the header of padding, so padding whose bytes have the checksum that its header carries was a data frame.
 """
 
 from __future__ import annotations
@@ -15,13 +24,11 @@ from typing import Final
 
 from .checksum import crc32
 from .frame import (
-    FLAG_BEGIN,
-    FLAG_END,
     FRAME_ALIGNMENT,
     HEADER_LENGTH,
+    RECORDED_TYPES,
     TYPE_DATA,
     TYPE_PADDING,
-    UNFRAGMENTED,
     FrameHeader,
     FrameLayout,
     HeaderField,
@@ -32,7 +39,7 @@ from .frame import (
 )
 from .frame_run import FrameRun
 
-_DATA_KINDS: Final = frozenset(TYPE_DATA << 16 | flags << 8 for flags in (0, FLAG_END, FLAG_BEGIN, UNFRAGMENTED))
+_DATA: Final = TYPE_DATA << 16
 _PADDING: Final = TYPE_PADDING << 16
 _KIND_BUT_FLAGS: Final = 0xFFFF_00FF
 
@@ -70,7 +77,7 @@ class FrameRules:
 
     def find_header_fault(self, header: FrameHeader, position: int) -> str | None:
         """Return the fault of the header of the frame at `position`; None if it is valid. Length 0 is a fault, too."""
-        frame_length, version, flags, frame_type, term_offset, _, stream_id, term_id, _ = header
+        frame_length, version, _, frame_type, term_offset, _, stream_id, term_id, _ = header
         term_count, expected_offset = divmod(position, self.term_length_bytes)
         if term_offset != expected_offset:
             return f"wrong term offset: term_offset={term_offset} expected={expected_offset}"
@@ -86,23 +93,40 @@ class FrameRules:
             if not HEADER_LENGTH <= frame_length <= min(self.mtu_length_bytes, room):
                 limit = min(self.mtu_length_bytes, room)
                 return f"invalid frame length: frame_length={frame_length} expected 32 to {limit}"
-            if flags & ~UNFRAGMENTED:
-                return f"unknown frame flags: flags={flags:#x} expected none but 0xc0"
             return None
         if frame_type == TYPE_PADDING:
-            if frame_length != room:
-                return f"padding does not fill its term: frame_length={frame_length} expected={room}"
+            if not HEADER_LENGTH <= frame_length <= room:
+                return f"invalid padding length: frame_length={frame_length} expected 32 to {room}"
             return None
         return f"unknown frame type: type={frame_type} expected 0 or 1"
+
+    def is_unknown(self, header: FrameHeader, position: int) -> bool:
+        """Return whether only the type of the frame at `position` is at fault, which an application may have chosen."""
+        if header.type in RECORDED_TYPES:
+            return False
+        return self.find_header_fault(header._replace(type=TYPE_DATA), position) is None
+
+    def needs_body(self, header: FrameHeader) -> bool:
+        """Return whether the bytes after a header are needed to judge the frame, whose header is valid.
+
+        Of padding they are where it may have been a data frame: with checksums, and where it is no longer than one.
+        """
+        if header.type != TYPE_PADDING:
+            return True
+        return self.checksummed and HEADER_LENGTH < header.frame_length <= self.mtu_length_bytes
 
     def find_checksum_fault(self, header: FrameHeader, buffer: ReadableBuffer, offset: int) -> str | None:
         """Return the fault of the checksum of the frame at `offset` of `buffer`; None if it is valid.
 
-        The frame must lie whole in the buffer.
+        The frame must lie whole in the buffer if it `needs_body`.
         """
-        if not self.checksummed or header.type != TYPE_DATA:
+        if not self.checksummed or not self.needs_body(header):
             return None
         computed = frame_crc(buffer, offset, header.frame_length)
+        if header.type == TYPE_PADDING:
+            if computed != header.session_id:
+                return None
+            return f"data frame turned into padding: its bytes have the checksum in its header: checksum={computed}"
         if computed != header.session_id:
             return f"wrong checksum: checksum={header.session_id} expected={computed}"
         return None
@@ -110,14 +134,14 @@ class FrameRules:
     def find_fault(self, buffer: ReadableBuffer, offset: int, position: int) -> str | None:
         """Return what is wrong with the frame at `offset` of `buffer`, which should be the one at `position`.
 
-        Returns None if it is valid; a padding frame may go on after the buffer.
+        Returns None if it is valid; a padding frame whose bytes say nothing may go on after the buffer.
         """
         available = len(buffer) - offset
         if available < HEADER_LENGTH:
             return f"incomplete frame header: available={available} expected=32"
         header = unpack_header(buffer, offset)
         fault = self.find_fault_so_far(header, buffer, offset, position)
-        if fault is None and header.type == TYPE_DATA and available < header.aligned_length:
+        if fault is None and available < header.aligned_length and self.needs_body(header):
             return f"incomplete frame: frame_length={header.frame_length} available={available}"
         return fault
 
@@ -163,7 +187,7 @@ class FrameRules:
                 or found_term_id != term_id
             ):
                 break
-            if kind in _DATA_KINDS:
+            if kind & _KIND_BUT_FLAGS == _DATA:
                 if length > mtu:
                     break
                 if aligned == aligned_before or (last is None and following < end):
@@ -173,7 +197,11 @@ class FrameRules:
                 elif checksummed and compute(view[offset + HEADER_LENGTH : following]) != checksum:
                     break
                 aligned_before = aligned
-            elif kind & _KIND_BUT_FLAGS != _PADDING or offset + length != term_end:
+            elif kind & _KIND_BUT_FLAGS != _PADDING or (
+                checksummed
+                and HEADER_LENGTH < length <= mtu
+                and compute(view[offset + HEADER_LENGTH : following]) == checksum
+            ):
                 break
             last, offset = following - aligned, following
         return offset, last

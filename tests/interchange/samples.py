@@ -25,12 +25,19 @@ CLUSTER_NODES = (
     "torn-node0",
     *(f"three-node-failover-node{i}" for i in range(3)),
 )
-NODES = (*CLUSTER_NODES, "archive-only-node0")
+APPLICATION_NODES = ("application-none-node0", "application-crc32-node0")
+"""Archives without a cluster, with what applications do to frames: claims given up, padding appended anywhere in a
+term, claims of a client that died, flags of their own, two publishers of one stream, extended recordings, segments
+that were migrated, replication with tags. By their checksums."""
+NODES = (*CLUSTER_NODES, "archive-only-node0", *APPLICATION_NODES)
 SCENARIOS = (
     "single-node",
     "checksummed",
     "torn",
     "archive-only",
+    "application-none",
+    "application-crc32",
+    "application-types",
     "three-node-failover",
     "state-files",
     "torn-variants",

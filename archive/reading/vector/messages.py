@@ -24,6 +24,8 @@ from trimaran.service_api.wire.frame import (
 from .scan import KIND, LENGTH, SLOT, SPARE_SLOTS, FrameBlock
 
 _WHOLE = TYPE_DATA << 16 | UNFRAGMENTED << 8
+_TYPE_AND_ENDS = ~(0xFF | ~UNFRAGMENTED << 8 & 0xFF00)
+"""Of a kind: its type and the flags that begin and end a message."""
 
 
 class MessageBlockJoiner:
@@ -42,7 +44,7 @@ class MessageBlockJoiner:
 
     def __iter__(self) -> Iterator[FrameBlock]:
         for block in self._blocks:
-            is_whole = block.headers[:, KIND] == _WHOLE
+            is_whole = block.headers[:, KIND] & _TYPE_AND_ENDS == _WHOLE
             if is_whole.all() and self._first_header is None:
                 yield block
             elif (messages := self._join(block, is_whole)) is not None:

@@ -31,7 +31,6 @@ from trimaran.service_api.wire.frame import (
     HEADER_LENGTH,
     TYPE_DATA,
     TYPE_PADDING,
-    UNFRAGMENTED,
     HeaderField,
     align,
     unpack_header,
@@ -64,7 +63,8 @@ TERM_ID: Final = HeaderField.TERM_ID.word
 
 _ROWS: Final = "V32"
 _DATA: Final = TYPE_DATA << 16
-_KIND_BUT_FLAGS: Final = ~(UNFRAGMENTED << 8)
+_PADDING: Final = TYPE_PADDING << 16
+_KIND_BUT_FLAGS: Final = ~(0xFF << 8)
 _STREAM_AND_TERM: Final = 2
 _HEADER_LENGTH: Final = np.uint32(HEADER_LENGTH)
 
@@ -111,12 +111,13 @@ class FrameBlock:
         return len(self.slots)
 
     def without_padding(self) -> FrameBlock | None:
-        """Leave out the padding frame, which is the last of its term and so of its block; None if it is all."""
-        if self.headers[-1, KIND] >> 16 != TYPE_PADDING:
+        """Leave out padding frames; None if there are no others."""
+        is_data = self.headers[:, KIND] >> 16 != TYPE_PADDING
+        if is_data.all():
             return self
-        if len(self) == 1:
+        if not is_data.any():
             return None
-        return FrameBlock(self.words, self.slots[:-1], self.headers[:-1], self.position)
+        return FrameBlock(self.words, self.slots[is_data], self.headers[is_data], self.position)
 
     def choose(self, rows: NDArray[np.bool_]) -> FrameBlock | None:
         """Leave out the rows that are not marked; None if none is left."""
@@ -216,10 +217,10 @@ class FrameScanner:
         slots = self._find_candidates(got // SLOT, term_offset)
         headers: NDArray[np.int32] = self._rows.take(slots).view(np.int32).reshape(-1, 8)
         slots, headers = _follow(slots, headers)
-        count = right = self._count_valid(slots, headers, term_count, got)
-        if right and self._checksums is not None:
-            count = self._count_valid_checksums(slots[:right], headers[:right])
-        if count == right and count < len(slots) and self._is_padding(headers[count], int(slots[count]), file_end):
+        count = valid = self._count_valid(slots, headers, term_count, got)
+        if valid and self._checksums is not None:
+            count = self._count_valid_checksums(slots[:valid], headers[:valid])
+        if count == valid and count < len(slots) and self._is_padding(headers[count], int(slots[count]), file_end):
             count += 1
         if count and self._may_be_torn(slots[count - 1], headers[count - 1], position):
             count -= 1
@@ -230,13 +231,14 @@ class FrameScanner:
         return block
 
     def _is_padding(self, header: NDArray[np.int32], slot: int, file_end: int) -> bool:
-        """Return whether this is a right padding frame; what is in it need not be in the block, nobody reads it."""
+        """Return whether this is a valid padding frame that goes on after the block, and whose bytes say nothing."""
         fields = unpack_header(header.data)
         position = self.position + slot * SLOT
         return (
             fields.type == TYPE_PADDING
             and self._rules.find_header_fault(fields, position) is None
-            and position + fields.frame_length <= min(file_end, self._limit)
+            and not self._rules.needs_body(fields)
+            and position + fields.aligned_length <= min(file_end, self._limit)
         )
 
     def _may_be_torn(self, slot: np.int64, header: NDArray[np.int32], position: int) -> bool:
@@ -259,19 +261,23 @@ class FrameScanner:
     def _count_valid(
         self, slots: NDArray[np.int64], headers: NDArray[np.int32], term_count: int, available: int
     ) -> int:
-        """Count the data frames at the beginning whose headers are right and which lie in the block whole.
+        """Count the frames at the beginning whose headers are valid and which lie in the block whole.
 
-        A padding frame is not among them: it is the last of its term, and looked at by itself. All but the last
-        frame end where the next one begins, so the last alone can go beyond the term.
+        All but the last frame end where the next one begins, so the last alone can go beyond the block, which ends with
+        the term at the latest. Padding that does is looked at by itself.
         """
         rules = self._rules
         if not len(slots) or rules.mtu_length_bytes < HEADER_LENGTH:
             return 0
         words = headers.view(np.int64)
         is_valid = words[:, _STREAM_AND_TERM] == self._identity(term_count)
-        is_valid &= (headers[:, KIND] & _KIND_BUT_FLAGS) == _DATA
+        kinds = headers[:, KIND] & _KIND_BUT_FLAGS
         # As unsigned numbers lengths below 32 are the greatest.
-        is_valid &= headers[:, LENGTH].view(np.uint32) - _HEADER_LENGTH <= rules.mtu_length_bytes - HEADER_LENGTH
+        lengths = headers[:, LENGTH].view(np.uint32) - _HEADER_LENGTH
+        is_frame = (kinds == _DATA) & (lengths <= rules.mtu_length_bytes - HEADER_LENGTH)
+        if not is_frame.all():
+            is_frame |= (kinds == _PADDING) & (lengths <= rules.term_length_bytes - HEADER_LENGTH)
+        is_valid &= is_frame
         count = len(slots) if is_valid.all() else int(is_valid.argmin())
         if count and (int(slots[count - 1]) * SLOT + align(int(headers[count - 1, LENGTH]))) > available:
             count -= 1
@@ -282,17 +288,33 @@ class FrameScanner:
         return int.from_bytes(self._rules.identity(term_count), "little", signed=True)
 
     def _count_valid_checksums(self, slots: NDArray[np.int64], headers: NDArray[np.int32]) -> int:
-        """Count the frames at the beginning whose checksums are right."""
+        """Count the frames at the beginning whose checksums are valid; padding parts runs of data frames."""
+        padding = (headers[:, KIND] >> 16 == TYPE_PADDING).nonzero()[0].tolist()
+        begin = 0
+        for index in (*padding, len(slots)):
+            if begin < index:
+                count = self._count_valid_data(slots[begin:index], headers[begin:index])
+                if count < index - begin:
+                    return begin + count
+            if index < len(slots) and not self._is_checksum_valid(int(slots[index]) * SLOT):
+                return int(index)
+            begin = index + 1
+        return len(slots)
+
+    def _count_valid_data(self, slots: NDArray[np.int64], headers: NDArray[np.int32]) -> int:
+        """Count the frames at the beginning of a run of data frames whose checksums are valid."""
         assert self._checksums is not None
         if self._checksums.are_valid(self._buffer, slots, headers):
             return len(slots)
         self._rows.put(slots, headers.view(_ROWS).ravel())
-        view = self._buffer.data
         for index, offset in enumerate((slots * SLOT).tolist()):
-            header = unpack_header(view, offset)
-            if self._rules.find_checksum_fault(header, view, offset) is not None:
+            if not self._is_checksum_valid(offset):
                 return index
         return len(slots)
+
+    def _is_checksum_valid(self, offset: int) -> bool:
+        view = self._buffer.data
+        return self._rules.find_checksum_fault(unpack_header(view, offset), view, offset) is None
 
     def ending(self) -> LogEnd:
         """Return how the recording ends where the scan ended; see `FrameReader.ending`."""

@@ -183,8 +183,8 @@ class LogWalk:
         if not self._rules.is_by_message:
             return np.ones(len(kinds), np.bool_)
         is_boundary: NDArray[np.bool_] = is_data & (kinds >> 8 & FLAG_END != 0)
-        if not is_data[-1]:  # padding, which is the last of its block: it ends nothing
-            is_boundary[-1] = not self._is_inside_message if len(kinds) == 1 else is_boundary[-2]
+        for row in (~is_data).nonzero()[0].tolist():  # padding ends nothing
+            is_boundary[row] = is_boundary[row - 1] if row else not self._is_inside_message
         self._is_inside_message = not is_boundary[-1]
         return is_boundary
 

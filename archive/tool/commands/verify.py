@@ -73,7 +73,7 @@ def verify(
         with offline_archive(directory) as archive:
             entries = select_entries(archive.read(), recording_id)
             verdicts = verify_all()
-            wrong = {verdict.recording_id for verdict in verdicts if not verdict.is_ok}
+            wrong = {verdict.recording_id for verdict in verdicts if verdict.is_damaged}
             if wrong:
                 archive.set_state(wrong, RecordingState.INVALID)
     else:
@@ -105,10 +105,18 @@ def _verify_entry(
             return RecordingVerdict(descriptor.recording_id, None, problems=[f"not readable: {error}"])
 
 
+def _verdict_of(verdict: RecordingVerdict) -> str:
+    if verdict.skipped:
+        return "skipped"
+    if verdict.is_ok:
+        return "ok"
+    return "wrong" if verdict.is_damaged else "unknown"
+
+
 def _verdict_row(verdict: RecordingVerdict) -> dict[str, Any]:
     return {
         "recording_id": verdict.recording_id,
-        "verdict": "skipped" if verdict.skipped else "ok" if verdict.is_ok else "wrong",
+        "verdict": _verdict_of(verdict),
         "state": None if verdict.state is None else verdict.state.name,
         "frame_count": verdict.frame_count,
         "start_position": verdict.start_position,

@@ -21,7 +21,6 @@ from trimaran.service_api.wire.frame import (
     TYPE_COMMIT,
     TYPE_DATA,
     TYPE_PADDING,
-    UNFRAGMENTED,
     encode_frame,
     encode_padding,
 )
@@ -64,11 +63,10 @@ def frame_at(position: int, payload: bytes, **fields: int) -> bytes:
     ("fields", "payload_length", "fault"),
     [
         ({"version": 1}, 64, "unknown frame version: version=1 expected=0"),
-        ({"flags": UNFRAGMENTED | 0x01}, 64, "unknown frame flags: flags=0xc1 expected none but 0xc0"),
         ({}, MTU, f"invalid frame length: frame_length={MTU + 32} expected 32 to {MTU}"),
         ({"type": 2}, 64, "unknown frame type: type=2 expected 0 or 1"),
     ],
-    ids=["version", "flags", "mtu", "type"],
+    ids=["version", "mtu", "type"],
 )
 @pytest.mark.parametrize("before", [0, 1, 100])
 def test_frame_that_start_up_calls_corruption_is_refused(

@@ -269,13 +269,13 @@ def test_impossible_ingress_length_is_left_to_the_caller(frame_length: int) -> N
     assert content(buffer) == b""
 
 
-def test_padding_has_to_fill_its_term() -> None:
-    """The checksum does not cover it: a data frame whose type flipped must not pass for one."""
+def test_a_data_frame_whose_type_became_padding_is_refused() -> None:
+    """Padding may lie anywhere, but no archive writes bytes into it that have the checksum in its header."""
     data = bytearray(sample_log())
     assert data[166] == TYPE_DATA
     data[166] = TYPE_PADDING
 
-    with pytest.raises(RemoteProtocolError, match="padding does not fill its term"):
+    with pytest.raises(RemoteProtocolError, match="data frame turned into padding"):
         receiver(buffer_at(TERM_LENGTH - 160)).accept(data, 0, len(data))
 
 
@@ -446,19 +446,19 @@ def test_gap_in_the_log_is_an_error_and_nothing_beyond_it_is_taken() -> None:
 
 
 def test_every_corrupt_byte_that_the_format_can_tell_is_refused() -> None:
-    """Position, version, length, type, flags of data, stream, checksum and everything the checksum covers.
+    """Position, version, length, type, stream, checksum and everything the checksum covers.
 
-    Aeron's frame leaves the reserved value, the padding's flags and zeros uncovered, and the low bits of the length,
-    which stay within the covered alignment: what TCP does not catch there, this format cannot.
+    Aeron's frame leaves the flags, the reserved value and the padding's zeros uncovered, and the low bits of the
+    length, which stay within the covered alignment: what TCP does not catch there, this format cannot.
     """
     data = sample_log()
     uncovered = set()
     for offset, header in frames(data):
-        uncovered |= {*range(offset + 24, offset + 32)}
+        uncovered |= {offset + 5, *range(offset + 24, offset + 32)}
         if header.type == TYPE_DATA and header.frame_length % 32:
             uncovered.add(offset)
         if header.type == TYPE_PADDING:
-            uncovered |= {offset + 5, *range(offset + 12, offset + 16)}
+            uncovered |= {*range(offset + 12, offset + 16)}
             uncovered |= {*range(offset + 32, offset + header.frame_length)}
     missed = set()
     for index in range(len(data)):
