@@ -31,6 +31,9 @@ class ClockRules:
             RuleBroken: it leapt, or stood still.
         """
         assert member.node is not None
+        assert member.machine.loop is not None
+        if member.machine.loop.is_held:
+            return  # a callback has blocked the process: its clock is further on than the rest of the world
         module, member_id = member.node.module, member.member_id
         if module.leader is None:
             self._begun.pop(member_id, None)
