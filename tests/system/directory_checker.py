@@ -59,7 +59,8 @@ def check_directory(
         if log.stream_id == LOG_STREAM_ID:
             others = [recording for recording in recordings if recording.recording_id not in invalid_ids]
             check_log_and_snapshots(log, others, terms, snapshots, faults, by_aeron=by_aeron)
-    candidate_term_id = check_node_state((directory / "cluster" / "node-state.dat").read_bytes(), faults)
+    node_state = (directory / "cluster" / "node-state.dat").read_bytes()
+    candidate_term_id = check_node_state(node_state, faults, by_aeron=by_aeron)
     if not is_imported:
         check_cluster_mark((directory / "cluster" / "cluster-mark.dat").read_bytes(), faults, stopped=stopped)
         check_archive_mark((archive / "archive-mark.dat").read_bytes(), faults, stopped=stopped)

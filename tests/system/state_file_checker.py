@@ -22,8 +22,11 @@ _ARCHIVE_MARK: Final = struct.Struct("<i4xqqqiiiiiiq")
 _MARK_BLOCK_END: Final = 8 + 128
 
 
-def check_node_state(data: bytes, faults: list[str]) -> int:
-    """Two records as Aeron has them; after them its zeros, or a checksum of Trimaran's. Gives the candidate term."""
+def check_node_state(data: bytes, faults: list[str], *, by_aeron: bool = False) -> int:
+    """Two records as Aeron has them; after them its zeros, or what Trimaran adds. Gives the candidate term.
+
+    `by_aeron` says that Aeron wrote last: what Trimaran added is then of a record before.
+    """
     version, candidate, footer = struct.unpack_from("<i", data), data[8:48], data[48:64]
     head = struct.unpack_from("<HHHHi", candidate)
     (candidate_term_id,) = struct.unpack_from("<q", candidate, 16)
@@ -33,8 +36,10 @@ def check_node_state(data: bytes, faults: list[str]) -> int:
         or struct.unpack_from("<HHHHi", footer) != (0, 304, 112, 10, 16)
     ):
         faults.append(f"node-state.dat: version={version} candidate term header={head}")
-    checksum = struct.pack("<8s4xI", b"TRIMARAN", zlib.crc32(data[:64]))
-    if len(data) != NODE_STATE_LENGTH or data[64:80] not in (bytes(16), checksum) or any(data[80:]):
+    written = data[64:88] if by_aeron else data[24:48]
+    checked = data[:24] + written + data[48:64] + written + b"TRIMARAN"
+    trailer = checked[64:] + struct.pack("<I", zlib.crc32(checked))
+    if len(data) != NODE_STATE_LENGTH or data[64:100] not in (bytes(36), trailer) or any(data[100:]):
         faults.append(f"node-state.dat: length={len(data)} or bytes after the footer")
     return int(candidate_term_id)
 

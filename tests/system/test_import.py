@@ -124,6 +124,7 @@ async def use(cluster: SystemCluster, payloads: list[bytes]) -> list[Any]:
         pytest.param("checksummed", TWO, [], "NANOS", id="two services from their snapshots"),
         pytest.param("checksummed", TWO, ["--no-snapshots"], "NANOS", id="two services from the beginning"),
         pytest.param("torn", ONE, ["--as-is"], "MILLIS", id="killed, as it is"),
+        pytest.param("there-and-back", ONE, [], "MILLIS", id="begun here, gone on with by Aeron"),
     ],
 )
 async def test_a_single_member_goes_on_where_aeron_stopped(
@@ -172,22 +173,31 @@ async def test_a_single_member_goes_on_where_aeron_stopped(
     assert position in {log_position for log_position, _ in states_in(report)}
     diverged = [event for member in (cluster.members[0], again) for event in member.events("service.diverged")]
     assert is_from_snapshot or not diverged, diverged
-    assert is_loaded_at_end == (scenario == "checksummed" and is_from_snapshot)
+    assert is_loaded_at_end == (scenario in ("checksummed", "there-and-back") and is_from_snapshot)
     if scenario != "torn":  # the others have snapshots of the Java service: at the same place the state is the same
         mine, theirs = states_in(report), java_states(source)
         assert {place: mine[place] for place in theirs} == theirs
 
 
-async def test_three_members_go_on_where_aeron_stopped(data_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("scenario", "last_term_id", "replay_position"),
+    [
+        pytest.param("three-node-failover", 2, 420192, id="begun by Aeron"),
+        pytest.param("there-and-back-three", 3, 103040, id="begun here, gone on with by Aeron"),
+    ],
+)
+async def test_three_members_go_on_where_aeron_stopped(
+    data_dir: Path, scenario: str, last_term_id: int, replay_position: int
+) -> None:
     """Each member's directory is imported; a leader is killed and the members still agree, byte for byte."""
-    sources = [extract_sample("three-node-failover", data_dir / "aeron") / f"node{i}" for i in range(3)]
+    sources = [extract_sample(scenario, data_dir / "aeron") / f"node{i}" for i in range(3)]
     cluster = SystemCluster(data_dir, service=ONE)
     targets = [f"--to={cluster.directory_of(i)}" for i in range(3)]
     documents = await run_import(*map(str, sources), *targets)
     originals = [check_directory(source, by_aeron=True).log for source in sources]
 
     async with cluster:
-        lines = [await wait_for_own_term(member, 2) for member in cluster.members.values()]
+        lines = [await wait_for_own_term(member, last_term_id) for member in cluster.members.values()]
         states = await use(cluster, [b"x" * 2000] * 20)
         leader = await cluster.wait_for_leader()
         cluster.members[leader.leader_member_id].kill()
@@ -196,9 +206,9 @@ async def test_three_members_go_on_where_aeron_stopped(data_dir: Path) -> None:
         await cluster.wait_for_leader(min_term_id=leader.leadership_term_id + 1)
         await take(cluster)
 
-    expected = counts_in_log("three-node-failover")
+    expected = counts_in_log(scenario)
     assert [{name: line[0][name] for name in COUNTS} for line in lines] == [expected] * 3
-    assert [document["replay_position"] for document in documents] == [420192] * 3
+    assert [document["replay_position"] for document in documents] == [replay_position] * 3
     assert states[-1]["payload_bytes"] == expected["payload_bytes"] + 40 * 2000
     for member_id, original in enumerate(originals):
         log = check_directory(cluster.directory_of(member_id), stopped=False).log

@@ -9,12 +9,18 @@ wastes the term.
     4      4    padding
     8      40   CandidateTerm with its 16-byte header: written in place, inside one disk sector
     48     16   NodeStateFooter: Aeron reads no further
-    64     16   ours: the text TRIMARAN, 4 zero bytes, CRC-32 of all before it (unsigned); the rest of the 1 MiB is zero
+    64     24   ours: candidateTermId, timestamp and logPosition as we wrote them, each 8 bytes
+    88     8    the text TRIMARAN
+    96     4    CRC-32 of all before it (unsigned), with the record as we wrote it; the rest of the 1 MiB is zero
 
 Everything lies in one disk sector and is written at once, so a power loss leaves the old or the new of it. Without the
-checksum a flipped bit could lower the candidate term, and this member could vote twice. A file that Aeron wrote has
-zeros there and is accepted: in that one only what cannot be is found, and the first candidate term written here adds
-the checksum. Aeron's tools read a file with it; should an Aeron node write to it, it is taken for damaged here.
+checksum a flipped bit could lower the candidate term, and this member could vote twice.
+
+Aeron reads a file with a checksum, and changes the record's three fields in place: first logPosition, then timestamp,
+then candidateTermId, which it only raises. So what differs from what we wrote is Aeron's if the term is higher and the
+time another; or if the term is still ours, as after a kill between two of these. Everything else is damage, also where
+a single bit differs. A file without our part is Aeron's: in that one only what cannot be is found. The first candidate
+term written here adds the checksum, or renews it.
 
 Source: Aeron `NodeStateFile`. Every function here may block.
 """
@@ -49,8 +55,11 @@ _HEADER: Final = struct.Struct("<ii")
 _FRAME_LENGTH: Final = struct.Struct("<i")
 _FRAME_LENGTH_OFFSET: Final = 8
 _RECORD_HEADER_LENGTH: Final = 16
-_CHECKSUM: Final = struct.Struct("<8s4xI")
-_CHECKSUM_MAGIC: Final = b"TRIMARAN"
+_COPY: Final = struct.Struct("<qqq")
+"""Candidate term, timestamp and log position, in the record's own order."""
+_MAGIC: Final = b"TRIMARAN"
+_CHECKSUM: Final = struct.Struct("<I")
+_TRAILER_LENGTH: Final = _COPY.size + len(_MAGIC) + _CHECKSUM.size
 
 
 class NodeStateFile:
@@ -112,7 +121,7 @@ class NodeStateFile:
                 disk.sync_directory(directory)
             data = read_fully(disk, handle, disk.file_length(handle), 0)
             candidate, position, length = _parse(data)
-            _check(data, length)
+            _check(data, position, length)
         except RemoteProtocolError as error:
             disk.close_file(handle)
             advice = "restore the newest copy of this directory: a member that forgot a vote may vote twice in one term"
@@ -157,7 +166,7 @@ class NodeStateFile:
         record = candidate.encode()
         content = self._content[: self._position] + record + self._content[self._position + len(record) :]
         try:
-            write_fully(self._file_system, self._handle, content + _checksum(content), 0)
+            write_fully(self._file_system, self._handle, _with_trailer(content, self._position), 0)
             sync_at_level(self._file_system, self._handle, self._file_sync_level)
         except OSError as error:
             self._failure = error
@@ -177,15 +186,15 @@ def parse_node_state(data: bytes) -> tuple[CandidateTerm, int]:
         RemoteProtocolError: the file is of another major version, or damaged; what is wrong is named.
     """
     candidate, position, length = _parse(data)
-    _check(data, length)
+    _check(data, position, length)
     return candidate, position
 
 
 def _create(disk: FileSystem, path: Path, file_sync_level: int) -> None:
     """Make a file without a candidate term."""
     candidate = CandidateTerm(candidate_term_id=TermId(NULL_VALUE), timestamp=NULL_VALUE, log_position=NULL_POSITION)
-    data = _HEADER.pack(NODE_STATE_VERSION, 0) + candidate.encode() + NodeStateFooter().encode()
-    data += _checksum(data)
+    header = _HEADER.pack(NODE_STATE_VERSION, 0)
+    data = _with_trailer(header + candidate.encode() + NodeStateFooter().encode(), len(header))
     working_path = path.with_name(path.name + ".new")
     write_new_file(disk, working_path, data.ljust(NODE_STATE_FILE_LENGTH, b"\0"), is_synced=file_sync_level > 0)
     disk.rename(working_path, path)
@@ -193,16 +202,35 @@ def _create(disk: FileSystem, path: Path, file_sync_level: int) -> None:
         disk.sync_directory(path.parent)
 
 
-def _checksum(content: bytes) -> bytes:
-    return _CHECKSUM.pack(_CHECKSUM_MAGIC, zlib.crc32(content))
+def _with_trailer(content: bytes, position: int) -> bytes:
+    """Add our part to a file up to its footer; the candidate term's record begins at `position`."""
+    start = position + _RECORD_HEADER_LENGTH
+    content += content[start : start + _COPY.size] + _MAGIC
+    return content + _CHECKSUM.pack(zlib.crc32(content))
 
 
-def _check(data: bytes, length: int) -> None:
-    """Check the first `length` bytes against the checksum after them; zeros there are Aeron's."""
-    found = data[length : length + _CHECKSUM.size]
-    expected = _checksum(data[:length])
-    if found.strip(b"\0") and found != expected:
-        raise RemoteProtocolError(f"wrong checksum: checksum={found.hex()} expected={expected.hex()}")
+def _check(data: bytes, position: int, length: int) -> None:
+    """Hold the first `length` bytes against our part after them; zeros there are Aeron's.
+
+    Raises:
+        RemoteProtocolError: they are neither what we wrote nor what Aeron makes of it.
+    """
+    trailer = data[length : length + _TRAILER_LENGTH]
+    if not any(trailer):
+        return
+    fields = slice(position + _RECORD_HEADER_LENGTH, position + _RECORD_HEADER_LENGTH + _COPY.size)
+    found, written = data[fields], trailer[: _COPY.size]
+    expected = _with_trailer(data[: fields.start] + written + data[fields.stop : length], position)[length:]
+    if trailer != expected:
+        raise RemoteProtocolError(f"wrong checksum: found={trailer.hex()} expected={expected.hex()}")
+    (term, timestamp, _), (written_term, written_timestamp, _) = _COPY.unpack(found), _COPY.unpack(written)
+    changed_bits = (int.from_bytes(found, "little") ^ int.from_bytes(written, "little")).bit_count()
+    is_newer = term > written_term and timestamp != written_timestamp
+    if changed_bits == 1 or not (term == written_term or is_newer):
+        raise RemoteProtocolError(
+            f"wrong checksum: (candidate_term_id, timestamp)={(term, timestamp)} "
+            f"expected={(written_term, written_timestamp)}, or a later term and time that Aeron has written"
+        )
 
 
 def _parse(data: bytes) -> tuple[CandidateTerm, int, int]:
@@ -250,7 +278,7 @@ def replace_candidate_term(
         disk.close_file(handle)
     try:
         candidate, position, length = _parse(data)
-        _check(data, length)
+        _check(data, position, length)
     except RemoteProtocolError as error:
         raise ClusterError(f"damaged node state: path={path}: {error}") from error
     record = CandidateTerm(
@@ -260,7 +288,7 @@ def replace_candidate_term(
     kept_path = path.with_name(f"{path.name}.term-{candidate.candidate_term_id}")
     write_new_file(disk, kept_path, data, is_synced=True)
     working_path = path.with_name(path.name + ".new")
-    write_new_file(disk, working_path, (content + _checksum(content)).ljust(len(data), b"\0"), is_synced=True)
+    write_new_file(disk, working_path, _with_trailer(content, position).ljust(len(data), b"\0"), is_synced=True)
     disk.sync_directory(directory)
     disk.rename(working_path, path)
     disk.sync_directory(directory)

@@ -24,7 +24,11 @@ from trimaran.archive.disk.file_system import (
     write_fully,
 )
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, with_checksum
+from trimaran.service_api.wire.log.recording_log import (
+    RECORDING_LOG_FILE_NAME,
+    slots_without_checksum,
+    with_checksum,
+)
 
 from ...core.log.recording_log import RecordingLog
 
@@ -65,7 +69,8 @@ class RecordingLogFile:
     def open(cls, directory: Path, *, file_sync_level: int = 1, file_system: FileSystem | None = None) -> Self:
         """Open the file in `directory`, making it if it is missing.
 
-        An entry that was cut short by a crash was never acknowledged: it is cut off.
+        An entry that was cut short by a crash was never acknowledged: it is cut off. Slots that Aeron wrote get their
+        checksums: each slot is valid with and without, so a crash between them changes nothing.
 
         Raises:
             ClusterError: the file holds what cannot be a recording log; the entry is named.
@@ -83,6 +88,10 @@ class RecordingLogFile:
             recording_log = RecordingLog.parse(data)
             if len(data) > recording_log.end_position:
                 disk.set_length(handle, recording_log.end_position)
+                sync_at_level(disk, handle, file_sync_level)
+            if slots := list(slots_without_checksum(data)):
+                for file_position, slot in slots:
+                    write_fully(disk, handle, slot, file_position)
                 sync_at_level(disk, handle, file_sync_level)
         except RemoteProtocolError as error:
             disk.close_file(handle)
@@ -110,7 +119,9 @@ class RecordingLogFile:
             for write in writes:
                 if sector not in (None, write.file_position // _SECTOR_LENGTH):
                     sync_at_level(self._file_system, self._handle, self._file_sync_level)
-                write_fully(self._file_system, self._handle, with_checksum(write.data), write.file_position)
+                write_fully(
+                    self._file_system, self._handle, with_checksum(write.data, write.file_position), write.file_position
+                )
                 sector = (write.file_position + len(write.data) - 1) // _SECTOR_LENGTH
             sync_at_level(self._file_system, self._handle, self._file_sync_level)
         except OSError as error:
@@ -133,7 +144,7 @@ class RecordingLogFile:
             handle = disk.open_file(new_path, create=True)
             try:
                 for write in recording_log.take_writes():
-                    write_fully(disk, handle, with_checksum(write.data), write.file_position)
+                    write_fully(disk, handle, with_checksum(write.data, write.file_position), write.file_position)
                 if self._file_sync_level > 0:
                     disk.sync_file(handle)
                 disk.rename(new_path, self._path)

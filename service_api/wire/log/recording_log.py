@@ -10,11 +10,28 @@
     44     4    type                     0 term, 1 snapshot, 2 standby snapshot; bit 31 invalid; -1 removed
     48     4+n  endpoint                 of a standby snapshot only
 
-A slot takes a multiple of 64 bytes: 48, or 52 and the endpoint, rounded up. Its last 16 bytes, which Aeron leaves zero
-and does not read, hold the text TRIMARAN, 4 zero bytes, and the CRC-32 of the slot before them (unsigned). A slot with
-zeros there, as Aeron writes it, is accepted: in it only what cannot be is found. So are the entry of a standby snapshot
-whose endpoint leaves no room, and a slot in which Aeron has left the endpoint of a standby snapshot that it wrote
-before. What no checksum of a slot finds: that the last slots are missing or all zero.
+A slot takes a multiple of 64 bytes: 48, or 52 and the endpoint, rounded up. Of terms and snapshots Aeron does not read
+the last 16 bytes. They hold our checksum, and what it needs to tell damage from a change of Aeron's:
+
+    48     4    number of the slot: its position / 64; in the four highest bits, a code for the type as we wrote it
+    52     8    of a term, log_position as we wrote it; of a snapshot, the CRC-32s of recording_id and of timestamp
+    60     4    CRC-32 of the slot before it, as we wrote it; of a snapshot, with zeros for recording_id and timestamp
+
+Aeron knows nothing of that. Its `RecordingLog` writes a slot in three ways:
+
+1. It appends a slot from the buffer that it read the file into, 4,096 bytes at a time. It fills in the first 48 bytes
+   and leaves the others as they are: those of the slot that lies first in the buffer, which name *that* slot's number.
+   Or they are zeros, or the endpoint of a standby snapshot that it wrote before. Nothing protects such a slot.
+2. It writes one field in place: where a term ends (`commitLogPosition`), or the type of a snapshot that it marks as
+   invalid, or of an entry that it removes. The checksum is still that of what we wrote, and both old fields are known.
+3. It writes a snapshot that was invalid again, from the same buffer. So such a slot is one of the first kind, unless it
+   lies first in the buffer: then recording_id and timestamp changed, and the checksum covers the rest.
+
+So a slot is damaged where its last 16 bytes name its own number, and the rest is neither what we wrote nor what Aeron
+makes of it. Every flipped bit is found in a slot of ours, but for one: the bit that makes a valid snapshot an invalid
+one, as Aeron does. What Aeron set in place can be any position, and in a slot that Aeron appended only what cannot be
+is found. No checksum of a slot finds that the last slots are missing or all zero. A member that starts gives every slot
+its checksum again.
 
 Imports nothing outside the standard library, for readers that have nothing else. Source: Aeron `RecordingLog`.
 """
@@ -42,10 +59,14 @@ _ENTRY: Final = struct.Struct("<qqqqqii")
 _ENDPOINT_LENGTH: Final = struct.Struct("<i")
 _INVALID_FLAG: Final = -(1 << 31)
 _REMOVED: Final = -1
-_CHECKSUM: Final = struct.Struct("<8s4xI")
-_CHECKSUM_MAGIC: Final = b"TRIMARAN"
-_TYPE_AND_ENDPOINT_LENGTH: Final = struct.Struct("<ii")
-_TYPE_OFFSET: Final = 44
+_CHECKED: Final = struct.Struct("<IQI")
+"""Slot number and type code, what Aeron may change, CRC-32."""
+_NUMBER_BITS: Final = 28
+_POSITION_ALIGNMENT: Final = 32
+_RECORDING_ID: Final = slice(0, 8)
+_LOG_POSITION: Final = slice(24, 32)
+_TIMESTAMP: Final = slice(32, 40)
+_TYPE: Final = slice(44, 48)
 
 
 class EntryType(IntEnum):
@@ -54,6 +75,17 @@ class EntryType(IntEnum):
     TERM = 0
     SNAPSHOT = 1
     STANDBY_SNAPSHOT = 2
+
+
+_TYPE_CODES: Final = {
+    EntryType.TERM: 3,
+    EntryType.TERM | _INVALID_FLAG: 5,
+    EntryType.SNAPSHOT: 6,
+    EntryType.SNAPSHOT | _INVALID_FLAG: 9,
+    _REMOVED: 10,
+}
+"""Of each type with a checksum. No flipped bit makes one 0, as the highest bits of an endpoint's length are."""
+_TYPES: Final = {code: value for value, code in _TYPE_CODES.items()}
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -121,7 +153,8 @@ def read_slots(data: bytes) -> Iterator[RecordingLogEntry | int]:
         if slot is None:
             return
         length = slot.length if isinstance(slot, RecordingLogEntry) else slot
-        _check_slot(data[position : position + length].ljust(length, b"\0"), position, entry_index)
+        if not _is_explained(data[position : position + length].ljust(length, b"\0"), position, len(data)):
+            raise RemoteProtocolError(f"recording log: entry_index={entry_index} position={position}: wrong checksum")
         yield slot
         position += length
         entry_index += 1
@@ -179,36 +212,97 @@ def _parse_slot(data: bytes, position: int, entry_index: int) -> RecordingLogEnt
     )
 
 
-def with_checksum(slot: bytes) -> bytes:
-    """Fill in the checksum where the slot has room for it."""
-    checked_length = len(slot) - _CHECKSUM.size
-    if _content_length(slot) > checked_length:
+def with_checksum(slot: bytes, file_position: int) -> bytes:
+    """Fill in the checksum of a slot that belongs at `file_position`; that of a standby snapshot has none."""
+    fields = slot[: _ENTRY.size]
+    type_value = _type_of(fields)
+    code = _TYPE_CODES.get(type_value)
+    if code is None:
         return slot
-    return slot[:checked_length] + _CHECKSUM.pack(_CHECKSUM_MAGIC, zlib.crc32(slot[:checked_length]))
+    match type_value & ~_INVALID_FLAG:
+        case EntryType.TERM:
+            kept = int.from_bytes(fields[_LOG_POSITION], "little")
+        case EntryType.SNAPSHOT:
+            kept = zlib.crc32(fields[_RECORDING_ID]) | zlib.crc32(fields[_TIMESTAMP]) << 32
+        case _:
+            kept = 0
+    number = file_position // _SLOT_ALIGNMENT
+    return fields + _CHECKED.pack(code << _NUMBER_BITS | number, kept, _checksum(fields, number, code, kept))
 
 
-def _content_length(slot: bytes) -> int:
-    """How many bytes of a slot its entry takes: all but a standby snapshot's take 48."""
-    entry_type, endpoint_length = _TYPE_AND_ENDPOINT_LENGTH.unpack_from(slot, _TYPE_OFFSET)
-    is_standby = entry_type & 0x7FFF_FFFF == EntryType.STANDBY_SNAPSHOT  # the highest bit says invalid
-    return _TYPE_OFFSET + 8 + endpoint_length if is_standby else _TYPE_OFFSET + 4
-
-
-def _check_slot(slot: bytes, position: int, entry_index: int) -> None:
-    """Hold a slot against its checksum, if it has one.
+def slots_without_checksum(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield position and new bytes of each slot that Aeron wrote or changed, so that it has its checksum again.
 
     Raises:
-        RemoteProtocolError: the slot is not what was written.
+        RemoteProtocolError: as `read_slots`.
     """
-    has_checksum = any(slot[max(_content_length(slot), len(slot) - _CHECKSUM.size) :])
-    if has_checksum and slot != with_checksum(slot) and not _holds_older_endpoint(slot):
-        raise RemoteProtocolError(f"recording log: entry_index={entry_index} position={position}: wrong checksum")
+    position = 0
+    for slot in read_slots(data):
+        length = slot.length if isinstance(slot, RecordingLogEntry) else slot
+        found = data[position : position + length].ljust(length, b"\0")
+        if found != (expected := with_checksum(found, position)):
+            yield position, expected
+        position += length
 
 
-def _holds_older_endpoint(slot: bytes) -> bool:
-    """Whether Aeron, which does not clear its buffer, has left an earlier entry's endpoint after this one."""
-    rest = slot[_content_length(slot) :].rstrip(b"\0")
-    if _content_length(slot) == _TYPE_OFFSET + 4:  # no standby snapshot: the length of that endpoint comes first
-        (endpoint_length,) = _ENDPOINT_LENGTH.unpack_from(slot, _TYPE_OFFSET + 4)
-        rest = rest[4:] if 0 < endpoint_length < MAX_ENTRY_LENGTH else b"\0"
-    return rest.isascii() and rest.decode("ascii").isprintable()
+def _checksum(fields: bytes, number: int, code: int, kept: int) -> int:
+    """Compute a slot's checksum as it was written: with the type of `code`, and with what `kept` stands for."""
+    checked = bytearray(fields)
+    type_value = _TYPES[code]
+    checked[_TYPE] = type_value.to_bytes(4, "little", signed=True)
+    match type_value & ~_INVALID_FLAG:
+        case EntryType.TERM:
+            checked[_LOG_POSITION] = kept.to_bytes(8, "little")
+        case EntryType.SNAPSHOT:
+            checked[_RECORDING_ID] = checked[_TIMESTAMP] = bytes(8)
+        case _:
+            pass
+    return zlib.crc32(_CHECKED.pack(code << _NUMBER_BITS | number, kept, 0)[:-4], zlib.crc32(checked))
+
+
+def _type_of(fields: bytes) -> int:
+    return int.from_bytes(fields[_TYPE], "little", signed=True)
+
+
+def _is_explained(slot: bytes, file_position: int, file_length: int) -> bool:
+    """Whether a slot is as we wrote it, or as Aeron writes one or changes one."""
+    fields, rest = slot[: _ENTRY.size], slot[_ENTRY.size :]
+    if _type_of(fields) not in _TYPE_CODES or not any(rest):
+        return True  # a standby snapshot; or Aeron's, from an empty buffer
+    values: tuple[int, int, int] = _CHECKED.unpack(rest)
+    numbered, kept, checksum = values
+    code, named = numbered >> _NUMBER_BITS, numbered & (1 << _NUMBER_BITS) - 1
+    if code not in _TYPES:
+        return code == 0 and _is_endpoint(rest)
+    number = file_position // _SLOT_ALIGNMENT
+    if checksum == _checksum(fields, number, code, kept):
+        return named == number and _is_change_of_aerons(fields, _TYPES[code], kept)
+    return named != number and named * _SLOT_ALIGNMENT < file_length
+
+
+def _is_change_of_aerons(fields: bytes, old_type: int, kept: int) -> bool:
+    """Whether the fields that Aeron may change are as we wrote them, or as it changes them."""
+    new_type = _type_of(fields)
+    match old_type & ~_INVALID_FLAG:
+        case EntryType.TERM:
+            log_position = int.from_bytes(fields[_LOG_POSITION], "little")
+            changed_bits = (log_position ^ kept).bit_count()
+            is_position = log_position < 1 << 63 and log_position % _POSITION_ALIGNMENT == 0
+            has_log_position = changed_bits == 0 or (changed_bits > 1 and is_position)
+            return has_log_position and new_type in (old_type, _REMOVED)
+        case EntryType.SNAPSHOT:
+            has_recording_id = zlib.crc32(fields[_RECORDING_ID]) == kept & 0xFFFF_FFFF
+            has_timestamp = zlib.crc32(fields[_TIMESTAMP]) == kept >> 32
+            if has_recording_id and has_timestamp:
+                return new_type in (old_type, old_type | _INVALID_FLAG, _REMOVED)
+            is_another = not has_recording_id and not has_timestamp
+            return is_another and new_type != EntryType.TERM
+        case _:
+            return new_type == old_type
+
+
+def _is_endpoint(rest: bytes) -> bool:
+    """Whether the end of a slot is the length and the begin of an endpoint, which Aeron has left in its buffer."""
+    (length,) = _ENDPOINT_LENGTH.unpack_from(rest)
+    endpoint = rest[_ENDPOINT_LENGTH.size :][:length]
+    return 0 < length <= MAX_ENTRY_LENGTH and endpoint.isascii() and endpoint.decode("ascii").isprintable()
