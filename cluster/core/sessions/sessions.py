@@ -54,7 +54,8 @@ class ClusterSession:
     encoded_principal: bytes
     time_of_last_activity_ns: int
     state: SessionState = SessionState.INIT
-    close_reason: CloseReason | None = None
+    is_closed_by_service: bool = False
+    """The service has closed it, on every member at the same position. That is settled: no other cause undoes it."""
     is_close_appended: bool = False
     """Leader: its SessionCloseEvent is in the log, and not delivered yet."""
     token_digest: bytes | None = field(init=False)
@@ -103,7 +104,6 @@ class SessionManager:
             if self._holds_another(connection_id, session_id):
                 session = self.sessions[session_id]
                 enter(session, SessionState.CLOSING)
-                session.close_reason = CloseReason.CLIENT_ACTION
             else:
                 self._open_ingress(connection_id, session_id)
         for waiting_id in self.claims.take_awaiting(session_id):
@@ -125,7 +125,7 @@ class SessionManager:
         if session is not None:
             # Also when a close for another reason is appended: that one may never commit, this is settled.
             enter(session, SessionState.CLOSING)
-            session.close_reason = CloseReason.SERVICE_ACTION
+            session.is_closed_by_service = True
 
     def roll_back(self) -> None:
         """Undo what was appended here as leader and may never commit; clients that wait are sent to ask again."""
@@ -139,9 +139,8 @@ class SessionManager:
                 enter(self.sessions.pop(session.cluster_session_id), SessionState.CLOSED)
                 continue
             session.is_close_appended = False
-            if session.state is SessionState.CLOSING and session.close_reason is not CloseReason.SERVICE_ACTION:
+            if session.state is SessionState.CLOSING and not session.is_closed_by_service:
                 enter(session, SessionState.OPEN)
-                session.close_reason = None
         self._next_session_id = self._next_committed_session_id
 
     def connection_of(self, session_id: ClusterSessionId) -> int | None:
@@ -342,7 +341,6 @@ class SessionManager:
         """Append the close of a session and tell its client."""
         ctx = self._ctx
         enter(session, SessionState.CLOSING)
-        session.close_reason = reason
         session.is_close_appended = True
         event = SessionCloseEvent(
             leadership_term_id=ctx.leadership_term_id,
@@ -378,7 +376,7 @@ class SessionManager:
             if session.is_close_appended:
                 continue
             if session.state is SessionState.CLOSING:
-                if session.close_reason is CloseReason.SERVICE_ACTION:
+                if session.is_closed_by_service:
                     self.close(session, CloseReason.SERVICE_ACTION, publisher, "closed by the service")
                 else:
                     self.close(session, CloseReason.CLIENT_ACTION, publisher, "its client has another session")

@@ -199,13 +199,12 @@ class SnapshotControl:
         )
         for session in self._open_sessions(action):
             # A close for another reason is the leader's alone until it is delivered.
-            is_closing = session.close_reason is CloseReason.SERVICE_ACTION
             yield wire.ClusterSessionSnapshot(
                 cluster_session_id=session.cluster_session_id,
                 correlation_id=session.correlation_id,
                 opened_log_position=session.opened_log_position,
                 time_of_last_activity=-1,
-                close_reason=CloseReason.SERVICE_ACTION if is_closing else None,
+                close_reason=CloseReason.SERVICE_ACTION if session.is_closed_by_service else None,
                 response_stream_id=session.response_stream_id,
                 response_channel=session.response_channel,
             )
@@ -252,7 +251,7 @@ class SnapshotControl:
                 encoded_principal=principals.get(session.cluster_session_id, b""),
                 time_of_last_activity_ns=ctx.now_ns,
                 state=SessionState.OPEN if session.close_reason is None else SessionState.CLOSING,
-                close_reason=session.close_reason,
+                is_closed_by_service=session.close_reason is CloseReason.SERVICE_ACTION,
             )
             for session in snapshot.sessions
         ]

@@ -203,10 +203,10 @@ def _keep_uncommitted_closes(patch: pytest.MonkeyPatch) -> None:
     real = SessionManager.roll_back
 
     def roll_back(self: SessionManager) -> None:
-        before = {key: (one.state, one.close_reason, one.is_close_appended) for key, one in self.sessions.items()}
+        before = {key: (one.state, one.is_close_appended) for key, one in self.sessions.items()}
         real(self)
         for key, session in self.sessions.items():
-            session.state, session.close_reason, session.is_close_appended = before[key]
+            session.state, session.is_close_appended = before[key]
 
     patch.setattr(SessionManager, "roll_back", roll_back)
 

@@ -22,7 +22,6 @@ from trimaran.cluster.messages.consensus import (
     StopCatchup,
     Vote,
 )
-from trimaran.service_api import CloseReason
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, RecordingId, TermId
 from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.service_api.wire.message import Message
@@ -316,4 +315,4 @@ def test_session_that_its_service_closed_stays_so_when_the_clients_own_close_is_
     member.module.sessions.on_service_close(ClusterSessionId(1))
     sessions.roll_back()
 
-    assert sessions.sessions[ClusterSessionId(1)].close_reason is CloseReason.SERVICE_ACTION
+    assert sessions.sessions[ClusterSessionId(1)].is_closed_by_service

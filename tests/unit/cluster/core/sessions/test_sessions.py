@@ -419,7 +419,7 @@ def test_uncommitted_close_is_taken_back() -> None:
 
     lose_leadership(solo)
 
-    assert (session.state, session.close_reason, session.is_close_appended) == (SessionState.OPEN, None, False)
+    assert (session.state, session.is_closed_by_service, session.is_close_appended) == (SessionState.OPEN, False, False)
 
 
 def test_close_by_the_service_is_not_taken_back() -> None:
@@ -431,8 +431,20 @@ def test_close_by_the_service_is_not_taken_back() -> None:
 
     lose_leadership(solo)
 
-    assert (session.state, session.close_reason) == (SessionState.CLOSING, CloseReason.SERVICE_ACTION)
+    assert (session.state, session.is_closed_by_service) == (SessionState.CLOSING, True)
     assert not session.is_close_appended
+
+
+def test_close_by_the_service_is_not_taken_back_with_the_clients_own() -> None:
+    """The client closes between the service's close and the moment at which the leader would append that."""
+    solo = Solo().lead()
+    session = opened(solo)
+    solo.module.sessions.on_service_close(session.cluster_session_id)
+    solo.feed(ev.ClientClose(7, TermId(0), session.cluster_session_id))
+
+    lose_leadership(solo)
+
+    assert (session.state, session.is_closed_by_service) == (SessionState.CLOSING, True)
 
 
 # --- who holds a session

@@ -177,6 +177,23 @@ def test_replay_past_an_invalid_snapshot_takes_it_again_in_its_place() -> None:
     assert len([entry for entry in solo.ctx.recording_log.entries if entry.entry_type is EntryType.SNAPSHOT]) == 2
 
 
+def test_snapshot_of_a_leader_says_what_the_service_closed_though_the_client_closed_it_too() -> None:
+    """Seed 44: the leader's snapshot differed from the followers', and a healthy leader was taken for a wrong one."""
+    taken = []
+    for is_closed_by_client in (False, True):
+        solo = Solo().lead()
+        solo.module.on_replay_session_open(open_event(2, principal=b"p"), 256)
+        session = solo.module.sessions.sessions[ClusterSessionId(2)]
+        solo.module.sessions.on_service_close(ClusterSessionId(2))
+        if is_closed_by_client:
+            leader = solo.module.leader
+            assert leader is not None
+            solo.module.sessions.close(session, CloseReason.CLIENT_ACTION, leader.publisher, "client")
+        taken.append(take_snapshot(solo, 512).module_messages)
+
+    assert taken[0] == taken[1]
+
+
 def test_restored_module_is_the_one_that_was_recorded() -> None:
     """A member that starts from a snapshot takes the same next one, and has committed what it holds."""
     solo = Solo().lead()
