@@ -1,7 +1,7 @@
 """A service by a careless author, for system tests: it counts requests, and fails as the request says.
 
 `nested ...`: JSON, of whatever depth. `memory PATH IDS`: these members have no memory left while the file PATH exists.
-`exit`: ends the process, as a script would.
+`hoard N`: needs N MiB for a moment. `exit`: ends the process, as a script would.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class CarelessService(ClusteredService):
             path, member_ids = rest.split()
             if str(self._cluster.member_id) in member_ids.split(",") and Path(path).exists():
                 raise MemoryError
+        elif word == "hoard":
+            bytearray(int(rest) << 20)
         elif word == "exit":
             self.on_exit()
         self.count += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,28 @@ async def test_a_member_without_memory_stops_and_goes_on_once_it_has_some(data_d
             await cluster.wait_for_equal_states()
     counts = [member.events("test_careless.terminated")[-1]["count"] for member in cluster.members.values()]
     assert counts == [4, 4, 4]
+
+
+async def test_a_member_with_less_memory_than_the_others_stops_where_it_has_too_little(data_dir: Path) -> None:
+    """With 90 MiB less on one member, members counted 2, 2 and 1, and all said that they were well."""
+    async with SystemCluster(data_dir, service=SERVICE, settings=STEADY) as cluster:
+        leader = await cluster.wait_for_leader()
+        member_id = (leader.leader_member_id + 1) % 3
+        member = cluster.members[member_id]
+        status = Path(f"/proc/{member.process.pid}/status").read_text()
+        used_bytes = int(status.split("VmSize:")[1].split()[0]) * 1024
+        resource.prlimit(member.process.pid, resource.RLIMIT_AS, (used_bytes + (64 << 20), resource.RLIM_INFINITY))
+        async with ClusterClient.connect(cluster.endpoints) as client:
+            assert await client.request(b"count") == b"1"
+            assert await client.request(b"hoard 400") == b"2"
+            assert await member.wait_exit() != 0
+            assert "error=MemoryError()" in member.process.log_tail()
+
+            cluster.start(member_id)
+            assert await client.request(b"count") == b"3"
+            await cluster.wait_for_equal_states()
+    counts = [member.events("test_careless.terminated")[-1]["count"] for member in cluster.members.values()]
+    assert counts == [3, 3, 3]
 
 
 async def test_a_service_that_exits_stops_its_member_until_its_author_has_mended_it(data_dir: Path) -> None:
