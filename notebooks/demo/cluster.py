@@ -77,6 +77,23 @@ class DemoCluster:
                     return report.leader_member_id
                 await asyncio.sleep(LOOK_INTERVAL_S)
 
+    async def wait_for_closed_sessions(self) -> None:
+        """Wait until the cluster has closed every session; no client is to be there any more.
+
+        A client that leaves tells the leader, and the close dies with a leader that has not committed it, as in a power
+        cut. The next leader closes the session when it has been silent for the session timeout.
+
+        Raises:
+            TimeoutError: that took too long.
+        """
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                report = make_report(await ask_members(self._consensus, STATUS_TIMEOUT_S), asked_at_ms=0)
+                leader = [member.status for member in report.members if member.member_id == report.leader_member_id]
+                if leader and leader[0] is not None and leader[0].session_count == 0:
+                    return
+                await asyncio.sleep(LOOK_INTERVAL_S)
+
     async def kill(self, member_ids: Iterable[int]) -> None:
         """End members with SIGKILL, and wait until they are gone."""
         killed = list(member_ids)

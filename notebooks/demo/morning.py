@@ -162,6 +162,7 @@ async def _record(directory: Path, say: Say) -> None:
         say("starting three members ...")
         await cluster.start()
         morning = await _Recorder(unfinished, cluster, say).run()
+        await cluster.wait_for_closed_sessions()
         await cluster.stop()
     finally:
         await cluster.close()

@@ -107,7 +107,7 @@ class Traffic:
         return self.decisions.total()
 
     async def run(self, *, monitor_hours: Sequence[int] = (), silent_hour: int | None = None) -> None:
-        """Send everything in time; ends when all is answered and every session is closed.
+        """Send everything in time; ends when all is answered and every client has left.
 
         A monitor comes at each of `monitor_hours`, asks how many were refused, and leaves. At `silent_hour` a client
         comes that says one thing and is never heard of again: the cluster closes its session.

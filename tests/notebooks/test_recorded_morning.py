@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from examples.access_quota import AccessQuota
 from notebooks.demo import RecordedMorning
+from notebooks.demo.cluster import DemoCluster
 from notebooks.demo.traffic import FRONT_ENDS, front_end_of, web_requests
 from tests.interchange.samples import run as trimaran
 from trimaran import archive
+from trimaran.client import ClusterClient
 from trimaran.cluster.cli.shared.single_process import replies_of
+from trimaran.service_api.wire.log.layout import SESSION_CLOSE_EVENT, SESSION_OPEN_EVENT
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +76,27 @@ def test_there_are_three_terms_and_the_snapshots_of_the_story(morning: RecordedM
     assert [row["leadershipTermId"] for row in terms(morning)] == list(range(len(terms(morning))))
     assert len({row["termBaseLogPosition"] for row in terms(morning)}) == 3
     assert [row["logPosition"] for row in snapshots] == [told[0], told[0], told[1], told[1]]
+
+
+def test_a_session_whose_close_was_lost_is_closed_before_the_recording_ends(tmp_path: Path) -> None:
+    """On a busy machine a monitor left in the power cut: the log had 20 SessionOpenEvents and 19 SessionCloseEvents."""
+
+    async def record() -> None:
+        cluster = DemoCluster(tmp_path)
+        try:
+            await cluster.start()
+            client = await ClusterClient.connect(cluster.endpoints)
+            client._conductor.abort()  # without a word, as if the word had died with the leader
+            await cluster.wait_for_closed_sessions()
+            await cluster.stop()
+        finally:
+            await cluster.close()
+
+    asyncio.run(record())
+
+    table = archive.frames(tmp_path / "node-0" / "archive", recording_id=0, columns=["template_id"]).read_all()
+    counts = Counter(table.column("template_id").to_pylist())
+    assert (counts[SESSION_OPEN_EVENT], counts[SESSION_CLOSE_EVENT]) == (1, 1)
 
 
 @pytest.mark.parametrize(
