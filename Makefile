@@ -3,20 +3,23 @@
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.trimaran-installed
+REPORT := $(VENV)/.trimaran-report-installed
 SPARK := $(VENV)/.trimaran-spark-installed
 STAMP := $(VENV)/.trimaran-tools-installed
 PACKAGES := service_api archive client cluster src
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-dev compiled demo notebooks test check campaign coverage sim chaos format bench peers bench-guard clean
+.PHONY: help setup setup-report setup-spark setup-dev compiled demo notebooks test check campaign coverage sim chaos format bench peers bench-guard clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(CORE)  ## Create .venv with trimaran in it: nodes, clients and every command but `report`.
 
-setup-spark: $(SPARK)  ## Add Spark, a Java and what the report needs (a minute, 0.9 GB).
+setup-report: $(REPORT)  ## Add what `report` needs (half a minute, 0.5 GB).
+
+setup-spark: $(SPARK)  ## Add Spark, a Java and what `report` needs (a minute, 1 GB).
 
 setup-dev: $(STAMP)  ## Add Spark, notebooks and the development tools (one to two minutes, 1.3 GB).
 
@@ -42,10 +45,16 @@ $(CORE): pyproject.toml
 	touch $(CORE); \
 	echo "==> ready: $(BIN)/trimaran --help"
 
+$(REPORT): $(CORE)
+	@set -eu; \
+	echo "==> installing what the report needs into $(VENV) (half a minute, 0.5 GB)"; \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[report]'; \
+	touch $(REPORT)
+
 $(SPARK): $(CORE)
 	@set -eu; \
-	echo "==> installing Spark into $(VENV) (a minute, 0.9 GB)"; \
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[spark]'; \
+	echo "==> installing Spark into $(VENV) (a minute, 1 GB)"; \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[report,spark]'; \
 	touch $(SPARK)
 
 $(STAMP): $(CORE)

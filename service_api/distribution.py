@@ -7,10 +7,13 @@ from typing import Final
 
 DISTRIBUTION_NAME: Final = "trimaran"
 
+_TARGETS: Final = ("report", "spark")
+"""Extras that the Makefile installs."""
+
 
 def install_advice(extra: str) -> str:
     """Say how to install one of our extras, from a checkout: the registry's package of that name need not be ours."""
-    target = " or `make setup-spark`" if extra == "spark" else ""
+    target = f" or `make setup-{extra}`" if extra in _TARGETS else ""
     return f"in a checkout of Trimaran: pip install '.[{extra}]'{target}"
 
 

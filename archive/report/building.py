@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pandas as pd
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from trimaran.service_api.wire.log.layout import NEW_LEADERSHIP_TERM_EVENT, SESSION_CLOSE_EVENT, SESSION_OPEN_EVENT
 
+from ..reading.frame_batches import ReadProblem
 from ..reading.frame_columns import HEADER_COLUMNS, MESSAGE_COLUMNS
-from ..spark import analyses, problems
+from ..spark import analyses
+from ..spark.analyses.engine import DataFrame, F, use_engine
 from ..spark.source.options import parse_options
 from ..spark.source.partitions import plan_read
 from . import sections, words
+from .engine import ENGINE
+from .engine.frames import SqlDatabase
+from .engine.log_tables import list_problems, read_node_logs, scan_log
 from .page import Fact, Page, Section
 from .snippets import Snippets
 from .theme import Frame
@@ -63,42 +66,47 @@ class LogReport:
     is_damaged: bool
 
 
-def measure_sources(request: ReportRequest) -> int:
-    """Look whether there is what the request asks for; without Spark, so that a mistake is told at once.
-
-    Returns how many bytes of logs are to be read, of all directories together.
+def check_sources(request: ReportRequest) -> None:
+    """Look whether there is what the request asks for, so that a mistake is told at once.
 
     Raises:
         ConfigurationError: an option is wrong, or what it asks for is not there.
         ArchiveError: no such directory or recording.
         OSError: the disk or the store refused.
     """
-    length_bytes = 0
     for path in request.directories.values():
-        plan = plan_read(parse_options({**request.options, "path": path}), ("position",))
-        length_bytes += sum(part.nominal_stop - part.nominal_start for part in plan.partitions)
-    return length_bytes
+        plan_read(parse_options({**request.options, "path": path}), ("position",))
 
 
-def build_report(spark: SparkSession, request: ReportRequest, on_step: Callable[[str], None]) -> LogReport:
+def build_report(request: ReportRequest, on_step: Callable[[str], None]) -> LogReport:
     """Run the analyses and make the page; `on_step` is told what begins, about fifteen times.
 
-    The data source `aeron_archive` has to be registered.
+    What does not fit into memory goes to files of a temporary directory: of a log of many gigabytes a few hundredths.
+
+    Raises:
+        ConfigurationError: an option is wrong, or what it asks for is not there.
+        ArchiveError: no such directory or recording.
+        OSError: the disk or the store refused.
     """
+    with TemporaryDirectory(prefix="trimaran-report-") as directory, use_engine(ENGINE):
+        database = SqlDatabase(Path(directory))
+        try:
+            return _build(database, request, on_step)
+        finally:
+            database.close()
+
+
+def _build(database: SqlDatabase, request: ReportRequest, on_step: Callable[[str], None]) -> LogReport:
     on_step("looking for damage")
-    damage = _find_damage(spark, request)
+    damage = _find_damage(request)
     comparison = None
     if len(request.directories) > 1:
         on_step("comparing the members")
-        logs = {name: _load(spark, path, request.options) for name, path in request.directories.items()}
-        comparison = _collect(analyses.compare_members(logs))
+        logs = {name: scan_log(database, path, request.options) for name, path in request.directories.items()}
+        comparison = analyses.compare_members(logs).toPandas()
     name = _choose(request, comparison)
-    work = _Work(spark, request, name, on_step)
-    try:
-        made = work.run(comparison)
-        facts = work.facts
-    finally:
-        work.close()
+    work = _Work(database, request, name, on_step)
+    made, facts = work.run(comparison), work.facts
     page = Page(
         title=request.title or f"The log of {name}",
         sources=_sources(request, name, facts),
@@ -113,25 +121,22 @@ def build_report(spark: SparkSession, request: ReportRequest, on_step: Callable[
 class _Work:
     """One run of the analyses over one log."""
 
-    def __init__(self, spark: SparkSession, request: ReportRequest, name: str, on_step: Callable[[str], None]) -> None:
-        self._spark = spark
+    def __init__(
+        self, database: SqlDatabase, request: ReportRequest, name: str, on_step: Callable[[str], None]
+    ) -> None:
+        self._database = database
         self._request = request
         self._on_step = on_step
         self.path = request.directories[name]
+        on_step("reading the log")
         # The few messages of which the analyses need more than their first fields, with payloads.
         events = f"template_id IN ({NEW_LEADERSHIP_TERM_EVENT}, {SESSION_OPEN_EVENT}, {SESSION_CLOSE_EVENT})"
-        self.events = _load(spark, self.path, {**request.options, "where": events}).persist()
-        # Without payloads, which are most of a log: read once, and kept in memory or on disk for all analyses.
+        self.events = scan_log(database, self.path, {**request.options, "where": events}).persist()
+        # Without payloads, which are most of a log: read once, and kept for all analyses.
         columns = ",".join((*HEADER_COLUMNS, *MESSAGE_COLUMNS))
-        self.log = _load(spark, self.path, {**request.options, "columns": columns}).persist()
-        on_step("reading the log")
-        summary = _collect(analyses.summary(self.log))
+        self.log = scan_log(database, self.path, {**request.options, "columns": columns}).persist()
+        summary = analyses.summary(self.log).toPandas()
         self.facts: Frame = summary.iloc[0] if len(summary) else None
-
-    def close(self) -> None:
-        """Drop what was kept."""
-        self.log.unpersist()
-        self.events.unpersist()
 
     def run(self, comparison: Frame | None) -> list[Section]:
         """Run the analyses one after the other."""
@@ -147,7 +152,7 @@ class _Work:
         made = [sections.leaders(terms, snippet.of("term_timeline"), note)]
         self._on_step("elections")
         logs = [str(path) for path in self._request.node_logs]
-        node_logs = analyses.read_node_logs(self._spark, logs) if logs else None
+        node_logs = read_node_logs(self._database, self._request.node_logs) if logs else None
         changes = analyses.elections(self.log, node_logs, events=self.events)
         frame, note = self._bounded(changes, "the oldest changes")
         made.append(sections.elections(frame, snippet.elections(logs), note))
@@ -166,13 +171,13 @@ class _Work:
         totals, note = self._bounded(whole, "the sessions with the most messages")
         interval_us, interval = self._interval()
         self._on_step("throughput")
-        by_interval = _collect(_sum_rest(analyses.session_traffic(self.log, interval=interval), totals))
+        by_interval = _sum_rest(analyses.session_traffic(self.log, interval=interval), totals).toPandas()
         self._on_step("bursts and gaps")
-        bursts = _collect(analyses.bursts(self.log, window=interval))
-        gaps = _collect(analyses.gaps(self.log, longer_than_us=interval_us).limit(ROW_LIMIT))
+        bursts = analyses.bursts(self.log, window=interval).toPandas()
+        gaps = analyses.gaps(self.log, longer_than_us=interval_us).limit(ROW_LIMIT).toPandas()
         self._on_step("lengths of messages")
-        histogram = _collect(analyses.payload_histogram(self.log))
-        sizes = _collect(analyses.payload_sizes(self.log))
+        histogram = analyses.payload_histogram(self.log).toPandas()
+        sizes = analyses.payload_sizes(self.log).toPandas()
         return [
             sections.throughput(by_interval, totals, snippet.throughput(interval), note),
             sections.inter_arrival(totals, snippet.inter_arrival(), note),
@@ -217,14 +222,6 @@ class _Work:
         return days * _DAY_US, f"{days} days"
 
 
-def _load(spark: SparkSession, path: str, options: Mapping[str, str]) -> DataFrame:
-    return spark.read.format("aeron_archive").options(**options).load(path)
-
-
-def _collect(rows: DataFrame) -> Frame:
-    return rows.toPandas()
-
-
 def _sum_rest(traffic: DataFrame, totals: Frame) -> DataFrame:
     """Add up the sessions that have no colour of their own: their rows name neither a session nor a service."""
     head = totals.head(SESSION_LIMIT)
@@ -241,15 +238,21 @@ def _sum_rest(traffic: DataFrame, totals: Frame) -> DataFrame:
     )
 
 
-def _find_damage(spark: SparkSession, request: ReportRequest) -> list[tuple[str, int | None, int | None, str]]:
+def _find_damage(request: ReportRequest) -> list[tuple[str, int | None, int | None, str]]:
     """Directory, recording, position and reason of what cannot be read."""
-    names = list(request.directories)
-    of_each = [
-        problems(spark, path, **request.options).select(F.lit(number).alias("directory"), "*")
-        for number, path in enumerate(request.directories.values())
-    ]
-    found = reduce(DataFrame.unionByName, of_each).orderBy("directory", "recording_id", "position").limit(ROW_LIMIT)
-    return [(names[row["directory"]], row["recording_id"], row["position"], row["reason"]) for row in found.collect()]
+    found: list[tuple[str, int | None, int | None, str]] = []
+    for name, path in request.directories.items():
+        problems = sorted(list_problems(path, request.options), key=_place)
+        found += [(name, problem.recording_id, problem.position, problem.reason) for problem in problems]
+    return found[:ROW_LIMIT]
+
+
+def _place(problem: ReadProblem) -> tuple[int, int]:
+    """Where a problem stands in the list: what is of no recording comes first."""
+    return (
+        -1 if problem.recording_id is None else problem.recording_id,
+        -1 if problem.position is None else problem.position,
+    )
 
 
 def _choose(request: ReportRequest, comparison: Frame | None) -> str:

@@ -6,10 +6,13 @@ from trimaran.service_api.distribution import install_advice
 from trimaran.service_api.errors import ConfigurationError
 
 try:
+    import duckdb  # noqa: F401
     import jinja2  # noqa: F401
     import matplotlib  # noqa: F401
     import numpy  # noqa: F401
     import pandas  # noqa: F401
+    import pyarrow  # noqa: F401
 except ImportError as error:
-    message = f"trimaran.archive.report needs matplotlib, jinja2 and pandas: {install_advice('spark')} ({error})"
+    advice = install_advice("report")
+    message = f"trimaran.archive.report needs duckdb, matplotlib, jinja2, pandas and pyarrow: {advice} ({error})"
     raise ConfigurationError(message) from error

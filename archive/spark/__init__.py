@@ -5,12 +5,11 @@ Read: `data_source` <- `options`, `filters`; `partitions` <- `boundaries`, `prun
 partition; `damage` lists problems; `hybrid` (read_log) joins it with the Parquet of an export.
 Typed columns: `messages` (of the log's own messages), `decoders` (of what applications said).
 
+The report reads logs with `source` and runs `analyses` where no Spark is installed; nothing else here works without it.
 A name is loaded when it is first asked for: `exports` says where it is, so a new one is added there, too.
 """
 
 from typing import TYPE_CHECKING
-
-from . import extra as extra
 
 if TYPE_CHECKING:
     from .decoders import decode_payload as decode_payload

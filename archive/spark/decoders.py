@@ -38,7 +38,8 @@ from .executor_readers import (
     plan_reader,
 )
 from .json_schema import json_schema, required_fields
-from .messages import check_mode, expect_columns, parse_time_unit
+from .messages import check_mode, expect_columns
+from .source.timestamps import parse_time_unit
 
 Decoder = str | struct.Struct | type | Callable[[Any], Any]
 """See `decode_payload`."""

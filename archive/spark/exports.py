@@ -21,4 +21,10 @@ HOMES: Final = {
     "ship": "shipping",
 }
 
-__getattr__, __dir__ = lazy_exports("trimaran.archive.spark", HOMES)
+_get, __dir__ = lazy_exports("trimaran.archive.spark", HOMES)
+
+
+def __getattr__(name: str) -> object:
+    if name in HOMES:
+        from . import extra  # noqa: F401 - says what to install
+    return _get(name)

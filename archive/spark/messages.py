@@ -23,11 +23,10 @@ from trimaran.service_api.wire.message import Message
 from ..reading.vector.message_plan import MessagePlan
 from .executor_readers import DROPMALFORMED, FAILFAST, PERMISSIVE, PLACE, MessageMapper
 from .source.field_comments import field_comments
+from .source.timestamps import parse_time_unit
 
 MODES: Final = (PERMISSIVE, DROPMALFORMED, FAILFAST)
 """What becomes of a message that cannot be read: NULL and a reason, no row, or the end of the query."""
-
-TIME_UNITS: Final = {"ms": TimeUnit.MILLIS, "us": TimeUnit.MICROS, "ns": TimeUnit.NANOS}
 
 _OTHER_FILES: Final = {100: "archive-mark.dat", 110: "cluster-mark.dat", 112: "node-state.dat"}
 _FLAG_BEGIN: Final = 0x80
@@ -89,19 +88,6 @@ def _is_of_log(message: Any) -> bool:
     """Whether it is a message whose only time is that of the log's column."""
     schema_id = getattr(message, "SCHEMA_ID", None)
     return schema_id == LOG_SCHEMA_ID and getattr(message, "TEMPLATE_ID", None) in LOG_FIELDS
-
-
-def parse_time_unit(given: TimeUnit | str | None) -> TimeUnit | None:
-    """Read the unit of the cluster's clock; None stays None.
-
-    Raises:
-        ConfigurationError: there is no such unit.
-    """
-    if given is None or isinstance(given, TimeUnit):
-        return given
-    if given not in TIME_UNITS:
-        raise ConfigurationError(f"time_unit={given!r} expected one of {', '.join(TIME_UNITS)}")
-    return TIME_UNITS[given]
 
 
 def check_mode(mode: str) -> None:

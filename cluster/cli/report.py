@@ -4,18 +4,17 @@ The page holds everything and asks for nothing: figures, tables, and the Python 
 several directories of one cluster the members' logs are compared as well, and the longest one is analysed. Nothing in
 the directories is changed or locked; their members may run.
 
-Exit status: 0 written; 1 Spark failed on the way; 2 wrong usage, no log there, or `trimaran[spark]` is missing; 10
-written, and damage was found, which the page shows first.
+Exit status: 0 written; 1 an analysis failed, such as for want of memory; 2 wrong usage, no log there, or
+`trimaran[report]` is missing; 10 written, and damage was found, which the page shows first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -25,24 +24,7 @@ from trimaran.archive.errors import CorruptionError
 from trimaran.archive.tool.output import EXIT_FAILED, EXIT_UNHEALTHY, fail
 from trimaran.service_api.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 ARCHIVE_DIRECTORY_NAME: Final = "archive"
-
-SMALL_LOG_BYTES: Final = 1 << 22
-"""Logs of together as much as this are small: to plan and compile for them takes longer than to read them."""
-
-_SMALL_LOG_SETTINGS: Final = {
-    # One thread and one partition: every task of a shuffle costs more than the few rows that it gets.
-    "spark.master": "local[1]",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    # Compiled code pays after some million rows, in Spark and in the JVM.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
 
 DirectoriesArgument = Annotated[
     list[str],
@@ -75,9 +57,9 @@ def report(
 ) -> None:
     """Write one HTML page of the standard analyses: leaders, elections, traffic, sessions, timers, sizes, comparison.
 
-    Needs Spark: `make setup-spark`, or pip install '.[spark]' in a checkout of Trimaran.
+    Needs `make setup-report`, or pip install '.[report]' in a checkout of Trimaran.
     """
-    from trimaran.archive.report.building import ReportRequest, build_report, measure_sources
+    from trimaran.archive.report.building import ReportRequest, build_report, check_sources
     from trimaran.archive.report.page import render_page
 
     options = {"committed": "true"} if committed else {}
@@ -88,11 +70,11 @@ def report(
     if not page.parent.is_dir():
         raise ConfigurationError(f"the page cannot be written: no such directory: {page.parent}")
     try:
-        length_bytes = measure_sources(request)
+        check_sources(request)
     except CorruptionError as error:
         fail(str(error), EXIT_UNHEALTHY)
-    with _telling_spark_errors(), _showing_steps() as show, _spark_session(show, length_bytes) as spark:
-        made = build_report(spark, request, show)
+    with _telling_failures(), _showing_steps() as show:
+        made = build_report(request, show)
         show("writing the page")
         _write(page, render_page(made.page))
     count = len(made.page.sections)
@@ -122,17 +104,14 @@ def _expect_file(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _telling_spark_errors() -> Iterator[None]:
-    """End the command with one line where Spark fails, such as on a file that is gone since the read was planned."""
-    from pyspark.errors import PySparkException
+def _telling_failures() -> Iterator[None]:
+    """End the command with one line where DuckDB fails, such as for want of memory and of room for its files."""
+    import duckdb
 
     try:
         yield
-    except PySparkException as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        # What a worker raised is below its stack; what Spark itself says stands at the top.
-        raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
-        fail(f"Spark failed: {(raised[-1:] or lines[:1] or [type(error).__name__])[0]}", EXIT_FAILED)
+    except duckdb.Error as error:
+        fail(f"an analysis failed: {str(error).splitlines()[0]}", EXIT_FAILED)
 
 
 @contextlib.contextmanager
@@ -151,29 +130,6 @@ def _showing_steps() -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None)
         yield lambda step: progress.update(task, description=step)
-
-
-@contextlib.contextmanager
-def _spark_session(show: Callable[[str], None], length_bytes: int) -> Iterator[SparkSession]:
-    """Start Spark, or take the session that runs; one that was started is stopped again.
-
-    A session of this process's own is set up for logs of that length.
-    """
-    from pyspark.sql import SparkSession
-
-    from trimaran.archive.spark import create_session, register
-
-    show("starting Spark")
-    running = SparkSession.getActiveSession()
-    is_own = running is None and not {"SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
-    is_small = is_own and length_bytes <= SMALL_LOG_BYTES
-    spark = create_session("trimaran report", config=_SMALL_LOG_SETTINGS if is_small else None)
-    register(spark)
-    try:
-        yield spark
-    finally:
-        if running is None:
-            spark.stop()
 
 
 def _write(path: Path, text: str) -> None:

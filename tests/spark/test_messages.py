@@ -18,7 +18,7 @@ from tests.unit.service_api.wire.test_golden_messages import MESSAGES_ENTRIES
 from trimaran import archive
 from trimaran.archive.format.messages import RecordingSignalEvent
 from trimaran.archive.spark import log_messages, message_schema
-from trimaran.archive.spark.messages import TIME_UNITS
+from trimaran.archive.spark.source.timestamps import TIME_UNITS
 from trimaran.cluster.messages import (
     ClusterMembersExtendedResponse,
     ClusterSessionSnapshot,

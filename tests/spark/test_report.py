@@ -144,7 +144,7 @@ def test_a_share_in_a_caption_is_that_of_the_table(made: Made) -> None:
 def test_where_there_is_no_terminal_each_step_is_a_line(made: Made) -> None:
     steps = [line[8:] for line in made.ended.stderr.splitlines() if line.startswith("report: ")]
 
-    assert steps[:3] == ["starting Spark", "looking for damage", "comparing the members"]
+    assert steps[:3] == ["looking for damage", "comparing the members", "reading the log"]
     assert "throughput" in steps
     assert steps[-1] == "writing the page"
 
@@ -192,7 +192,7 @@ def test_a_recording_without_a_message_of_a_log_has_a_page(spark: SparkSession, 
         assert sentence in page.content.text
 
 
-def test_what_cannot_be_read_is_told_in_one_line_before_spark_starts(failover: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_told_in_one_line(failover: Path, tmp_path: Path) -> None:
     node = failover / "node0"
     for arguments, expected in (
         ([tmp_path], "not an archive directory"),
@@ -219,7 +219,8 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(failover: Pa
 
     assert ended.returncode == 2
     assert ended.stderr.startswith(
-        "trimaran: trimaran.archive.report needs matplotlib, jinja2 and pandas: in a checkout of Trimaran: "
+        "trimaran: trimaran.archive.report needs duckdb, matplotlib, jinja2, pandas and pyarrow: in a checkout of "
+        "Trimaran: pip install '.[report]' or `make setup-report`"
     )
     assert ended.stderr.count("\n") == 1
 

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
-
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.wire.frame import FRAME_ALIGNMENT
 
+from .engine import Column, DataFrame, F, Window
 from .log_columns import check_columns, end_position, has_valid_checksum, is_data
 
 BLOCK_LENGTH_BYTES: Final = 1 << 20

@@ -19,9 +19,6 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from trimaran.service_api.errors import ConfigurationError
 
 from ...reading.difference import Verdict
@@ -33,6 +30,7 @@ from .block_digests import (
     compare_digests,
     digest_blocks,
 )
+from .engine import Column, DataFrame, F
 from .log_columns import has_valid_checksum
 
 

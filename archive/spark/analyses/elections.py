@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
-
+from .engine import Column, DataFrame, F, Window
 from .log_columns import micros_between
 from .node_logs import member_elections, refusals
 from .terms import term_timeline

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
-
 from trimaran.service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING
 
+from .engine import Column, DataFrame, F, Window
 from .log_columns import begins_message, check_columns, end_position, ends_message, is_data
 
 BLOCK_LENGTH_BYTES: Final = 1 << 24

@@ -10,9 +10,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
-
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.wire.frame import (
     FLAG_BEGIN,
@@ -24,6 +21,8 @@ from trimaran.service_api.wire.frame import (
 )
 from trimaran.service_api.wire.log.fields import MESSAGE_HEADER_LENGTH
 from trimaran.service_api.wire.log.layout import MESSAGE_NAMES, SESSION_MESSAGE_HEADER
+
+from .engine import Column, DataFrame, F
 
 _SERVICE_ID_SHIFT: Final = 56
 _INT64_SIGN: Final = 1 << 63
@@ -174,13 +173,13 @@ def _block_length() -> Column:
 def _integer(offset: int | Column, length: int, *, is_signed: bool) -> Column:
     """Read a little-endian integer of the payload, as a long; NULL where the payload ends before it."""
     begin = F.lit(offset + 1) if isinstance(offset, int) else (offset + 1).try_cast("int")  # NULL beyond any payload
-    digits = F.hex(F.substr("payload", begin, F.lit(length)))
-    in_order = F.concat(*(F.substr(digits, F.lit(2 * i + 1), F.lit(2)) for i in reversed(range(length))))
-    value = F.conv(in_order, 16, -10).cast("long")
+    # Each step names the one before it once: the text of an expression grows with every name of it.
+    digits = F.reverse(F.hex(F.substr("payload", begin, F.lit(length))))
+    value = F.conv(F.regexp_replace(digits, "(.)(.)", "$2$1"), 16, -10).cast("long")
     if is_signed and length < 8:
         unused = 64 - 8 * length
         value = F.shiftright(F.shiftleft(value, unused), unused)
-    return F.when(F.length(digits) == 2 * length, value)
+    return F.when(F.length("payload") >= begin + (length - 1), value)
 
 
 def extent() -> list[Column]:

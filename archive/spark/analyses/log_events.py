@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from trimaran.service_api.types import CloseReason, TimeUnit
 from trimaran.service_api.wire.log.layout import (
     FIELD_OFFSETS,
@@ -20,6 +17,7 @@ from trimaran.service_api.wire.log.layout import (
     SESSION_OPEN_EVENT,
 )
 
+from .engine import Column, DataFrame, F
 from .log_columns import block_enum, block_integer, block_version, check_columns, var_data
 
 _COLUMNS: Final = ("recording_id", "position", "template_id", "leadership_term_id", "timestamp", "payload")

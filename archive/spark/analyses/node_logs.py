@@ -14,17 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812
-
+from .engine import Column, DataFrame, F, SparkSession, Window
 from .log_columns import check_columns, micros_between
 
-_FIELDS: Final = (
+NODE_LOG_FIELDS: Final = (
     *("event string", "member_id int", "level string", "timestamp string", "reason string", "detail string"),
     *("old string", "new string", "leadership_term_id long", "leader_member_id int", "candidate_member_id int"),
     *("candidate_term_id long", "append_position long", "commit_position long", "log_position long"),
     *("cluster_session_id long", "pid long"),
 )
+"""The fields of an event that have a column, and their types."""
 _STARTED: Final = "election.started"
 _CHANGED: Final = "election.state_changed"
 _CLOSED: Final = "election.closed"
@@ -49,7 +48,7 @@ def read_node_logs(spark: SparkSession, paths: str | Path | Sequence[str | Path]
     Cost: one pass over the files, whose parsing is Spark's own.
     """
     names = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    event = F.from_json("value", ", ".join(_FIELDS))
+    event = F.from_json("value", ", ".join(NODE_LOG_FIELDS))
     return (
         spark.read.text(names)
         .select(
@@ -61,7 +60,7 @@ def read_node_logs(spark: SparkSession, paths: str | Path | Sequence[str | Path]
         .where(F.col("e.event").isNotNull() & F.col("e.member_id").isNotNull())
         .select(
             F.try_to_timestamp("e.timestamp").alias("timestamp"),
-            *(f"e.{name}" for name in (field.split()[0] for field in _FIELDS) if name != "timestamp"),
+            *(f"e.{name}" for name in (field.split()[0] for field in NODE_LOG_FIELDS) if name != "timestamp"),
             *("file", "line_number", "line"),
         )
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
-
+from .engine import DataFrame, F, Window
 from .log_columns import aligned_length, begins_message, check_columns, end_position, micros_between
 
 _COLUMNS: Final = ("recording_id", "position", "frame_length", "flags", "type", "timestamp")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from trimaran.service_api.errors import ConfigurationError
 
+from .engine import Column, DataFrame, F
 from .log_columns import check_columns, template_name
 from .whole_messages import MESSAGE_FIELDS, whole_messages
 
@@ -94,7 +92,7 @@ def _bin(bin_bytes: int | None) -> tuple[Column, Column]:
     if bin_bytes is not None:
         begin = length - length % bin_bytes
         return begin, begin + bin_bytes
-    power = F.expr("shiftleft(1L, length(bin(message_length)) - 1)")
+    power = F.expr("shiftleft(CAST(1 AS BIGINT), length(bin(message_length)) - 1)")
     return F.when(length == 0, 0).otherwise(power), F.when(length == 0, 1).otherwise(2 * power)
 
 

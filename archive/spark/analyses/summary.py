@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from trimaran.service_api.wire.frame import HEADER_LENGTH
 from trimaran.service_api.wire.log.layout import (
     CLUSTER_ACTION_REQUEST,
@@ -16,6 +13,7 @@ from trimaran.service_api.wire.log.layout import (
     TIMER_EVENT,
 )
 
+from .engine import Column, DataFrame, F
 from .log_columns import aligned_length, check_columns, extent, is_data, is_padding, micros_between, payload_length
 
 _COLUMNS: Final = (

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
-
+from .engine import DataFrame, F, Window
 from .log_columns import check_columns, extent, micros_between, payload_length
 from .log_events import new_terms
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import TimestampType
-
 from trimaran.service_api.types import TimeUnit
 from trimaran.service_api.wire.log.layout import TIMER_EVENT
 
-from ..messages import parse_time_unit
+from ..source.timestamps import parse_time_unit
+from .engine import Column, DataFrame, F, Window
 from .log_columns import check_columns, end_position, micros_between
 
 SCHEDULED: Final = "timer_scheduled"
@@ -110,7 +107,7 @@ def _match(steps: DataFrame) -> DataFrame:
 
 def _deadline(scheduled: DataFrame, unit: TimeUnit) -> Column:
     """The deadline as a timestamp."""
-    if isinstance(scheduled.schema["deadline"].dataType, TimestampType):
+    if dict(scheduled.dtypes)["deadline"] == "timestamp":
         return F.col("deadline")
     ticks = {
         TimeUnit.MILLIS: F.try_multiply("deadline", F.lit(1000)),  # NULL where the deadline is beyond all time

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
-
 from trimaran.service_api.wire.frame import UNFRAGMENTED
 
 from ...reading.frame_columns import MESSAGE_COLUMNS
+from .engine import DataFrame, F, Window
 from .log_columns import (
     aligned_length,
     begins_message,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from ...files.reader import StopReason
 from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES, ReadProblem
@@ -34,7 +34,7 @@ def read_partition(partition: FramePartition, schema: Any, on_problem: OnProblem
     Raises:
         OSError: the disk or the store refused.
     """
-    if TaskContext.get() is not None:
+    if _is_task():
         _spare_modules()
     shaper = BatchShaper(partition.settings, partition.descriptor.recording_id, schema, partition.wanted)
     start, stop = partition.resolve()
@@ -50,6 +50,12 @@ def find_problems(partition: FramePartition, on_problem: OnProblem) -> None:
     start, stop = partition.resolve()
     for _ in _read_blocks(partition, start, stop, None, on_problem):
         pass
+
+
+def _is_task() -> bool:
+    """Whether this is a worker of Spark; the report reads partitions without it."""
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.TaskContext.get() is not None
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -48,13 +47,6 @@ class _ProblemsDataSource(DataSource):
             return _ProblemsReader(parse_options(self.options), schema)
 
 
-@dataclass(frozen=True)
-class _Known(InputPartition):
-    """Problems that were found while planning."""
-
-    problems: tuple[ReadProblem, ...]
-
-
 class _ProblemsReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -63,12 +55,15 @@ class _ProblemsReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         with said_in_one_line():
             plan = plan_read(self._options, ("position",))
-        return [_Known(plan.problems), *plan.partitions]
+        # What was found while planning is a partition, too.
+        return [InputPartition(part) for part in (plan.problems, *plan.partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        found = list(partition.problems) if isinstance(partition, _Known) else []
-        if isinstance(partition, FramePartition):
-            find_problems(partition, found.append)
+        found: list[ReadProblem] = []
+        if isinstance(partition.value, FramePartition):
+            find_problems(partition.value, found.append)
+        else:
+            found.extend(partition.value)
         if found:
             columns = zip(*[(problem.recording_id, problem.position, problem.reason) for problem in found], strict=True)
             schema = to_arrow_schema(self._schema, timezone="UTC")

@@ -110,7 +110,7 @@ class AeronArchiveReader(DataSourceReader):
             plan = plan_read(self._options, self._columns)
             for problem in plan.problems:
                 _problem_handler(self._options.mode)(problem)
-            return list(plan.partitions)
+            return [InputPartition(partition) for partition in plan.partitions]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the record batches of a partition; nothing for the empty one that Spark makes where there is none.
@@ -119,10 +119,11 @@ class AeronArchiveReader(DataSourceReader):
             CorruptionError: frames are not valid, and the mode is FAILFAST.
             OSError: the disk or the store refused.
         """
-        if isinstance(partition, FramePartition):
+        frames = partition.value
+        if isinstance(frames, FramePartition):
             schema = to_arrow_schema(self._schema, timezone="UTC")
             with said_in_one_line():
-                yield from read_partition(partition, schema, _problem_handler(partition.settings.mode))
+                yield from read_partition(frames, schema, _problem_handler(frames.settings.mode))
 
 
 def _problem_handler(mode: ReadMode) -> Any:

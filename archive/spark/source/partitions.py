@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql.datasource import InputPartition
-
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
 from trimaran.service_api.wire.frame import FRAME_ALIGNMENT
@@ -69,7 +67,7 @@ class ReadSettings:
 
 
 @dataclass(frozen=True)
-class FramePartition(InputPartition):
+class FramePartition:
     """A range of one recording, and how to read it.
 
     It goes from the cut at `nominal_start` to the cut at `nominal_stop` (see `boundaries`). Where they are exact, they

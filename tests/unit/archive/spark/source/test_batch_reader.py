@@ -49,7 +49,7 @@ def test_a_worker_leaves_its_modules_out_of_the_collections_after_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_log(tmp_path, [Entry(b"x")] * 10)
-    monkeypatch.setattr(batch_reader, "TaskContext", _Worker)
+    monkeypatch.setattr("pyspark.TaskContext", _Worker)
 
     assert read_all(tmp_path) == 10
     frozen = gc.get_freeze_count()

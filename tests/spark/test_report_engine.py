@@ -1,0 +1,178 @@
+"""The report's engine gives what Spark gives: each analysis runs on both, over recordings of Aeron and of ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.interchange.samples import link_directory
+from tests.spark.log_truth import rows
+from tests.spark.recorded_cluster import RecordedCluster
+from tests.unit.archive.streams import extract_sample
+from trimaran.archive.report.engine import ENGINE
+from trimaran.archive.report.engine.frames import SqlDatabase
+from trimaran.archive.report.engine.log_tables import list_problems, read_node_logs, scan_log
+from trimaran.archive.spark import analyses, problems
+from trimaran.archive.spark.analyses.engine import use_engine
+
+Analysis = Callable[[DataFrame], DataFrame]
+
+OF_A_PAGE: Mapping[str, Analysis] = {
+    "summary": analyses.summary,
+    "term_timeline": analyses.term_timeline,
+    "elections": analyses.elections,
+    "session_traffic of a second": analyses.session_traffic,
+    "session_traffic of all": lambda log: analyses.session_traffic(log, interval=None),
+    "session_lives": analyses.session_lives,
+    "timers": analyses.timers,
+    "bursts": lambda log: analyses.bursts(log, window="200 milliseconds"),
+    "gaps": lambda log: analyses.gaps(log, longer_than_us=10_000),
+    "payload_sizes": analyses.payload_sizes,
+    "payload_histogram": analyses.payload_histogram,
+}
+BESIDES: Mapping[str, Analysis] = {
+    "leaders": analyses.leaders,
+    "session_traffic of 50 milliseconds": lambda log: analyses.session_traffic(log, interval="50 milliseconds"),
+    "payload_histogram of equal bins": lambda log: analyses.payload_histogram(log, bin_bytes=100),
+    "integrity": analyses.integrity,
+    "whole_messages": lambda log: analyses.whole_messages(log, padding=True).orderBy("position"),
+}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[SqlDatabase]:
+    database = SqlDatabase(tmp_path)
+    yield database
+    database.close()
+
+
+def plain(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as Python's own values, which both engines can have: arrays are lists, a missing value is None."""
+    columns = {name: [plain_value(value) for value in frame[name]] for name in frame.columns}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def plain_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: plain_value(one) for name, one in value.items()}
+    if hasattr(value, "asDict"):
+        return plain_value(value.asDict())
+    if isinstance(value, list | np.ndarray):
+        return [plain_value(one) for one in value]
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    if value is None or value is pd.NaT:
+        return None
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, datetime):
+        return pd.Timestamp(value).as_unit("us").isoformat()
+    if isinstance(value, float):
+        return None if math.isnan(value) else float(f"{value:.12g}")
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def assert_same(on_spark: DataFrame, on_ours: DataFrame) -> list[dict[str, Any]]:
+    """Two analyses have the same columns and rows, in the same order; gives them."""
+    expected, found = on_spark.toPandas(), on_ours.toPandas()
+    assert list(found.columns) == list(expected.columns)
+    assert plain(found) == plain(expected)
+    return plain(found)
+
+
+@pytest.mark.parametrize(
+    ("sample", "chosen"), [("three-node-failover", {**OF_A_PAGE, **BESIDES}), ("checksummed", OF_A_PAGE)]
+)
+def test_an_analysis_gives_the_same_on_both_engines(
+    sample: str, chosen: Mapping[str, Analysis], spark: SparkSession, database: SqlDatabase, tmp_path: Path
+) -> None:
+    directory = str(extract_sample(sample, tmp_path) / "node0")
+    on_spark = spark.read.format("aeron_archive").load(directory).persist()
+    on_ours = scan_log(database, directory, {}).persist()
+
+    empty = []
+    for name, analyse in chosen.items():
+        with use_engine(ENGINE):
+            found = analyse(on_ours)
+        if not assert_same(analyse(on_spark), found):
+            empty.append(name)
+
+    on_spark.unpersist()
+    assert set(empty) <= {"integrity"}
+
+
+def test_an_option_of_a_read_holds_for_both(spark: SparkSession, database: SqlDatabase, tmp_path: Path) -> None:
+    directory = str(extract_sample("three-node-failover", tmp_path) / "node0")
+    for options in (
+        {"messages": "true", "padding": "false"},
+        {"committed": "true"},
+        {"recordingId": "1"},
+        {"where": "template_id IN (21, 22, 24)", "columns": "recording_id,position,template_id,timestamp,payload"},
+    ):
+        on_spark = spark.read.format("aeron_archive").options(**options).load(directory)
+        on_ours = scan_log(database, directory, options)
+
+        assert assert_same(on_spark.orderBy("position"), on_ours.orderBy("position"))
+
+
+def test_members_are_compared_the_same_on_both(spark: SparkSession, database: SqlDatabase, tmp_path: Path) -> None:
+    """One member has another byte in a message, which its checksums say is damage of a disk, and one ends sooner."""
+    failover = extract_sample("three-node-failover", tmp_path)
+    changed = link_directory(failover / "node2", failover / "changed", copied="0-327680.rec")
+    segment = changed / "archive" / "0-327680.rec"
+    content = bytearray(segment.read_bytes())
+    content[5_000] ^= 1
+    segment.write_bytes(content)
+    paths = {"node0": failover / "node0", "node1": failover / "node1", "changed": changed}
+    on_spark = {name: spark.read.format("aeron_archive").load(str(path)) for name, path in paths.items()}
+    on_ours = {name: scan_log(database, str(path), {}) for name, path in paths.items()}
+    on_ours["node1"], on_spark["node1"] = (logs["node1"].where("position < 400000") for logs in (on_ours, on_spark))
+
+    with use_engine(ENGINE):
+        pairs = analyses.compare_members(on_ours)
+        frames = analyses.differing_frames(on_ours["node0"], on_ours["changed"])
+
+    found = assert_same(analyses.compare_members(on_spark), pairs)
+    assert {row["verdict"] for row in found} == {"a is longer", "different"}
+    assert len(assert_same(analyses.differing_frames(on_spark["node0"], on_spark["changed"]), frames)) == 1
+
+
+def test_what_members_logged_says_the_same_on_both(
+    spark: SparkSession, database: SqlDatabase, recorded_cluster: RecordedCluster
+) -> None:
+    on_spark = analyses.read_node_logs(spark, recorded_cluster.node_logs)
+    on_ours = read_node_logs(database, recorded_cluster.node_logs)
+    directory = str(recorded_cluster.directory_of(recorded_cluster.second.leader_member_id))
+    log_on_spark = spark.read.format("aeron_archive").load(directory)
+
+    names = [name for name in on_spark.columns if name != "line_number"]
+    assert_same(on_spark.select(*names).orderBy("line"), on_ours.select(*names).orderBy("line"))
+    for analyse in (analyses.election_states, analyses.member_elections, analyses.refusals):
+        with use_engine(ENGINE):
+            found = analyse(on_ours)
+        assert_same(analyse(on_spark), found)
+    with use_engine(ENGINE):
+        changes = analyses.elections(scan_log(database, directory, {}), on_ours)
+    assert assert_same(analyses.elections(log_on_spark, on_spark), changes)
+
+
+def test_problems_are_the_same_on_both(spark: SparkSession, tmp_path: Path) -> None:
+    node = extract_sample("checksummed", tmp_path) / "node0"
+    segment = node / "archive" / "0-131072.rec"
+    content = bytearray(segment.read_bytes())
+    content[9_000] ^= 1
+    segment.write_bytes(content)
+
+    found = [(found.recording_id, found.position, found.reason) for found in list_problems(str(node), {})]
+
+    expected = [(row["recording_id"], row["position"], row["reason"]) for row in rows(problems(spark, str(node)))]
+    assert len(found) == 1
+    assert found == expected
