@@ -178,6 +178,13 @@ class NodeConfig(BaseSettings):
         Field(description="in catch-up, join the live log this near its end; at most half of ingress_window_bytes"),
     ] = 8 << 20
 
+    clock_skew_limit_ms: Annotated[
+        Millis,
+        Field(
+            description="from here on a clock that differs from the majority's is off: health says so, and its member "
+            "leads only where no other can"
+        ),
+    ] = 1_000
     when_diverged: Annotated[
         WhenDiverged,
         Field(

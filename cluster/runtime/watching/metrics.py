@@ -585,7 +585,8 @@ METRICS: Final = (
     MetricRow(
         "trimaran_clock_off",
         "gauge",
-        "1 while the clock is far from the majority's, or from another's where no majority says which is off",
+        "1 while the clock is off: `clock_skew_limit_ms` or more from the majority's, or from another's where no "
+        "majority says which is off",
         lambda v: int(v.module.conditions.clocks.describe_problem() is not None),
     ),
     MetricRow(

@@ -27,6 +27,7 @@ from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
 from trimaran.cluster.runtime.watching.vitals import EffectCounts
 from trimaran.cluster.simulation.cluster import Member
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES, SessionProxy
+from trimaran.service_api.types import MemberId
 
 DASHBOARD = ROOT / "deploy" / "grafana-dashboard.json"
 ALERTS = ROOT / "deploy" / "alerts.yml"
@@ -97,6 +98,20 @@ def test_the_space_on_the_disk_of_a_member_is_read_now_and_then() -> None:
 
     assert all_bytes == 10**9
     assert 0 < free_bytes < 10**9
+
+
+@pytest.mark.parametrize(("limit_ms", "is_off"), [(1_000, 1), (5_000, 0)])
+def test_a_clock_is_off_from_the_limit_of_the_setting_on(limit_ms: int, is_off: int) -> None:
+    with small_cluster() as small:
+        for member in small.cluster.members.values():
+            member.config = member.config.model_copy(update={"clock_skew_limit_ms": limit_ms})
+        small.cluster.members[MemberId(1)].machine.clock.epoch_offset_ns += 2 * SECOND
+        small.start()
+        small.cluster.run_for(5 * SECOND)
+        found = scrape(small.cluster.members[MemberId(1)])
+
+    assert value(found, "trimaran_clock_off") == is_off
+    assert -2.1 < value(found, "trimaran_clock_difference_seconds") < -1.9
 
 
 def test_snapshots_are_counted_with_how_long_they_took_and_how_long_they_are() -> None:
