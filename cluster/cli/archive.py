@@ -15,6 +15,7 @@ from trimaran.service_api.wire.message import MESSAGES, Message
 
 from .. import messages
 from .archive_import import import_directories
+from .interchange.export_aeron import export_directory
 
 
 def _ends_snapshot(message: Message) -> bool:
@@ -36,3 +37,6 @@ app: Final = build_archive_app(VOCABULARY)
 app.command(
     "import", epilog="Example: trimaran archive import /var/lib/aeron/node0 --to trimaran-data/node-0 --dry-run"
 )(import_directories)
+app.command("export-aeron", epilog="Example: trimaran archive export-aeron trimaran-data/node-0 aeron/node0 --dry-run")(
+    export_directory
+)

@@ -35,8 +35,9 @@ from trimaran.service_api.errors import ClusterError, ConfigurationError, Remote
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 
-from ..core.log.recording_log import RecordingLog
+from ..core.log.recording_log import RecordingLog, RecoveryPlan
 from ..core.peers.terms import is_usable
+from ..export_aeron.foreign_entries import find_foreign_entry, find_foreign_timer
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state
 from ..runtime.files.recording_log_file import read_recording_log
 from .shared.arguments import MemberDirectoryArgument, expect_recording_log
@@ -80,6 +81,8 @@ class RecoveryReport(BaseModel):
     replay_position: int
     """Where the replay begins: where the snapshots end."""
     replay_length: int | None
+    aeron_obstacle: str | None
+    """What an Aeron member would misread, the first of it; None: it can go on with this directory."""
     problems: list[str]
     """What is in the way of a start."""
 
@@ -128,6 +131,7 @@ def make_plan(directory: Path, recording_log: RecordingLog, service_count: int |
         snapshots=snapshots,
         replay_position=plan.replay_position,
         replay_length=None if end is None else max(0, end - plan.replay_position),
+        aeron_obstacle=_find_aeron_obstacle(member, entries, plan, log, end),
         problems=[
             *_catalog_problems(entries),
             *_vote_state_problems(directory, plan.last_leadership_term_id),
@@ -245,13 +249,34 @@ def _find_log_damage(log: LogFile, replay_position: int, end_position: int) -> l
     return []
 
 
+def _find_aeron_obstacle(
+    member: MemberDirectory, entries: tuple[CatalogEntry, ...], plan: RecoveryPlan, log: LogFile | None, end: int | None
+) -> str | None:
+    """Return what an Aeron member would misread in what it starts from, and what to do about it."""
+    service_count = max(1, len(plan.snapshots) - 1)
+    known = {int(each.recording_id): each for entry in entries if (each := entry.descriptor) is not None}
+    found = None
+    module = known.get(plan.snapshots[0].recording_id) if plan.snapshots else None
+    if module is not None:
+        snapshot = LogFile(member.archive, module)
+        found = find_foreign_timer(snapshot, plan.replay_position, service_count=service_count)
+    if found is None and log is not None and end is not None:
+        start = max(plan.replay_position, log.descriptor.start_position)
+        found = find_foreign_entry(log, start, end, service_count=service_count)
+    if found is None:
+        return None
+    return f"log position={found.log_position}: {found.what}; use `trimaran archive export-aeron`"
+
+
 def _draw(report: RecoveryReport) -> RenderableType:
     verdict = Text("cannot start as it is", style="bold red") if report.problems else Text("can start", style="bold")
     facts = new_table("fact", "value")
     for name, value in report:
-        if name not in ("schema_version", "snapshots", "problems"):
+        if name not in ("schema_version", "snapshots", "aeron_obstacle", "problems"):
             facts.add_row(name.replace("_", " "), ABSENT if value is None else f"{value:,}")
-    parts: list[RenderableType] = [verdict, "", facts, ""]
+    aeron = report.aeron_obstacle
+    ability = "an Aeron member can go on with it" if aeron is None else f"an Aeron member would misread it: {aeron}"
+    parts: list[RenderableType] = [verdict, ability, "", facts, ""]
     if not report.snapshots:
         return Group(*parts, "no snapshots: the whole log is replayed")
     headings = ("service", "position", "term", "recording", "bytes", "time")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -77,11 +77,18 @@ def expect_room(survey: Survey, targets: list[Path]) -> None:
 
 
 def write_member(
-    survey: Survey, target: Path, *, as_is: bool, now_ms: int, on_progress: Progress = lambda count: None
+    survey: Survey,
+    target: Path,
+    *,
+    as_is: bool,
+    now_ms: int,
+    log_blocks: Iterable[bytes] | None = None,
+    on_progress: Progress = lambda count: None,
 ) -> list[RecordingDescriptor]:
     """Write a member's directory, check it, and give it its name. Gives the recordings as they are there.
 
-    `as_is` copies frames byte for byte; otherwise every data frame gets a checksum.
+    `as_is` copies frames byte for byte; otherwise every data frame gets a checksum. `log_blocks` are whole frames that
+    stand for those of the log, from its start to its stop position.
 
     Raises:
         ClusterError: what was written is not what it should be.
@@ -104,7 +111,10 @@ def write_member(
             for descriptor in sorted(survey.recordings, key=lambda descriptor: descriptor.recording_id)
         ]
         for descriptor in recordings:
-            _copy_recording(survey, descriptor, working / "archive", on_progress)
+            if log_blocks is not None and descriptor.recording_id == survey.log.recording_id:
+                _write_log(descriptor, log_blocks, working / "archive", on_progress)
+            else:
+                _copy_recording(survey, descriptor, working / "archive", on_progress)
         _write_catalog(survey, recordings, working / "archive")
         _write_recording_log(survey, working / "cluster")
         _write_node_state(survey, working / "cluster", now_ms)
@@ -158,6 +168,34 @@ def _copy_recording(survey: Survey, descriptor: RecordingDescriptor, directory: 
             disk.sync_file(target)
         finally:
             disk.close_file(target)
+
+
+def _write_log(
+    descriptor: RecordingDescriptor, blocks: Iterable[bytes], directory: Path, on_progress: Progress
+) -> None:
+    """Write frames that are given; a block may go on in the next segment, where a term begins."""
+    disk, position, stop_position = OsFileSystem(), descriptor.start_position, descriptor.stop_position
+    assert stop_position is not None
+    given = iter(blocks)
+    rest = memoryview(b"")
+    for base in _segment_bases(descriptor):
+        end = base + descriptor.segment_file_length
+        handle = disk.open_file(directory / descriptor.segment_file_name(base), create=True)
+        try:
+            disk.set_length(handle, descriptor.segment_file_length)
+            while position < min(end, stop_position):
+                if not rest:
+                    rest = memoryview(next(given))
+                length = min(len(rest), end - position)
+                write_fully(disk, handle, rest[:length], position - base)
+                rest, position = rest[length:], position + length
+                on_progress(length)
+            if end > stop_position:
+                # The member goes on here: a file that was written to its end is cheaper to sync.
+                _write_zeros(handle, position - base, descriptor.segment_file_length)
+            disk.sync_file(handle)
+        finally:
+            disk.close_file(handle)
 
 
 def _write_zeros(handle: int, offset: int, end: int) -> None:
