@@ -87,8 +87,11 @@ def test_checkpoint_used_with_another_value_of_messages_is_refused_with_both(run
     with pytest.raises(StreamingQueryException, match="the sink is gone"):
         run(str(members[0]), maxBytesPerTrigger="64k", fails_after=2)
 
-    with pytest.raises(StreamingQueryException, match="messages=false expected=true, as the query has it now"):
+    with pytest.raises(
+        StreamingQueryException, match="messages=false expected=true, as the query has it now"
+    ) as caught:
         run(str(members[0]), maxBytesPerTrigger="64k", messages="true")
+    assert "Traceback" not in str(caught.value)
 
 
 def test_where_of_a_stream_leaves_rows_out(run: Run, members: list[Path]) -> None:
@@ -103,7 +106,18 @@ def test_where_of_a_stream_leaves_rows_out(run: Run, members: list[Path]) -> Non
 
 
 def test_error_of_a_stream_says_in_one_line_what_is_wrong(run: Run, members: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(StreamingQueryException, match="option='startposition' expected startingPosition"):
-        run(str(members[0]), startPosition="0")
-    with pytest.raises(StreamingQueryException, match=r"no archive\.catalog in"):
-        run(str(tmp_path))
+    """Issue 20, section 7: a mistake is one line, not a traceback of 40 lines."""
+    mistakes: list[tuple[Path, dict[str, str], str]] = [
+        (members[0], {"startPosition": "0"}, "option='startposition' expected startingPosition"),
+        (members[0], {"startingPosition": "x"}, "startingPosition"),
+        (members[0], {"maxBytesPerTrigger": "some"}, "maxBytesPerTrigger"),
+        (tmp_path, {}, "no archive.catalog in"),
+    ]
+    for path, options, expected in mistakes:
+        with pytest.raises(StreamingQueryException) as caught:
+            run(str(path), **options)
+
+        text = str(caught.value)
+        assert expected in text
+        assert "Traceback" not in text
+        assert len([line for line in text.splitlines() if expected in line]) == 1

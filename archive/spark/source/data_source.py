@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from ...errors import CorruptionError
 from ...reading.frame_batches import ReadProblem
-from ..streaming.stream import make_stream_reader
+from ..streaming.stream import LogStreamReader
 from .batch_reader import read_partition
 from .catalog_tables import find_options, keep_options, table_options
 from .columns import check_struct, frame_struct
@@ -80,13 +80,8 @@ class AeronArchiveDataSource(DataSource):
             return AeronArchiveReader(options, check_struct(schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # the name is Spark's
-        """Make the reader of a streaming query.
-
-        Raises:
-            ConfigurationError: an option is unknown or wrong, or a column of the schema is.
-        """
-        # With its traceback: without it, PySpark shows a later error of its own runner instead of this one.
-        return make_stream_reader(find_options(schema, self.options), schema)
+        """Make the reader of a streaming query, which checks options and columns when it is first asked."""
+        return LogStreamReader(self.options, schema)
 
 
 class AeronArchiveReader(DataSourceReader):

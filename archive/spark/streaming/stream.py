@@ -31,6 +31,7 @@ an error; `keep_all`, or a query that runs, prevents it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -49,7 +50,9 @@ from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES, FrameSelection,
 from ...reading.vector.messages import MessageBlockJoiner
 from ...reading.vector.scan import FrameScanner
 from ..source.batch_reader import BatchShaper
+from ..source.catalog_tables import find_options
 from ..source.columns import check_struct
+from ..source.error_lines import said_in_one_line
 from ..source.partitions import ReadSettings, find_read_time_unit
 from .stream_cut import NO_LIMIT
 from .stream_offset import RowOptions
@@ -58,15 +61,6 @@ from .stream_planner import LogPlanner, LogRange, StreamLogSource
 
 RangeReader = Callable[[StreamLogSource, int, int], Iterator[Any]]
 """Yields the record batches of all frames or messages in [start_position, stop_position) of a source."""
-
-
-def make_stream_reader(options: Mapping[str, str], schema: StructType) -> LogStreamReader:
-    """Make the reader of a streaming query.
-
-    Raises:
-        ConfigurationError: an option is unknown or wrong, or a column of the schema is.
-    """
-    return LogStreamReader(parse_stream_options(options), schema)
 
 
 class RangePartition(InputPartition):
@@ -81,36 +75,55 @@ class RangePartition(InputPartition):
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The stream of one log, for Spark: plans on the driver, reads on the executors.
 
-    Spark makes one that lives as long as the query and plans, and one more for each batch to `read` with.
+    Spark makes one that lives as long as the query and plans, and one more for each batch to `read` with. Options and
+    columns are checked when the first method is called: an error of the constructor PySpark covers with one of its own.
     """
 
-    def __init__(self, options: StreamOptions, schema: StructType) -> None:
-        self._options = options
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._given = dict(options)
         self._schema = schema
-        self._columns = check_struct(schema)
-        read = options.read
-        self._rows = RowOptions(messages=read.messages, padding=read.padding, where=read.where.sql)
         self._planner: LogPlanner | None = None
         self._time_unit: TimeUnit | None = None
+
+    @functools.cached_property
+    def _options(self) -> StreamOptions:
+        return parse_stream_options(find_options(self._schema, self._given))
+
+    @functools.cached_property
+    def _columns(self) -> tuple[str, ...]:
+        return check_struct(self._schema)
+
+    @functools.cached_property
+    def _rows(self) -> RowOptions:
+        read = self._options.read
+        return RowOptions(messages=read.messages, padding=read.padding, where=read.where.sql)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_planner": None}
 
     # --- on the driver
 
+    @said_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # the name is Spark's
         """Return the offset of a new query; a checkpoint goes before it."""
         return self._rows.to_json(self._plan().initial_offset())
 
+    @said_in_one_line()
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # the name is Spark's
-        """Return what `maxBytesPerTrigger` says."""
+        """Return what `maxBytesPerTrigger` says.
+
+        Raises:
+            ConfigurationError: an option is unknown or wrong.
+        """
         return ReadMaxBytes(self._options.max_batch_bytes)
 
+    @said_in_one_line()
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's
         """Return the end of the next batch: committed, recorded, between two frames, within the limit."""
         limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else NO_LIMIT
         return self._rows.to_json(self._plan().latest_offset(self._rows.from_json(start), limit_bytes))
 
+    @said_in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # the name is Spark's
         """End at what is committed now."""
         self._plan().freeze()
@@ -119,6 +132,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Say for the query's progress how far the log is known to be committed."""
         return None if self._planner is None else {"position": self._planner.newest_position}
 
+    @said_in_one_line()
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         """Split a batch, which may be one that an earlier run has begun."""
         ranges = self._plan().plan_ranges(self._rows.from_json(start), self._rows.from_json(end))
@@ -153,7 +167,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of a partition as record batches; nothing for the empty one that Spark makes by itself."""
         if isinstance(partition, RangePartition):
             schema = to_arrow_schema(self._schema, timezone="UTC")
-            yield from read_from_any(partition.log_range, partial(read_range, partition.settings, schema))
+            with said_in_one_line():
+                yield from read_from_any(partition.log_range, partial(read_range, partition.settings, schema))
 
 
 def read_range(
