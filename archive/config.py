@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trimaran.service_api.wire.checksum import ChecksumKind
+
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class RecordingLayout:
@@ -26,7 +28,9 @@ class ArchiveConfig:
     file_sync_level: int = 1
     """0: with the kernel; 1: data durable (fdatasync); 2: data and metadata (fsync)."""
     checksums: bool = True
-    """Whether the data frames of new recordings carry a CRC-32; the sender that builds the frames computes it."""
+    """Whether the data frames of new recordings carry a checksum; the sender that builds the frames computes it."""
+    checksum_kind: ChecksumKind = ChecksumKind.CRC32
+    """Which checksum that is."""
     inline_sync_limit_bytes: int = 256 << 10
     """A batch up to this size may be synced on the event loop when the disk is quick.
 
@@ -41,6 +45,11 @@ class ArchiveConfig:
     spares_readers: bool = True
     """Whether an edit is refused that would take from a running replay what it has yet to read. Who turns this off asks
     `Archive.reader_positions` and decides, as a member does that may not keep its log for ever."""
+
+    @property
+    def checksum_label(self) -> str:
+        """Which checksum new recordings get: none, crc32 or crc32c."""
+        return self.checksum_kind.label if self.checksums else "none"
 
     @property
     def layout(self) -> RecordingLayout:

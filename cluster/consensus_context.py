@@ -8,6 +8,7 @@ from typing import Final
 from trimaran.archive import Recording
 from trimaran.service_api import ClusteredService, ConfigurationError
 from trimaran.service_api.types import NULL_VALUE, MemberId, RecordingId, TermId
+from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.session import REFUSED_BY_SETTING, REFUSES_MESSAGES, REFUSES_REQUESTS
 
 from .auth.secrets_watch import SecretsWatch
@@ -92,6 +93,7 @@ def _make_config(
         term_length_bytes=recording.descriptor.term_buffer_length,
         mtu_length_bytes=recording.descriptor.mtu_length,
         checksums=config.checksums,
+        checksum_kind=ChecksumKind.labelled(config.checksum_kind),
         ingress_window_bytes=config.ingress_window_bytes,
         catchup_near_bytes=config.join_near_bytes,
         retention=RetentionPolicy(

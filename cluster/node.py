@@ -27,6 +27,7 @@ from trimaran.service_api.types import (
     MemberId,
     TimeUnit,
 )
+from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
 from .auth.secrets_watch import SecretsWatch
@@ -234,6 +235,7 @@ class Node:
         host = Host.of_operating_system() if host is None else host
         with open_files(config, host) as files, keep_failure(files.errors.observe):
             archive = await _launch_archive(config, files, host)
+            _tell_unknown_checksums(archive)
             try:
                 recording = await open_log(archive, files.recording_log.recording_log)
                 files.mark.confirm_boot()
@@ -636,6 +638,13 @@ class Node:
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
 
+def _tell_unknown_checksums(archive: Archive) -> None:
+    """Log which recordings are read without being checked."""
+    unknown = [each.recording_id for each in archive.descriptors() if each.checksummed and not each.is_checkable]
+    if unknown:
+        structlog.get_logger().warning("archive.checksums_unknown", recording_ids=unknown)
+
+
 async def _launch_archive(config: NodeConfig, files: MemberFiles, host: Host) -> Archive:
     """Open and repair the archive in the member's directory."""
     return await Archive.launch(
@@ -646,6 +655,7 @@ async def _launch_archive(config: NodeConfig, files: MemberFiles, host: Host) ->
             mtu_length_bytes=config.mtu_length_bytes,
             file_sync_level=config.file_sync_level,
             checksums=config.checksums,
+            checksum_kind=ChecksumKind.labelled(config.checksum_kind),
             drops_copied_pages=config.shared_machine != "off",
             spares_readers=False,  # who is spared, and for how long, `retention` decides
         ),

@@ -13,8 +13,9 @@ trusting sector atomicity (the checksum and the stop position of an entry lie in
     entries, back to back    32-byte header: int32 length @0 (entry size - 32), int32 state @4,
                              int32 checksum @8;
                              80-byte block, three texts (uint32 length, bytes), zeros up to a multiple of 64
-    checksum                 CRC-32 over the `length` bytes after the entry header; 0 where checksums are off
+    checksum                 CRC-32 or CRC-32C over the `length` bytes after the entry header; 0 where checksums are off
 
+Nothing says which of the two it is: the one that fits (`frame_checksum` tells where neither does).
 A length of zero or less ends the list. The file is 1 MiB of zeros at first and grows by half when full.
 Source: samples set A README §4, §5.
 """
@@ -29,11 +30,13 @@ from pathlib import Path
 from typing import Final
 
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, RecordingId
+from trimaran.service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
 from trimaran.service_api.wire.frame import wrap_int32
 
 from ..disk.file_system import FileSystem, ReadableFileSystem, read_file, read_fully, write_fully, write_new_file
 from ..errors import RESTORE_ADVICE, ArchiveError, ArchiveErrorCode, CorruptionError
 from ..format.descriptor import RecordingDescriptor, RecordingState
+from .frame_checksum import has_unknown_checksums
 
 CATALOG_FILE_NAME: Final = "archive.catalog"
 REDO_FILE_NAME: Final = "archive.catalog.redo"
@@ -72,7 +75,7 @@ class CatalogEntry:
     `problem` is None for an entry that checks out; otherwise it says what is wrong, and `descriptor` is what
     the bytes say, or None where they say nothing. `stale_checksum` marks an entry whose checksum is valid for
     the descriptor as it was before its stop position was filled in: Aeron's own repair leaves it like that.
-    `wrong_checksum` marks one whose checksum is valid for neither; another kind of checksum may stand there.
+    `wrong_checksum` marks one whose checksum is valid for neither; `other_problem` is what is wrong besides.
     """
 
     offset: int
@@ -82,6 +85,7 @@ class CatalogEntry:
     problem: str | None = None
     stale_checksum: bool = False
     wrong_checksum: bool = False
+    other_problem: str | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -99,9 +103,9 @@ class CatalogContent:
         return [e.descriptor for e in self.entries if e.descriptor is not None and e.problem is None]
 
 
-def entry_checksum(body: bytes) -> int:
+def entry_checksum(body: bytes, kind: ChecksumKind) -> int:
     """Compute the checksum over the descriptor of an entry, padding included, as a signed 32-bit integer."""
-    return wrap_int32(zlib.crc32(body))
+    return wrap_int32(kind.compute(body))
 
 
 def encode_entry(descriptor: RecordingDescriptor) -> bytes:
@@ -129,7 +133,9 @@ def encode_entry(descriptor: RecordingDescriptor) -> bytes:
     texts = (descriptor.stripped_channel, descriptor.original_channel, descriptor.source_identity)
     body = block + b"".join(_encode_text(text, descriptor.recording_id) for text in texts)
     body += bytes(-(ENTRY_HEADER_LENGTH + len(body)) % ENTRY_ALIGNMENT)
-    checksum = entry_checksum(body) if descriptor.checksummed else 0
+    checksum = descriptor.unknown_checksum
+    if descriptor.checksum_kind is not ChecksumKind.UNKNOWN:
+        checksum = entry_checksum(body, descriptor.checksum_kind) if descriptor.checksummed else 0
     return _ENTRY_HEADER.pack(len(body), descriptor.state, checksum) + body
 
 
@@ -192,7 +198,27 @@ def read_catalog(file_system: ReadableFileSystem, directory: Path) -> CatalogCon
         OSError: there is no catalog, or it cannot be read.
         CorruptionError: it is not a catalog.
     """
-    return parse_catalog(read_file(file_system, directory / CATALOG_FILE_NAME))
+    content = parse_catalog(read_file(file_system, directory / CATALOG_FILE_NAME))
+    return settle_checksums(file_system, directory, content)
+
+
+def settle_checksums(file_system: ReadableFileSystem, directory: Path, content: CatalogContent) -> CatalogContent:
+    """Return a catalog as parsed, in which entries whose checksum is of an unknown kind are no longer called wrong.
+
+    Where another entry has a known checksum, an archive has used that one, and what does not fit is damage.
+
+    Raises:
+        OSError: a segment file cannot be read.
+    """
+    if not any(entry.wrong_checksum for entry in content.entries):
+        return content
+    known = [entry.descriptor for entry in content.entries if entry.descriptor is not None and not entry.wrong_checksum]
+    wrong = [entry.descriptor for entry in content.entries if entry.descriptor is not None and entry.wrong_checksum]
+    if any(descriptor.checksummed for descriptor in known):
+        return content
+    if not any(has_unknown_checksums(file_system, directory, descriptor) for descriptor in wrong):
+        return content
+    return replace(content, entries=tuple(_with_unknown_checksum(entry) for entry in content.entries))
 
 
 class Catalog:
@@ -335,7 +361,8 @@ class Catalog:
 
     def _read(self) -> CatalogContent:
         self._file_length = self._file_system.file_length(self._handle)
-        return parse_catalog(read_fully(self._file_system, self._handle, self._file_length, 0))
+        content = parse_catalog(read_fully(self._file_system, self._handle, self._file_length, 0))
+        return settle_checksums(self._file_system, self._directory, content)
 
     def _load(self, content: CatalogContent) -> None:
         entries: dict[RecordingId, tuple[int, RecordingDescriptor]] = {}
@@ -430,6 +457,13 @@ def _redo_crc(offset: int, next_recording_id: int, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32(struct.pack("<qq", offset, next_recording_id)))
 
 
+def _with_unknown_checksum(entry: CatalogEntry) -> CatalogEntry:
+    if not entry.wrong_checksum or entry.descriptor is None:
+        return entry
+    unknown = replace(entry.descriptor, checksum_kind=ChecksumKind.UNKNOWN, unknown_checksum=entry.checksum)
+    return replace(entry, descriptor=unknown, problem=entry.other_problem, wrong_checksum=False)
+
+
 def _with_unique_ids(entries: list[CatalogEntry]) -> tuple[CatalogEntry, ...]:
     """Return the entries, with a problem on each whose recording id an earlier entry has."""
     taken: dict[int, int] = {}
@@ -455,24 +489,25 @@ def _parse_entry(data: bytes, offset: int, body_length: int) -> CatalogEntry:
     descriptor, problem = _parse_body(body, state)
     if descriptor is None:
         return CatalogEntry(offset, length, checksum, None, problem)
-    stale = wrong = False
-    if checksum:
-        descriptor = replace(descriptor, checksummed=True)
-        computed = entry_checksum(body)
-        if computed != checksum:
-            stale = _is_checksum_before_stop(body, checksum)
-            wrong = not stale
-            if wrong:
-                problem = problem or f"wrong entry checksum: checksum={checksum} expected={computed}"
-    return CatalogEntry(offset, length, checksum, descriptor, problem, stale, wrong)
+    if not checksum:
+        return CatalogEntry(offset, length, checksum, descriptor, problem)
+    for content, is_stale in ((body, False), (_as_before_stop(body), True)):
+        for kind in KNOWN_CHECKSUMS:
+            if entry_checksum(content, kind) == checksum:
+                descriptor = replace(descriptor, checksummed=True, checksum_kind=kind)
+                return CatalogEntry(offset, length, checksum, descriptor, problem, is_stale)
+    descriptor = replace(descriptor, checksummed=True)
+    expected = " or ".join(str(entry_checksum(body, kind)) for kind in KNOWN_CHECKSUMS)
+    wrong = problem or f"wrong entry checksum: checksum={checksum} expected={expected}"
+    return CatalogEntry(offset, length, checksum, descriptor, wrong, False, True, problem)
 
 
-def _is_checksum_before_stop(body: bytes, checksum: int) -> bool:
-    """Whether `checksum` is valid for `body` as it was while the recording was active."""
+def _as_before_stop(body: bytes) -> bytes:
+    """Return the descriptor of an entry as it was while the recording was active."""
     before = bytearray(body)
     before[_STOP_POSITION_OFFSET : _STOP_POSITION_OFFSET + 8] = _NULL
     before[_STOP_TIMESTAMP_OFFSET : _STOP_TIMESTAMP_OFFSET + 8] = _NULL
-    return entry_checksum(bytes(before)) == checksum
+    return bytes(before)
 
 
 def _parse_body(body: bytes, state: int) -> tuple[RecordingDescriptor | None, str | None]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from trimaran.service_api.types import RecordingId
+from trimaran.service_api.wire.checksum import ChecksumKind
 
 from . import layout
 
@@ -45,7 +46,21 @@ class RecordingDescriptor:
     source_identity: str = ""
     state: RecordingState = RecordingState.VALID
     checksummed: bool = False
-    """Whether its catalog entry, and therefore each of its data frames, carries a CRC-32."""
+    """Whether its catalog entry, and therefore each of its data frames, carries a checksum."""
+    checksum_kind: ChecksumKind = ChecksumKind.CRC32
+    """Which checksum that is."""
+    unknown_checksum: int = 0
+    """The checksum of its catalog entry as it stands there, of a kind that is not known: it stays."""
+
+    @property
+    def is_checkable(self) -> bool:
+        """Whether each data frame carries a checksum that can be computed here."""
+        return self.checksummed and self.checksum_kind is not ChecksumKind.UNKNOWN
+
+    @property
+    def checksum_label(self) -> str:
+        """What tables and settings call its checksum: none, crc32, crc32c or unknown."""
+        return self.checksum_kind.label if self.checksummed else "none"
 
     def segment_base_position(self, position: int) -> int:
         """Compute the base position of the segment that holds `position`."""

@@ -146,7 +146,7 @@ class LogFile:
             self.location.directory,
             descriptor,
             start_position=descriptor.start_position if position is None else position,
-            checksummed=descriptor.checksummed,
+            checksummed=descriptor.is_checkable,
         )
         reader = self.reader(last)
         for _ in reader:

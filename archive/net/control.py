@@ -105,7 +105,8 @@ def announce(descriptor: RecordingDescriptor, position: int, session_id: int) ->
         initial_term_id=descriptor.initial_term_id,
         term_length_bytes=descriptor.term_buffer_length,
         mtu_length_bytes=descriptor.mtu_length,
-        checksummed=descriptor.checksummed,
+        checksummed=descriptor.is_checkable,
+        checksum_kind=descriptor.checksum_kind,
     )
 
 
@@ -117,6 +118,7 @@ def rules_of(setup: SetupFrame) -> FrameRules:
         mtu_length_bytes=setup.mtu_length_bytes,
         stream_id=setup.stream_id,
         checksummed=setup.checksummed,
+        checksum_kind=setup.checksum_kind,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from trimaran.service_api.errors import ClusterError, LocalProtocolError
 from trimaran.service_api.types import RecordingId
-from trimaran.service_api.wire.checksum import crc32
+from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.frame import (
     HEADER_LENGTH,
     MAX_MESSAGE_LENGTH,
@@ -151,7 +151,7 @@ class Publication:
             frame = encode_frame(
                 part,
                 stream_id=setup.stream_id,
-                session_id=_checksum(part) if setup.checksummed else setup.session_id,
+                session_id=_checksum(part, setup.checksum_kind) if setup.checksummed else setup.session_id,
                 term_id=term_id,
                 term_offset=term_offset,
                 flags=flags,
@@ -216,6 +216,7 @@ class Publication:
         self._changed.clear()
 
 
-def _checksum(payload: ReadableBuffer) -> int:
-    """The CRC-32 of a payload with its padding, signed."""
-    return wrap_int32(crc32(_PADDING[: -(HEADER_LENGTH + len(payload)) & 31], crc32(payload)))
+def _checksum(payload: ReadableBuffer, kind: ChecksumKind) -> int:
+    """The checksum of a payload with its padding, signed."""
+    compute = kind.compute
+    return wrap_int32(compute(_PADDING[: -(HEADER_LENGTH + len(payload)) & 31], compute(payload)))

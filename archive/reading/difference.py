@@ -146,7 +146,7 @@ class _Comparison:
     def __init__(self, a: LogFile, b: LogFile, *, ignores_session_ids: bool) -> None:
         self._a = a
         self._b = b
-        self._ignores_session_id = ignores_session_ids or a.descriptor.checksummed != b.descriptor.checksummed
+        self._ignores_session_id = ignores_session_ids or a.descriptor.checksum_label != b.descriptor.checksum_label
 
     def run(self, start: int, stop: int, on_progress: Callable[[int], None] | None) -> Mismatch | None:
         """Compare term by term: the bytes where that can be, and the frames where the bytes differ."""

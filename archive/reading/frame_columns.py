@@ -59,7 +59,7 @@ _HEADER: Final = (
     ),
     FrameColumn("type", _INT32, _DICTIONARY, "1 data, 0 padding"),
     FrameColumn("term_offset", _INT32, _DELTA, "where the frame begins, in bytes of its term buffer"),
-    FrameColumn("session_id", _INT32, _PLAIN, "the publication; with checksums, the CRC-32"),
+    FrameColumn("session_id", _INT32, _PLAIN, "the publication; with checksums, the CRC-32 or CRC-32C"),
     FrameColumn("stream_id", _INT32, _DICTIONARY, "the stream; 100 is the log of a cluster"),
     FrameColumn("term_id", _INT32, _DICTIONARY, "the term buffer, counted from the initial term id of the recording"),
     FrameColumn("reserved_value", _INT64, _PLAIN, "0 in a log"),

@@ -25,6 +25,9 @@ from ..log.log_file import LogFile
 from ..log.member_directory import ArchiveLocation
 from .fast_forward import skip_valid_frames
 
+UNKNOWN_CHECKSUM: Final = "frames carry checksums that are neither CRC-32 nor CRC-32C: they were not checked"
+"""What is said of a recording of which only the structure is checked."""
+
 PROGRESS_INTERVAL_FRAMES: Final = 4096
 
 
@@ -40,6 +43,8 @@ class RecordingVerdict:
     stop_position: int = 0
     frame_count: int = 0
     checksummed: bool = False
+    checksum: str = "none"
+    """What the catalog says that frames carry: none, crc32, crc32c or unknown."""
     skipped: bool = False
     is_unknown: bool = False
     """Whether the problem is a frame that nobody here can read, and that may be what an application meant."""
@@ -81,7 +86,8 @@ def verify_recording(
         descriptor.state,
         start_position=descriptor.start_position,
         stop_position=descriptor.start_position,
-        checksummed=descriptor.checksummed if checksums is None else checksums,
+        checksummed=descriptor.is_checkable if checksums is None else checksums,
+        checksum=descriptor.checksum_label,
     )
     if descriptor.state is RecordingState.DELETED:
         verdict.skipped = True
@@ -89,6 +95,8 @@ def verify_recording(
     if entry.problem is not None:
         verdict.problems.append(f"catalog: {entry.problem}")
         return verdict
+    if descriptor.checksummed and not descriptor.is_checkable:
+        verdict.warnings.append(UNKNOWN_CHECKSUM)
     if entry.stale_checksum:
         verdict.warnings.append("catalog entry checksum not renewed when the stop position was filled in")
     log = LogFile(ArchiveLocation(file_system, directory), descriptor)

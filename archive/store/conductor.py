@@ -261,6 +261,7 @@ class Archive:
                 original_channel=channel,
                 source_identity=source_identity,
                 checksummed=self.config.checksums,
+                checksum_kind=self.config.checksum_kind,
             )
             files = self._editing.files(descriptor)
             base_position = descriptor.segment_base_position(start_position)
@@ -288,10 +289,10 @@ class Archive:
         """
         async with self._changing():
             descriptor, position = self._editing.inactive(recording_id)
-            if descriptor.checksummed != self.config.checksums:
+            if descriptor.checksum_label != self.config.checksum_label:
                 raise ArchiveError(
-                    f"recording cannot be extended: checksums={descriptor.checksummed} configured="
-                    f"{self.config.checksums}; set checksums as they were when the recording was made",
+                    f"recording cannot be extended: checksums={descriptor.checksum_label} configured="
+                    f"{self.config.checksum_label}; set checksums and checksum_kind as they were when it was made",
                     code=ArchiveErrorCode.INVALID_EXTENSION,
                     recording_id=recording_id,
                 )

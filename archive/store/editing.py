@@ -320,7 +320,7 @@ def _refuse_if_layout_differs(src: RecordingDescriptor, dst: RecordingDescriptor
         ("mtu_length", src.mtu_length, dst.mtu_length),
         ("initial_term_id", src.initial_term_id, dst.initial_term_id),
         ("stream_id", src.stream_id, dst.stream_id),
-        ("checksummed", src.checksummed, dst.checksummed),
+        ("checksums", src.checksum_label, dst.checksum_label),
     )
     if src.recording_id == dst.recording_id:
         raise ArchiveError("cannot migrate: source and destination are the same", recording_id=src.recording_id)

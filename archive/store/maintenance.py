@@ -13,9 +13,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+from trimaran.service_api.wire.checksum import ChecksumKind
 
 from ..disk.file_system import FileSystem, opened, read_file, write_new_file
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
@@ -28,6 +30,7 @@ from ..files.catalog import (
     CatalogEntry,
     entry_checksum,
     parse_catalog,
+    settle_checksums,
 )
 from ..files.edit_journal import EDIT_FILE_NAME
 from ..format.descriptor import RecordingDescriptor, RecordingState
@@ -90,7 +93,7 @@ class OfflineArchive:
         Raises:
             CorruptionError: it is none.
         """
-        return parse_catalog(self._read_bytes())
+        return settle_checksums(self._file_system, self._directory, parse_catalog(self._read_bytes()))
 
     def set_state(self, recording_ids: set[int], state: RecordingState) -> None:
         """Set the state of recordings. It is not under the checksum of an entry, so that stays true."""
@@ -168,8 +171,10 @@ class OfflineArchive:
         """Remove files, durably."""
         self._remove([file.name for file in files])
 
-    def write_checksums(self, entry: CatalogEntry, *, on_progress: Callable[[int], None] | None = None) -> int:
-        """Write a CRC-32 into every data frame of a stopped recording, in place of its session id, and into its entry.
+    def write_checksums(
+        self, entry: CatalogEntry, kind: ChecksumKind, *, on_progress: Callable[[int], None] | None = None
+    ) -> int:
+        """Write a checksum into every data frame of a stopped recording, in place of session ids, and into its entry.
 
         A segment at a time: a copy with checksums takes the place of the file. What a crash leaves is a recording of
         which some frames have checksums and the catalog says none has; doing it again completes it. Returns how many
@@ -180,8 +185,8 @@ class OfflineArchive:
             CorruptionError: a frame is wrong; its segment was not changed.
             OSError: the disk refused.
         """
-        descriptor = entry.descriptor
-        assert descriptor is not None
+        assert entry.descriptor is not None
+        descriptor = replace(entry.descriptor, checksum_kind=kind)
         if descriptor.stop_position is None:
             raise ArchiveError(
                 "recording was not stopped: start the archive once to find its end",
@@ -191,7 +196,7 @@ class OfflineArchive:
         frame_count = stamp_recording(self._file_system, self._directory, descriptor, on_progress)
         data = bytearray(self._read_bytes())
         body = bytes(data[entry.offset + ENTRY_HEADER_LENGTH : entry.offset + entry.length])
-        _STATE.pack_into(data, entry.offset + _CHECKSUM_OFFSET, entry_checksum(body))
+        _STATE.pack_into(data, entry.offset + _CHECKSUM_OFFSET, entry_checksum(body, kind))
         self._write_catalog(bytes(data))
         return frame_count
 

@@ -121,7 +121,7 @@ def copy_frames(
         is_padding = header.type == TYPE_PADDING
         whole_length, length = (last, last + HEADER_LENGTH) if is_padding else (length, length)
         frames = memoryview(block)[:length]
-        count = stamp_checksums(frames[:whole_length]) if is_stamped else 0
+        count = stamp_checksums(frames[:whole_length], descriptor.checksum_kind) if is_stamped else 0
         write_fully(file_system, target, frames, offset)
         yield position, count + is_padding
 

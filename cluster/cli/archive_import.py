@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from trimaran.archive.reading.verify import UNKNOWN_CHECKSUM
 from trimaran.archive.tool.output import (
     EXIT_UNHEALTHY,
     OutputFormat,
@@ -95,6 +96,10 @@ def import_directories(
         copying.expect_free(target)
     surveys = _survey(found, with_snapshots=not no_snapshots)
     problems = [f"{survey.source.name}: {problem}" for survey in surveys for problem in survey.problems]
+    if as_is:
+        problems += [
+            f"{survey.source.name}: {note}; leave --as-is out" for survey in surveys for note in _checksum_notes(survey)
+        ]
     if not problems:
         pairs = itertools.combinations(surveys, 2)
         problems = [problem for one, other in pairs if (problem := find_disagreement(one, other)) is not None]
@@ -113,12 +118,13 @@ def import_directories(
 def describe_import(survey: Survey, target: Path, *, as_is: bool, is_written: bool) -> dict[str, Any]:
     """What was found and what is done with it, as one object. Positions and lengths are bytes."""
     log, facts = survey.log, survey.facts
-    is_checksummed = log.checksummed or not as_is
+    is_checksummed, written = log.checksummed or not as_is, copying.written_checksum(log)
     settings: dict[str, Any] = {
         "term_length_bytes": log.term_buffer_length,
         "segment_length_bytes": log.segment_file_length,
         "mtu_length_bytes": log.mtu_length,
         "checksums": is_checksummed,
+        "checksum_kind": written.label,
         "app_version": format_app_version(facts.app_version),
     }
     if survey.service_count > 1:
@@ -133,8 +139,8 @@ def describe_import(survey: Survey, target: Path, *, as_is: bool, is_written: bo
         "initial_term_id": log.initial_term_id,
         "frame_count": facts.frame_count,
         "message_count": facts.message_count,
-        "checksums_found": log.checksummed,
-        "checksums_written": is_checksummed,
+        "checksums_found": log.checksum_label,
+        "checksums_written": written.label if is_checksummed else "none",
         "last_leadership_term_id": survey.terms[-1].leadership_term_id,
         "term_count": len(survey.terms),
         "leader_member_ids": facts.leader_member_ids,
@@ -149,9 +155,14 @@ def describe_import(survey: Survey, target: Path, *, as_is: bool, is_written: bo
         "timer_event_count": facts.timer_event_count,
         "length_bytes": copying.length_bytes(survey),
         "settings": settings,
-        "notes": survey.notes,
+        "notes": [*survey.notes, *_checksum_notes(survey)],
         "problems": survey.problems,
     }
+
+
+def _checksum_notes(survey: Survey) -> list[str]:
+    unknown = [found.recording_id for found in survey.recordings if found.checksummed and not found.is_checkable]
+    return [f"{UNKNOWN_CHECKSUM}: recording_ids={unknown}; the copy gets CRC-32"] if unknown else []
 
 
 def _survey(sources: list[Source], *, with_snapshots: bool) -> list[Survey]:

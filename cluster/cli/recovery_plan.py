@@ -20,6 +20,7 @@ from trimaran.archive.files.catalog import CatalogEntry
 from trimaran.archive.files.segment_files import SegmentFiles
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
+from trimaran.archive.reading.verify import UNKNOWN_CHECKSUM
 from trimaran.archive.store.repair import find_tail
 from trimaran.archive.tool.output import (
     ABSENT,
@@ -85,6 +86,8 @@ class RecoveryReport(BaseModel):
     """What an Aeron member would misread, the first of it; None: it can go on with this directory."""
     problems: list[str]
     """What is in the way of a start."""
+    notes: list[str] = []
+    """What else is to be known."""
 
 
 def recovery_plan(
@@ -138,6 +141,7 @@ def make_plan(directory: Path, recording_log: RecordingLog, service_count: int |
             *_problems(plan.log_recording_id, snapshots, plan.replay_position, (start, end)),
             *([] if log is None or end is None else _find_log_damage(log, plan.replay_position, end)),
         ],
+        notes=_checksum_notes(entries),
     )
 
 
@@ -183,6 +187,12 @@ def _catalog_problems(entries: tuple[CatalogEntry, ...]) -> list[str]:
     return [
         f"catalog entry at offset={entry.offset}: {entry.problem}" for entry in entries if entry.problem is not None
     ]
+
+
+def _checksum_notes(entries: tuple[CatalogEntry, ...]) -> list[str]:
+    found = [entry.descriptor for entry in entries if entry.descriptor is not None]
+    unknown = [each.recording_id for each in found if each.checksummed and not each.is_checkable]
+    return [f"{UNKNOWN_CHECKSUM}: recording_ids={unknown}; a start cannot go on with them"] if unknown else []
 
 
 def _vote_state_problems(directory: Path, last_leadership_term_id: int) -> list[str]:
@@ -272,11 +282,11 @@ def _draw(report: RecoveryReport) -> RenderableType:
     verdict = Text("cannot start as it is", style="bold red") if report.problems else Text("can start", style="bold")
     facts = new_table("fact", "value")
     for name, value in report:
-        if name not in ("schema_version", "snapshots", "aeron_obstacle", "problems"):
+        if name not in ("schema_version", "snapshots", "aeron_obstacle", "problems", "notes"):
             facts.add_row(name.replace("_", " "), ABSENT if value is None else f"{value:,}")
     aeron = report.aeron_obstacle
     ability = "an Aeron member can go on with it" if aeron is None else f"an Aeron member would misread it: {aeron}"
-    parts: list[RenderableType] = [verdict, ability, "", facts, ""]
+    parts: list[RenderableType] = [verdict, ability, "", facts, "", *(f"note: {note}" for note in report.notes)]
     if not report.snapshots:
         return Group(*parts, "no snapshots: the whole log is replayed")
     headings = ("service", "position", "term", "recording", "bytes", "time")

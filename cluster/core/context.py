@@ -20,6 +20,7 @@ from trimaran.service_api.types import (
     TermId,
     TimeUnit,
 )
+from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 from trimaran.service_api.wire.message import Message
 
@@ -71,6 +72,7 @@ class ConsensusConfig:
     term_length_bytes: int
     mtu_length_bytes: int
     checksums: bool
+    checksum_kind: ChecksumKind = ChecksumKind.CRC32
     ingress_window_bytes: int
     """Services' messages are appended while no more than this is appended and not committed."""
     catchup_near_bytes: int

@@ -424,5 +424,6 @@ def _make_publisher(ctx: ConsensusContext) -> LogPublisher:
         term_length_bytes=ctx.config.term_length_bytes,
         mtu_length_bytes=ctx.config.mtu_length_bytes,
         checksums=ctx.config.checksums,
+        checksum_kind=ctx.config.checksum_kind,
         refused_ingress=ctx.config.refused_ingress,
     )

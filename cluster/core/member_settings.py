@@ -21,6 +21,7 @@ _COMPARED = (
     "term_length_bytes",
     "mtu_length_bytes",
     "checksums",
+    "checksum_kind",
     "shared_timer_ids",
     "aeron_messages_only",
 )
@@ -37,6 +38,7 @@ def settings_of(ctx: ConsensusContext) -> MemberSettings:
         term_length_bytes=config.term_length_bytes,
         mtu_length_bytes=config.mtu_length_bytes,
         checksums=config.checksums,
+        checksum_kind=config.checksum_kind,
         shared_timer_ids=config.shared_timer_ids,
         aeron_messages_only=config.aeron_messages_only,
         app_version=config.app_version,

@@ -8,6 +8,7 @@ A recording cannot be half with checksums and half without: its catalog entry sa
 our tools or Aeron's, holds every data frame against that. Hence a log without checksums either goes on without them, or
 gets them here, in every frame: CRC-32 in the place of the session id, as Aeron's `ArchiveTool checksum` puts it. The
 default is the latter, since a node's own default is checksums. Nothing else of a frame is changed, so positions stay.
+A log with CRC-32C goes on with CRC-32C. One with checksums of an unknown kind gets CRC-32: no node could go on with it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from trimaran.archive.reading.verify import verify_recording
 from trimaran.archive.store.stamping import copy_frames
 from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.types import NULL_POSITION
+from trimaran.service_api.wire.checksum import ChecksumKind
 
 from ..runtime.files.node_state_file import NodeStateFile
 from ..runtime.files.recording_log_file import RecordingLogFile
@@ -87,8 +89,8 @@ def write_member(
 ) -> list[RecordingDescriptor]:
     """Write a member's directory, check it, and give it its name. Gives the recordings as they are there.
 
-    `as_is` copies frames byte for byte; otherwise every data frame gets a checksum. `log_blocks` are whole frames that
-    stand for those of the log, from its start to its stop position.
+    `as_is` copies frames byte for byte, whose checksums must be of a known kind; otherwise every data frame gets one.
+    `log_blocks` are whole frames that stand for those of the log, from its start to its stop position.
 
     Raises:
         ClusterError: what was written is not what it should be.
@@ -106,6 +108,8 @@ def write_member(
             replace(
                 descriptor,
                 checksummed=descriptor.checksummed or not as_is,
+                checksum_kind=written_checksum(descriptor),
+                unknown_checksum=0,
                 stop_timestamp_ms=now_ms if descriptor.stop_timestamp_ms is None else descriptor.stop_timestamp_ms,
             )
             for descriptor in sorted(survey.recordings, key=lambda descriptor: descriptor.recording_id)
@@ -128,6 +132,11 @@ def write_member(
         with contextlib.suppress(OSError):
             shutil.rmtree(working)
     return recordings
+
+
+def written_checksum(descriptor: RecordingDescriptor) -> ChecksumKind:
+    """Return which checksum a recording gets, if it gets one: its own, or CRC-32."""
+    return descriptor.checksum_kind if descriptor.is_checkable else ChecksumKind.CRC32
 
 
 def _segment_bases(descriptor: RecordingDescriptor) -> list[int]:

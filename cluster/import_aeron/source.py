@@ -73,11 +73,7 @@ class Source:
         if entry is None or entry.descriptor is None:
             raise ArchiveError("recording is not in the catalog", recording_id=recording_id)
         if entry.problem is not None:
-            hint = (
-                "; of record checksums only Crc32 is known: Aeron's `ArchiveTool checksum` puts it in the others' place"
-            )
-            hint = hint if entry.wrong_checksum else ""
-            raise ArchiveError(f"catalog entry is not valid: {entry.problem}{hint}", recording_id=recording_id)
+            raise ArchiveError(f"catalog entry is not valid: {entry.problem}", recording_id=recording_id)
         if entry.descriptor.state is not RecordingState.VALID:
             raise ArchiveError(f"state={entry.descriptor.state.name} expected=VALID", recording_id=recording_id)
         return entry.descriptor

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.fields import Int32, Int64, Version, WireMemberId
 from trimaran.service_api.wire.message import TrimaranMessage
 
@@ -28,3 +29,4 @@ class MemberSettings(TrimaranMessage):
     """Major << 16 | minor << 8 | patch: the major has to be the same."""
     cluster_id: Int64 = 0
     """Which cluster the member belongs to; 0 while it does not know, which goes with every id."""
+    checksum_kind: ChecksumKind | None = ChecksumKind.CRC32

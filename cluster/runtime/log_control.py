@@ -438,6 +438,7 @@ class LogControl:
             mtu_length_bytes=config.mtu_length_bytes,
             stream_id=LOG_STREAM_ID,
             checksummed=config.checksums,
+            checksum_kind=config.checksum_kind,
         )
         return LogReceiver(self._ctx.log_buffer, rules)
 

@@ -27,6 +27,7 @@ from .setting_kinds import (
     AppVersion,
     ClusterIdText,
     Count,
+    KindOfChecksum,
     Location,
     LogFormat,
     Members,
@@ -100,9 +101,13 @@ class NodeConfig(BaseSettings):
 
     file_sync_level: Annotated[
         Count,
+        KindOfChecksum,
         Field(ge=0, le=2, description="0 page cache, 1 fdatasync, 2 fsync, before anything is acknowledged"),
     ] = 1
-    checksums: Annotated[Switch, Field(description="write a CRC-32 into every recorded frame")] = True
+    checksums: Annotated[Switch, Field(description="write a checksum into every recorded frame")] = True
+    checksum_kind: Annotated[
+        KindOfChecksum, Field(description="which checksum: crc32 or crc32c; as it is in a log that was imported")
+    ] = "crc32"
     term_length_bytes: Annotated[SizeBytes, Field(description="the log's term length: a power of two")] = 64 << 20
     segment_length_bytes: Annotated[SizeBytes, Field(description="a segment file's length: a multiple of a term")] = (
         128 << 20
@@ -162,6 +167,7 @@ class NodeConfig(BaseSettings):
     ] = 128 << 20
     connection_limit: Annotated[
         Count,
+        KindOfChecksum,
         Field(ge=1, description="most client connections at once; fewer where the process may not open so many files"),
     ] = 65_536
     address_connection_limit: Annotated[
@@ -211,6 +217,7 @@ class NodeConfig(BaseSettings):
     keep_all: Annotated[Switch, Field(description="never remove a part of the log or a snapshot")] = True
     keep_snapshots: Annotated[
         Count,
+        KindOfChecksum,
         Field(
             ge=1,
             description="without keep_all: number of newest snapshots to keep, with the log after the oldest of them",

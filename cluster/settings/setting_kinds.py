@@ -116,6 +116,10 @@ SharedMachine = Annotated[
     Literal["auto", "on", "off"],
     SettingKind("one of auto, on, off", str, text_in_file=True, file_type=str),
 ]
+KindOfChecksum = Annotated[
+    Literal["crc32", "crc32c"],
+    SettingKind("one of crc32, crc32c", str, text_in_file=True, file_type=str),
+]
 WhenDiverged = Annotated[
     Literal["stop", "report"],
     SettingKind("one of stop, report", str, text_in_file=True, file_type=str),

@@ -32,7 +32,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ..errors import LocalProtocolError
-from .checksum import crc32
+from .checksum import ChecksumKind
 
 ReadableBuffer = bytes | bytearray | memoryview
 """What every decoder reads from: anything `struct` can unpack, sliced without surprises."""
@@ -183,24 +183,24 @@ def unpack_header(buffer: ReadableBuffer, offset: int = 0) -> FrameHeader:
     return _new_header(FrameHeader, FRAME_HEADER.unpack_from(buffer, offset))
 
 
-def frame_crc(buffer: ReadableBuffer, offset: int, frame_length: int) -> int:
+def frame_crc(buffer: ReadableBuffer, offset: int, frame_length: int, kind: ChecksumKind = ChecksumKind.CRC32) -> int:
     """Compute the checksum of the data frame at `offset` as a signed 32-bit integer.
 
-    CRC-32 over the payload and its zero padding, without the header; an empty payload gives 0. The caller
+    A CRC over the payload and its zero padding, without the header; an empty payload gives 0. The caller
     vouches that the aligned end of the frame lies inside `buffer` (hot path: not checked here).
-    Source: Aeron `archive.checksum.Crc32`.
+    Source: Aeron `RecordingWriter.computeChecksum`.
     """
-    crc = crc32(buffer[offset + 32 : offset + ((frame_length + 31) & -32)])
+    crc = kind.compute(buffer[offset + 32 : offset + ((frame_length + 31) & -32)])
     return crc - ((crc & _INT32_SIGN) << 1)
 
 
-def stamp_checksums(frames: bytearray | memoryview) -> int:
+def stamp_checksums(frames: bytearray | memoryview, kind: ChecksumKind = ChecksumKind.CRC32) -> int:
     """Write into the header of each data frame its checksum; return how many frames there are, all of them whole."""
     count = 0
     for offset, header in iter_headers(frames):
         if header.type != TYPE_PADDING:
             _CHECKSUM.pack_into(
-                frames, offset + HeaderField.CHECKSUM.offset, frame_crc(frames, offset, header.frame_length)
+                frames, offset + HeaderField.CHECKSUM.offset, frame_crc(frames, offset, header.frame_length, kind)
             )
         count += 1
     return count

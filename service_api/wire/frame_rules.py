@@ -2,7 +2,7 @@
 
 A frame at position p must say so itself: its term offset and term id follow from p, its stream id from the
 recording, and its length must end inside the term. With checksums its payload and padding must have the
-CRC-32 it carries. Frames of zeros, of an older recording in the same place, or of another stream are thereby
+CRC that it carries. Frames of zeros, of an older recording in the same place, or of another stream are thereby
 told from what was written.
 
 What an application may choose counts for nothing here. It sets the flags of a frame that it claims, so any bits of them
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .checksum import crc32
+from .checksum import ChecksumKind
 from .frame import (
     FRAME_ALIGNMENT,
     HEADER_LENGTH,
@@ -63,13 +63,14 @@ _Header = tuple[int, int, int, int, int, int]
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class FrameRules:
-    """What the frames of a recording share; `checksummed` says whether data frames carry a CRC-32."""
+    """What the frames of a recording share; `checksummed` says whether data frames carry a checksum, of this kind."""
 
     initial_term_id: int
     term_length_bytes: int
     mtu_length_bytes: int
     stream_id: int
     checksummed: bool
+    checksum_kind: ChecksumKind = ChecksumKind.CRC32
 
     def identity(self, term_count: int) -> bytes:
         """Return the stream id and term id that all frames of a term have; `term_count` is how many are before it."""
@@ -122,7 +123,7 @@ class FrameRules:
         """
         if not self.checksummed or not self.needs_body(header):
             return None
-        computed = frame_crc(buffer, offset, header.frame_length)
+        computed = frame_crc(buffer, offset, header.frame_length, self.checksum_kind)
         if header.type == TYPE_PADDING:
             if computed != header.session_id:
                 return None
@@ -166,7 +167,8 @@ class FrameRules:
         where frames are uniform (`frame_run`); callers that need to know why it stopped ask `find_fault`.
         """
         view = memoryview(buffer)
-        unpack, compute, checksummed, mtu = _HEADER.head.unpack_from, crc32, self.checksummed, self.mtu_length_bytes
+        unpack, compute = _HEADER.head.unpack_from, self.checksum_kind.compute
+        checksummed, mtu = self.checksummed, self.mtu_length_bytes
         term_count, term_offset = divmod(position, self.term_length_bytes)
         stream_id, term_id = self.stream_id, wrap_int32(self.initial_term_id + term_count)
         shift = term_offset - offset
@@ -218,10 +220,12 @@ class FrameRules:
         count = (end - offset) // length
         run = FrameRun.probe(view, offset, length, count)
         if run is not None:
-            valid_count = run.count_valid(term_offset=term_offset, checksummed=self.checksummed)
+            valid_count = run.count_valid(
+                term_offset=term_offset, checksummed=self.checksummed, kind=self.checksum_kind
+            )
             if valid_count:
                 return offset + valid_count * length
-        compute, checksummed, mtu = crc32, self.checksummed, self.mtu_length_bytes
+        compute, checksummed, mtu = self.checksum_kind.compute, self.checksummed, self.mtu_length_bytes
         frames = view[offset : offset + min(count, _PROBE_AFTER_FRAMES) * length]
         for other_length, other_kind, in_term, checksum, other_stream_id, other_term_id, body in _FRAME.rows(
             length

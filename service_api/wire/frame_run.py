@@ -13,7 +13,7 @@ Whether a run is valid, its columns of 4-byte words tell:
     16, 20                  stream id, term id                   that of the first row
 
 The expected term offsets are made by arithmetic on long integers, whose lanes of 32 bits are the rows. The checksums,
-the column at offset 12, take one call of `crc32` for all, which also covers the columns 4, 16 and 20. The idea: the CRC
+the column at offset 12, take one call of the CRC for all, which also covers the columns 4, 16 and 20. The idea: the CRC
 register after a valid payload is known, it is the checksum in the header before it, inverted. So the header after a
 payload is overwritten with words that bring the register from there to where it starts, and the words that must be
 those of the first row stay where they are:
@@ -22,15 +22,15 @@ those of the first row stay where they are:
     0       checksum of this frame (4 bytes)                      the one after four zeros, at the start
     4       version, flags and type, unchanged                    known
     8       a constant (8 bytes), see `restart_word`              known
-    16      stream id, term id and reserved value, unchanged      0xffffffff, where every CRC-32 starts
+    16      stream id, term id and reserved value, unchanged      0xffffffff, where every CRC starts
 
 Then one call over payload, header, payload, ... to the end of the last payload gives the checksum of the last frame if
 all are valid. A wrong frame leaves a difference in the register, and what follows cannot remove it: a step of the
 register is one-to-one. Only the differences of two wrong frames can cancel each other, with a probability of 2^-32, the
-same with which a CRC-32 misses damage at all.
+same with which a CRC misses damage at all. CRC-32 and CRC-32C differ in nothing but the polynomial.
 
-A frame of 96 bytes takes 0.03 us this way where CRC-32 is fast, fifteen times as much in a loop over frames. A run only
-says "these frames are valid": where it cannot say that of a frame, the caller's loop checks the frame and says why.
+A frame of 96 bytes takes 0.03 us this way where the CRC is fast, fifteen times as much in a loop over frames. A run
+only says "these frames are valid": where it cannot say that, the caller's loop checks the frame and says why.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from array import array
 from functools import lru_cache
 from typing import Final, Self
 
-from .checksum import crc32
+from .checksum import ChecksumKind
 from .frame import HEADER_LENGTH, FrameField, HeaderField, ReadableBuffer
 
 MIN_RUN_FRAMES: Final = 16
@@ -63,7 +63,6 @@ _AS_IN_FIRST: Final = HeaderField.KIND.word, HeaderField.STREAM_ID.word, HeaderF
 _KIND_BYTES: Final = slice(HeaderField.KIND.offset, HeaderField.TERM_OFFSET.offset)
 _IDENTITY_BYTES: Final = slice(HeaderField.STREAM_ID.offset, HEADER_LENGTH)
 
-_POLYNOMIAL: Final = 0xEDB8_8320
 _START: Final = 0xFFFF_FFFF
 _IS_LITTLE_ENDIAN: Final = sys.byteorder == "little"
 """Columns are read in the byte order of the machine, and frames have this one."""
@@ -115,12 +114,12 @@ class FrameRun:
                 return cls(buffer, offset, length, count)
         return None
 
-    def count_valid(self, *, term_offset: int, checksummed: bool) -> int:
+    def count_valid(self, *, term_offset: int, checksummed: bool, kind: ChecksumKind = ChecksumKind.CRC32) -> int:
         """Return the number of leading frames that are valid, as far as that can be said of the run as a whole.
 
         Each has the first frame's length, kind, stream id and term id, the term offset that follows from its place, and
-        with `checksummed` a valid checksum. The first begins at `term_offset`; all lie in one term. The result is 0
-        where the run is too short, or where some checksum is wrong.
+        with `checksummed` a valid checksum of this `kind`. The first begins at `term_offset`; all lie in one term. The
+        result is 0 where the run is too short, or where some checksum is wrong.
         """
         length, row, count = self.length, self.length >> 2, self.count
         words = array("I")
@@ -134,12 +133,12 @@ class FrameRun:
         if count < MIN_RUN_FRAMES:
             return 0
         del words[count * row :]
-        if not checksummed or _are_valid(words, row, first):
+        if not checksummed or _are_valid(words, row, first, kind):
             return count
         uniform = min(_count_uniform(words, column, row, count) for column in _AS_IN_FIRST)
         if uniform == count or uniform < MIN_RUN_FRAMES:
             return 0
-        return FrameRun(self.view, 0, length, uniform).count_valid(term_offset=term_offset, checksummed=True)
+        return FrameRun(self.view, 0, length, uniform).count_valid(term_offset=term_offset, checksummed=True, kind=kind)
 
     def keep_uniform(self, *fields: FrameField) -> None:
         """Shorten the run to the leading frames that have the first frame's values in these 8-byte fields."""
@@ -205,7 +204,7 @@ def _count_uniform(words: array[int], column: int, row: int, count: int) -> int:
     return count_agreeing(found.tobytes(), found[:1].tobytes() * count, 4)
 
 
-def _are_valid(words: array[int], row: int, first: bytes) -> bool:
+def _are_valid(words: array[int], row: int, first: bytes, kind: ChecksumKind) -> bool:
     """Return whether every payload of a run has the checksum that its header carries.
 
     `words` are the rows as 4-byte words, whose headers are overwritten; `row` is the words of a row; `first` is the
@@ -213,33 +212,33 @@ def _are_valid(words: array[int], row: int, first: bytes) -> bool:
     """
     checksums = words[_CHECKSUM::row]
     last = checksums.pop()
-    restart = array("I", [restart_word(first[_KIND_BYTES], first[_IDENTITY_BYTES])])
+    restart = array("I", [restart_word(first[_KIND_BYTES], first[_IDENTITY_BYTES], kind)])
     words[row::row] = checksums
     words[row + _TERM_OFFSET :: row] = array("I", bytes(4)) * len(checksums)
     words[row + _CHECKSUM :: row] = restart * len(checksums)
-    return crc32(memoryview(words).cast("B")[HEADER_LENGTH:]) == last
+    return kind.compute(memoryview(words).cast("B")[HEADER_LENGTH:]) == last
 
 
 @lru_cache(maxsize=64)
-def restart_word(kind: bytes, rest: bytes) -> int:
+def restart_word(kind: bytes, rest: bytes, checksum: ChecksumKind) -> int:
     """Return the word that makes the CRC register start again after a header that was overwritten between two payloads.
 
     The header is then: the checksum of the payload before it, `kind` (4 bytes), four zeros, this word, `rest` (16
     bytes). After the four zeros the register is known, and before `rest` it must be what `rest` turns into the register
     that every CRC-32 starts with: that is traced back.
     """
-    wanted = _rewind(_START ^ _advance(rest, 0), len(rest))
-    after_checksum = _advance(bytes(4), _START)
-    return _rewind(wanted, 4) ^ _advance(kind + bytes(4), after_checksum)
+    wanted = _rewind(_START ^ _advance(rest, 0, checksum), len(rest), checksum.polynomial)
+    after_checksum = _advance(bytes(4), _START, checksum)
+    return _rewind(wanted, 4, checksum.polynomial) ^ _advance(kind + bytes(4), after_checksum, checksum)
 
 
-def _advance(data: bytes, register: int) -> int:
+def _advance(data: bytes, register: int, checksum: ChecksumKind) -> int:
     """Return the CRC register after `data`, from `register` on."""
-    return crc32(data, register ^ _START) ^ _START
+    return checksum.compute(data, register ^ _START) ^ _START
 
 
-def _rewind(register: int, byte_count: int) -> int:
+def _rewind(register: int, byte_count: int, polynomial: int) -> int:
     """Return the CRC register that so many zero bytes turn into `register`."""
     for _ in range(8 * byte_count):
-        register = ((register ^ _POLYNOMIAL) << 1 | 1) if register >> 31 else register << 1
+        register = ((register ^ polynomial) << 1 | 1) if register >> 31 else register << 1
     return register

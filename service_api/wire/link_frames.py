@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ..errors import RemoteProtocolError
 from ..types import LOG_STREAM_ID
+from .checksum import ChecksumKind
 from .fields import Int32, Int64, MessageLayout, Position, UInt8, UInt16, layout_of
 from .frame import (
     FRAME_ALIGNMENT,
@@ -29,7 +30,9 @@ from .frame import (
 from .versioned import build
 
 _CHECKSUMMED: Final = 0x01
-"""The flag of a setup frame: the data frames that follow carry a CRC-32. Ours; Aeron leaves it at 0."""
+"""The flag of a setup frame: the data frames that follow carry a checksum. Ours; Aeron leaves it at 0."""
+_CRC32C: Final = 0x02
+"""The flag of a setup frame that says that it is a CRC-32C; else it is a CRC-32."""
 
 
 class LinkFrame(BaseModel):
@@ -113,13 +116,14 @@ class SetupFrame(LinkFrame):
         term_length_bytes: int = 64 << 20,
         mtu_length_bytes: int = 65504,
         checksummed: bool = False,
+        checksum_kind: ChecksumKind = ChecksumKind.CRC32,
     ) -> Self:
         """Announce a stream that begins at `position`."""
         active_term_id, term_offset = term_of(
             position, initial_term_id=initial_term_id, term_length_bytes=term_length_bytes
         )
         return cls(
-            flags=_CHECKSUMMED if checksummed else 0,
+            flags=(_CHECKSUMMED | (_CRC32C if checksum_kind is ChecksumKind.CRC32C else 0)) if checksummed else 0,
             term_offset=term_offset,
             session_id=session_id,
             stream_id=stream_id,
@@ -131,8 +135,13 @@ class SetupFrame(LinkFrame):
 
     @property
     def checksummed(self) -> bool:
-        """Whether the data frames of the stream carry a CRC-32."""
+        """Whether the data frames of the stream carry a checksum."""
         return bool(self.flags & _CHECKSUMMED)
+
+    @property
+    def checksum_kind(self) -> ChecksumKind:
+        """Which checksum that is."""
+        return ChecksumKind.CRC32C if self.flags & _CRC32C else ChecksumKind.CRC32
 
     @property
     def position(self) -> int:

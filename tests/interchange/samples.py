@@ -24,11 +24,12 @@ CLUSTER_NODES = (
     "checksummed-node0",
     "torn-node0",
     *(f"three-node-failover-node{i}" for i in range(3)),
+    *(f"three-crc32c-node{i}" for i in range(3)),
     "there-and-back-node0",
     *(f"there-and-back-three-node{i}" for i in range(3)),
 )
 """The last four are of Trimaran, and real members went on with them."""
-APPLICATION_NODES = ("application-none-node0", "application-crc32-node0")
+APPLICATION_NODES = ("application-none-node0", "application-crc32-node0", "application-crc32c-node0")
 """Archives without a cluster, with what applications do to frames: claims given up, padding appended anywhere in a
 term, claims of a client that died, flags of their own, two publishers of one stream, extended recordings, segments
 that were migrated, replication with tags. By their checksums."""
@@ -40,8 +41,10 @@ SCENARIOS = (
     "archive-only",
     "application-none",
     "application-crc32",
+    "application-crc32c",
     "application-types",
     "three-node-failover",
+    "three-crc32c",
     "there-and-back",
     "there-and-back-three",
     "state-files",

@@ -102,6 +102,27 @@ def _frames_end(path: Path) -> int:
     return offset
 
 
+def _checksum(recording: RecordingView, data: bytes) -> int:
+    return _crc32c(data) if recording.is_crc32c else zlib.crc32(data)
+
+
+def _crc32c(data: bytes) -> int:
+    """CRC-32C as RFC 3720 has it, a byte at a time."""
+    register = 0xFFFF_FFFF
+    for byte in data:
+        register = _CRC32C_TABLE[(register ^ byte) & 0xFF] ^ register >> 8
+    return register ^ 0xFFFF_FFFF
+
+
+def _crc32c_entry(value: int) -> int:
+    for _ in range(8):
+        value = value >> 1 ^ (0x82F6_3B78 if value & 1 else 0)
+    return value
+
+
+_CRC32C_TABLE: Final = tuple(map(_crc32c_entry, range(256)))
+
+
 def _names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
 
@@ -121,13 +142,15 @@ def _check_catalog(data: bytes, faults: list[str], *, stopped: bool) -> list[Rec
             faults.append(f"catalog entry at {offset}: length={length}")
             break
         body = data[offset + 32 : offset + 32 + length]
-        if checksum and checksum & 0xFFFF_FFFF != zlib.crc32(body):
+        is_crc32c = bool(checksum) and checksum & 0xFFFF_FFFF == _crc32c(body)
+        if checksum and not is_crc32c and checksum & 0xFFFF_FFFF != zlib.crc32(body):
             faults.append(f"catalog entry at {offset}: checksum={checksum} does not match")
         if any(reserved):
             faults.append(f"catalog entry at {offset}: header ends with {reserved.hex()}, expected zeros")
         if state not in (1, 2):
             faults.append(f"catalog entry at {offset}: state={state}, expected VALID or DELETED")
         recording = _read_descriptor(body, faults, is_checksummed=bool(checksum), stopped=stopped and state == 1)
+        recording.is_crc32c = is_crc32c
         ids.append(recording.recording_id)
         if state == 1:
             recordings.append(recording)
@@ -217,7 +240,7 @@ def _find_end(recording: RecordingView, data: bytes) -> int:
         aligned = -(-frame_length // 32) * 32
         if frame_length <= 0 or offset + aligned > len(data):
             break
-        is_torn = zlib.crc32(data[offset + 32 : offset + aligned]) != checksum & 0xFFFF_FFFF
+        is_torn = _checksum(recording, data[offset + 32 : offset + aligned]) != checksum & 0xFFFF_FFFF
         if recording.is_checksummed and frame_type == 1 and is_torn:
             break
         offset += aligned
@@ -252,7 +275,7 @@ def _check_frames(recording: RecordingView, faults: list[str]) -> None:
         else:
             if any(body[frame_length - 32 :]) or frame_length > recording.mtu_length:
                 fault = f"frame_length={frame_length}: longer than the mtu, or not padded with zeros"
-            if recording.is_checksummed and zlib.crc32(body) != checksum & 0xFFFF_FFFF:
+            if recording.is_checksummed and _checksum(recording, body) != checksum & 0xFFFF_FFFF:
                 fault = "checksum does not match"
             if bool(flags & 0x80) == is_inside or flags & 0x3F:
                 fault = f"flags={flags:#x} inside_message={is_inside}"

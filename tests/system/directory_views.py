@@ -51,6 +51,7 @@ class RecordingView:
     mtu_length: int
     stream_id: int
     is_checksummed: bool
+    is_crc32c: bool = False
     data: bytes = b""
     frames: list[Frame] = field(default_factory=list)
 

@@ -109,6 +109,12 @@ async def wait_for_own_term(member: Member, last_term_id: int, *, service_count:
     return await wait_for(find, timeout_s=TIMEOUT_S, what=f"a term after {last_term_id} at {member!r}")
 
 
+def named_settings(document: Any) -> dict[str, str]:
+    """The settings that an import prints and that a cluster of the tests does not have by itself."""
+    found = {name: str(value).lower() for name, value in document["settings"].items() if isinstance(value, bool)}
+    return found | {"checksum_kind": document["settings"]["checksum_kind"]}
+
+
 async def use(cluster: SystemCluster, payloads: list[bytes]) -> list[Any]:
     """Send requests; gives the states that came back."""
     config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=TIMEOUT_S)
@@ -137,7 +143,7 @@ async def test_a_single_member_goes_on_where_aeron_stopped(
     (document,) = await run_import(str(source), "--to", str(cluster.directory_of(0)), *options)
     imported = check_directory(cluster.directory_of(0), is_imported=True)
     original = check_directory(source, by_aeron=True, stopped=scenario != "torn")
-    named = {name: str(value).lower() for name, value in document["settings"].items() if isinstance(value, bool)}
+    named = named_settings(document)
     cluster.processes.settings = {**cluster.processes.settings, **named}
     is_from_snapshot = bool(document["snapshot_positions"])
     is_loaded_at_end = document["replay_position"] == document["stop_position"]
@@ -180,24 +186,30 @@ async def test_a_single_member_goes_on_where_aeron_stopped(
 
 
 @pytest.mark.parametrize(
-    ("scenario", "last_term_id", "replay_position"),
+    ("scenario", "service", "last_term_id", "replay_position", "options"),
     [
-        pytest.param("three-node-failover", 2, 420192, id="begun by Aeron"),
-        pytest.param("there-and-back-three", 3, 103040, id="begun here, gone on with by Aeron"),
+        pytest.param("three-node-failover", ONE, 2, 420192, [], id="begun by Aeron"),
+        pytest.param("there-and-back-three", ONE, 3, 103040, [], id="begun here, gone on with by Aeron"),
+        pytest.param("three-crc32c", TWO, 1, 92960, [], id="CRC-32C"),
+        pytest.param("three-crc32c", TWO, 1, 0, ["--no-snapshots", "--as-is"], id="CRC-32C, from its beginning"),
     ],
 )
 async def test_three_members_go_on_where_aeron_stopped(
-    data_dir: Path, scenario: str, last_term_id: int, replay_position: int
+    data_dir: Path, scenario: str, service: str, last_term_id: int, replay_position: int, options: list[str]
 ) -> None:
     """Each member's directory is imported; a leader is killed and the members still agree, byte for byte."""
     sources = [extract_sample(scenario, data_dir / "aeron") / f"node{i}" for i in range(3)]
-    cluster = SystemCluster(data_dir, service=ONE)
+    cluster = SystemCluster(data_dir, service=service)
     targets = [f"--to={cluster.directory_of(i)}" for i in range(3)]
-    documents = await run_import(*map(str, sources), *targets)
+    documents = await run_import(*map(str, sources), *targets, *options)
+    cluster.processes.settings = {**cluster.processes.settings, **named_settings(documents[0])}
+    services = len(service.split(","))
     originals = [check_directory(source, by_aeron=True).log for source in sources]
 
     async with cluster:
-        lines = [await wait_for_own_term(member, last_term_id) for member in cluster.members.values()]
+        lines = [
+            await wait_for_own_term(member, last_term_id, service_count=services) for member in cluster.members.values()
+        ]
         states = await use(cluster, [b"x" * 2000] * 20)
         leader = await cluster.wait_for_leader()
         cluster.members[leader.leader_member_id].kill()
@@ -209,6 +221,7 @@ async def test_three_members_go_on_where_aeron_stopped(
     expected = counts_in_log(scenario)
     assert [{name: line[0][name] for name in COUNTS} for line in lines] == [expected] * 3
     assert [document["replay_position"] for document in documents] == [replay_position] * 3
+    assert {document["checksums_written"] for document in documents} == {"crc32c" if "crc" in scenario else "crc32"}
     assert states[-1]["payload_bytes"] == expected["payload_bytes"] + 40 * 2000
     for member_id, original in enumerate(originals):
         log = check_directory(cluster.directory_of(member_id), stopped=False).log

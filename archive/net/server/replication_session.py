@@ -225,10 +225,11 @@ class ReplicationSession:
     def _check_checksums(self, stream: FrameStream, recording: Recording) -> None:
         """Refuse a source whose frames carry no checksums where ours have to, or the reverse."""
         assert stream.setup is not None
-        if stream.setup.checksummed != recording.descriptor.checksummed:
+        setup, descriptor = stream.setup, recording.descriptor
+        theirs = setup.checksum_kind.label if setup.checksummed else "none"
+        if theirs != descriptor.checksum_label:
             raise ArchiveError(
-                f"recordings cannot be joined: checksums={stream.setup.checksummed} "
-                f"expected={recording.descriptor.checksummed}",
+                f"recordings cannot be joined: checksums={theirs} expected={descriptor.checksum_label}",
                 code=ArchiveErrorCode.INVALID_EXTENSION,
                 recording_id=recording.recording_id,
             )

@@ -172,7 +172,7 @@ class FrameScanner:
         self._offsets = np.arange(0, slot_count * SLOT, SLOT, dtype=np.int32)
         self._differences = np.empty(slot_count, np.int32)
         self._is_candidate = np.empty(slot_count, np.bool_)
-        self._checksums = BlockChecksums(slot_count) if self._rules.checksummed else None
+        self._checksums = BlockChecksums(slot_count, self._rules.checksum_kind) if self._rules.checksummed else None
 
     def __repr__(self) -> str:
         reason = "reading" if self.stop_reason is None else f"{self.stop_reason.value}: {self.detail}"

@@ -22,7 +22,7 @@ _COLUMNS: Final = {
     "stop_position": "stop",
     "stream_id": "stream",
     "segments": "segments",
-    "checksummed": "crc",
+    "checksum": "checksum",
     "original_channel": "channel",
 }
 
@@ -68,6 +68,8 @@ def _entry_row(directory: Path, entry: CatalogEntry) -> dict[str, Any]:
     if entry.descriptor is None:
         return {"offset": entry.offset, "state": UNREADABLE, "problem": entry.problem}
     row = asdict(entry.descriptor)
+    del row["checksum_kind"], row["unknown_checksum"]
+    row["checksum"] = entry.descriptor.checksum_label
     row["state"] = entry.descriptor.state.name
     row["segments"] = len(LogFile.of(directory, entry.descriptor).segment_base_positions())
     row["entry_offset"] = entry.offset

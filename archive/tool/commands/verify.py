@@ -46,7 +46,7 @@ _COLUMNS: Final = {
     "frame_count": "frames",
     "start_position": "start",
     "stop_position": "stop",
-    "checksummed": "crc",
+    "checksum": "checksum",
     "remarks": "remarks",
 }
 
@@ -122,6 +122,7 @@ def _verdict_row(verdict: RecordingVerdict) -> dict[str, Any]:
         "start_position": verdict.start_position,
         "stop_position": verdict.stop_position,
         "checksummed": verdict.checksummed,
+        "checksum": verdict.checksum,
         "problems": verdict.problems,
         "warnings": verdict.warnings,
         "remarks": "; ".join([*verdict.problems, *verdict.warnings]),

@@ -115,7 +115,7 @@ def describe_export(plan: ExportPlan, target: Path, *, is_written: bool) -> dict
             "term length": log.term_buffer_length,
             "mtu": log.mtu_length,
             "segment file length": log.segment_file_length,
-            "record checksum": "Crc32" if log.checksummed else "none",
+            "record checksum": log.checksum_label.capitalize() if log.checksummed else "none",
             "cluster clock": survey.time_unit.name,
             "app version": format_app_version(survey.facts.app_version),
         },

@@ -16,7 +16,7 @@ from typing import Final
 
 from trimaran.service_api import LocalProtocolError
 from trimaran.service_api.types import LOG_STREAM_ID
-from trimaran.service_api.wire.checksum import crc32
+from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.frame import (
     HEADER_LENGTH,
     MAX_MESSAGE_LENGTH,
@@ -77,7 +77,9 @@ class LogPublisher:
     """
 
     __slots__ = (
+        "_checksum_kind",
         "_checksums",
+        "_compute",
         "_initial_term_id",
         "_max_frame_length",
         "_mtu_length_bytes",
@@ -99,6 +101,7 @@ class LogPublisher:
         term_length_bytes: int,
         mtu_length_bytes: int,
         checksums: bool,
+        checksum_kind: ChecksumKind = ChecksumKind.CRC32,
         stream_id: int = LOG_STREAM_ID,
         refused_ingress: int = 0,
     ) -> None:
@@ -110,6 +113,8 @@ class LogPublisher:
         self._term_length_bytes = term_length_bytes
         self._mtu_length_bytes = mtu_length_bytes
         self._checksums = checksums
+        self._checksum_kind = checksum_kind
+        self._compute = checksum_kind.compute
         self._stream_id = stream_id
         self.refused_ingress = refused_ingress
         """Which of them are refused, and why, as in `SessionLimits`."""
@@ -188,7 +193,7 @@ class LogPublisher:
             return run.count * length
         frames = _INGRESS.rows(length)
         zeros = bytes(length - frame_length)
-        pack_into, checksum = _STAMP.pack_into, crc32
+        pack_into, checksum = _STAMP.pack_into, self._compute
         head = checksum(prefix + _TIMESTAMP.pack(timestamp))
         session_id = self.log_session_id & 0xFFFF_FFFF
         begin = at = offset + _STAMP_OFFSET
@@ -224,7 +229,7 @@ class LogPublisher:
         zeros = bytes(length - frame_length)
         if zeros and not all(body.endswith(zeros) for body in bodies):
             return False
-        stamp, checksum = _TIMESTAMP.pack(timestamp), crc32
+        stamp, checksum = _TIMESTAMP.pack(timestamp), self._compute
         head = checksum(prefix + stamp)
         places = array("I", bytes(8 * count))
         places[0::2] = array("I", term_offsets(term_offset, length, count))
@@ -264,7 +269,7 @@ class LogPublisher:
             )
         )
         if self._checksums:
-            stamp_checksums(frames)
+            stamp_checksums(frames, self._checksum_kind)
         self.log_buffer.append(bytes(frames))
         return self.log_buffer.append_position
 

@@ -53,6 +53,7 @@ class SnapshotWriter:
             term_length_bytes=descriptor.term_buffer_length,
             mtu_length_bytes=descriptor.mtu_length,
             checksums=descriptor.checksummed,
+            checksum_kind=descriptor.checksum_kind,
             stream_id=descriptor.stream_id,
         )
         self._monotonic_ns = monotonic_ns

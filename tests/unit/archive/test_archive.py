@@ -217,7 +217,7 @@ async def test_extension_with_other_checksums_is_refused() -> None:
 
     archive = await launch(disk, config=small_config(checksums=False))
 
-    with pytest.raises(ArchiveError, match="checksums=True configured=False"):
+    with pytest.raises(ArchiveError, match="checksums=crc32 configured=none"):
         await archive.extend_recording(0, session_id=1)
 
 

@@ -33,6 +33,7 @@ from trimaran.archive.reading.vector.scan import (
 )
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import RecordingId
+from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.frame import FRAME_HEADER, TYPE_DATA, encode_padding
 
 SAMPLES = ("single-node", "checksummed", "torn", "archive-only", "three-node-failover", "torn-variants")
@@ -324,10 +325,10 @@ def test_right_checksums_are_seen_without_a_look_at_each(tmp_path: Path) -> None
 
     for first, last in ((0, 10), (0, 1), (1, 3), (4, 6), (9, 10)):
         run = slice(first, last)
-        assert BlockChecksums(10).are_valid(buffer.copy(), block.slots[run], block.headers[run])
+        assert BlockChecksums(10, ChecksumKind.CRC32).are_valid(buffer.copy(), block.slots[run], block.headers[run])
 
     buffer[64 * 2 + 40] ^= 1
-    assert not BlockChecksums(10).are_valid(buffer.copy(), block.slots, block.headers)
+    assert not BlockChecksums(10, ChecksumKind.CRC32).are_valid(buffer.copy(), block.slots, block.headers)
 
 
 def test_padding_that_runs_past_the_stop_or_the_file_is_no_frame(tmp_path: Path) -> None:

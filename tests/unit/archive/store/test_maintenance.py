@@ -27,6 +27,7 @@ from trimaran.archive.files.reader import FrameReader
 from trimaran.archive.format.segment_names import parse_segment_file_name
 from trimaran.archive.reading.verify import verify_recording
 from trimaran.archive.store.maintenance import CAPACITY_LIMIT_BYTES, OfflineArchive
+from trimaran.service_api.wire.checksum import ChecksumKind
 
 LENGTHS = [0, 100, 5000, *range(1000, 1150)]
 CONFIG = small_config(checksums=False)
@@ -79,7 +80,7 @@ def stamp(archive: OfflineArchive) -> None:
     for entry in archive.read().entries:
         assert entry.descriptor is not None
         if entry.descriptor.state is RecordingState.VALID and not entry.descriptor.checksummed:
-            archive.write_checksums(entry)
+            archive.write_checksums(entry, ChecksumKind.CRC32)
 
 
 CHANGES: dict[str, Callable[[OfflineArchive], None]] = {
@@ -196,7 +197,7 @@ async def test_checksums_are_not_written_into_a_segment_with_a_wrong_frame() -> 
     entry = read_catalog(disk, DIRECTORY).entries[0]
 
     with pytest.raises(CorruptionError, match=rf"wrong stream id.*recording_id=0 position={TERM_LENGTH}"):
-        OfflineArchive(disk, DIRECTORY).write_checksums(entry)
+        OfflineArchive(disk, DIRECTORY).write_checksums(entry, ChecksumKind.CRC32)
 
     assert disk.pread(disk.open_file(DIRECTORY / f"0-{TERM_LENGTH}.rec"), TERM_LENGTH, 0) == before
     after = read_catalog(disk, DIRECTORY).entries[0].descriptor
@@ -212,7 +213,7 @@ async def test_checksums_are_not_written_into_a_recording_of_which_the_end_is_no
     await running.abandon()
 
     with pytest.raises(ArchiveError, match="was not stopped"):
-        OfflineArchive(disk, DIRECTORY).write_checksums(read_catalog(disk, DIRECTORY).entries[0])
+        OfflineArchive(disk, DIRECTORY).write_checksums(read_catalog(disk, DIRECTORY).entries[0], ChecksumKind.CRC32)
 
 
 async def test_superfluous_files_are_those_of_no_recording() -> None:

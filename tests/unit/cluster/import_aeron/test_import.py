@@ -172,7 +172,7 @@ DAMAGE: dict[str, tuple[Change, str]] = {
     "term from elsewhere": (in_log(24, 32, "q", 64), "term_base_log_position=64, recording.log has 0"),
     "log of another stream": (write("archive/archive.catalog", 32 + 108, "i", 99), "stream_id=99 expected=100"),
     "recording invalid": (write("archive/archive.catalog", 32 + 4, "i", 0), "state=INVALID expected=VALID"),
-    "recording of another checksum": (write("archive/archive.catalog", 32 + 8, "i", 77), "only Crc32 is known"),
+    "entry with a wrong checksum": (write("archive/archive.catalog", 32 + 8, "i", 77), "wrong entry checksum"),
 }
 
 
