@@ -11,6 +11,7 @@ from trimaran.cluster.cli.app import COMMANDS
 
 SCENARIOS = (ROOT / "docs" / "aeron-scenarios.md").read_text()
 TOOLS = (ROOT / "docs" / "cluster-tool.md").read_text()
+INTERCHANGE = (ROOT / "docs" / "interchange.md").read_text()
 ARCHIVE_TOOL_PAGE = (ROOT / "docs" / "archive-tool.md").read_text()
 
 CLUSTER_TOOL = (
@@ -53,6 +54,36 @@ def test_every_test_that_is_named_exists() -> None:
     assert len(named) > 100
     for path, test in named:
         assert f"def {test}(" in (ROOT / path).read_text(), f"{path}::{test}"
+
+
+def test_every_cell_of_the_interchange_matrix_names_a_test_or_a_dated_run() -> None:
+    """A row is a recording that is there; a key is in the lists below, and each key of these in a cell."""
+    lists = dict(re.findall(r"^\| ([A-Z]\d+) \| (.*) \|$", INTERCHANGE, flags=re.MULTILINE))
+    matrix = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in INTERCHANGE.splitlines()
+        if line.count("|") == 8 and not line.startswith(("| recording", "|---"))
+    ]
+
+    cells = [key for row in matrix for cell in row[2:] for key in cell.split()]
+    for row in matrix:
+        stored = re.match(r"`([\w-]+)`", row[0])
+        assert stored is None or (ROOT / "tests" / "data" / "aeron" / f"{stored[1]}.tar.gz").is_file(), row[0]
+        assert any(row[2:]), row[0]
+    assert len(matrix) > 15
+    assert set(cells) == lists.keys()
+    for key, what in lists.items():
+        if key.startswith("R"):
+            assert re.search(r"\| \d{4}-\d\d-\d\d: ", what), key
+            continue
+        path, *_, test = what.strip("`").split("::")
+        assert f"def {test}(" in (ROOT / path).read_text(), what
+
+
+def test_every_recording_that_is_stored_has_a_row_in_the_interchange_matrix() -> None:
+    stored = {path.name.removesuffix(".tar.gz") for path in (ROOT / "tests" / "data" / "aeron").glob("*.tar.gz")}
+
+    assert stored == set(re.findall(r"^\| `([\w-]+)`", INTERCHANGE, flags=re.MULTILINE))
 
 
 def test_the_counts_in_the_introduction_are_right() -> None:

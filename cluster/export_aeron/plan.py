@@ -77,7 +77,7 @@ def plan_export(survey: Survey, on_progress: Progress = lambda count: None) -> E
     foreign += [entry for section, _ in found if (entry := _find_timer(section.snapshot, service_count)) is not None]
     last = max(foreign, key=lambda entry: entry.log_position, default=None)
     start = begin if last is None else next((s.start for s, _ in found if s.start > last.log_position), None)
-    problems = list(survey.problems)
+    problems = [*survey.problems, *_unknown_checksums(survey)]
     if start is None:
         assert last is not None
         problems.append(f"log position={last.log_position}: {last.what}; {ADVICE}")
@@ -109,6 +109,14 @@ def _sections(snapshots: list[SourceSnapshotSet], begin: int, end: int) -> Itera
     for index, found in enumerate(places):
         following = places[index + 1].log_position if index + 1 < len(places) else end
         yield _Section(found.log_position, following, found)
+
+
+def _unknown_checksums(survey: Survey) -> list[str]:
+    """Refuse record checksums that a changed frame could not get."""
+    unknown = [each.recording_id for each in survey.recordings if each.checksummed and not each.is_checkable]
+    return (
+        [f"record checksums of an unknown kind: recording_ids={unknown}; import the directory first"] if unknown else []
+    )
 
 
 def _has_skipped_entry(position: int, skips: dict[int, int]) -> bool:

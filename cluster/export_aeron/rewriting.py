@@ -194,7 +194,7 @@ class LogRewriter:
         if padding_length:
             frames = bytearray(self._frames_of(message, first_frame, header.term_offset + padding_length))
         if descriptor.checksummed:
-            stamp_checksums(frames)
+            stamp_checksums(frames, descriptor.checksum_kind)
         return (self._padding(padding_length, first_frame) if padding_length else b"") + bytes(frames)
 
     def _frames_of(self, message: bytes, first_frame: bytes, term_offset: int) -> bytes:

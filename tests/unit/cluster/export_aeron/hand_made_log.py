@@ -10,6 +10,7 @@ from trimaran.archive.log.log_file import LogFile
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.service_api.types import LOG_STREAM_ID, RecordingId
+from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
 from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 
@@ -21,8 +22,11 @@ SESSION = 7
 class HandMadeLog:
     """Append entries, then `close` gives the log on disk."""
 
-    def __init__(self, directory: Path, *, checksums: bool = True) -> None:
+    def __init__(
+        self, directory: Path, *, checksums: bool = True, checksum_kind: ChecksumKind = ChecksumKind.CRC32
+    ) -> None:
         self.directory = directory
+        self.checksum_kind = checksum_kind
         self.checksums = checksums
         self.buffer = LogBuffer(position=0, retained_bytes=0)
         self.publisher = LogPublisher(
@@ -32,6 +36,7 @@ class HandMadeLog:
             term_length_bytes=TERM_LENGTH,
             mtu_length_bytes=MTU,
             checksums=checksums,
+            checksum_kind=checksum_kind,
         )
 
     def request(self, sequence: int, payload: bytes, *, acknowledged: int = 0, session_id: int = SESSION) -> int:
@@ -58,6 +63,7 @@ class HandMadeLog:
             session_id=99,
             stream_id=LOG_STREAM_ID,
             checksummed=self.checksums,
+            checksum_kind=self.checksum_kind,
         )
         return write(self.directory, descriptor, data)
 

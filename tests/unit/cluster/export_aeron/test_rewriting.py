@@ -15,6 +15,7 @@ from trimaran.cluster.export_aeron.foreign_entries import find_foreign_entry, fi
 from trimaran.cluster.export_aeron.request_decisions import RequestDecisions
 from trimaran.cluster.export_aeron.rewriting import LogRewriter
 from trimaran.service_api.types import TermId
+from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.log.messages import EntrySkip, TimerEvent
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
@@ -38,7 +39,7 @@ def delivered(log: LogFile) -> list[tuple[int, bytes]]:
     return [(each.end_position, each.payload[SESSION_HEADER_LENGTH:]) for each in messages(log)]
 
 
-@pytest.mark.parametrize("checksums", [True, False])
+@pytest.mark.parametrize("checksum", ["none", "crc32", "crc32c"])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
 @given(
     st.lists(
@@ -50,10 +51,11 @@ def delivered(log: LogFile) -> list[tuple[int, bytes]]:
     )
 )
 def test_each_message_ends_where_it_ended_with_the_payload_alone(
-    tmp_path: Path, checksums: bool, sent: list[tuple[bool, int]]
+    tmp_path: Path, checksum: str, sent: list[tuple[bool, int]]
 ) -> None:
     """`Cluster.log_position` may be in a service's state. 16 bytes less end a fragment, a frame, or neither."""
-    made, sequence, expected = HandMadeLog(tmp_path, checksums=checksums), 0, []
+    kind = ChecksumKind.CRC32C if checksum == "crc32c" else ChecksumKind.CRC32
+    made, sequence, expected = HandMadeLog(tmp_path, checksums=checksum != "none", checksum_kind=kind), 0, []
     for is_request, length in sent:
         payload = bytes(index * 7 % 251 for index in range(length))
         sequence += is_request
