@@ -16,16 +16,17 @@ from tests.simulation.plants import PLANTS
 from tests.simulation.scenarios import SCENARIOS, run_scenario
 
 HARDEST: Final = {
-    "torn-frame-believed": 150,
-    "follow-older": 0,
-    "any-log-wins": 14,
-    "sync-error-ignored": 10,
-    "sync-tried-again": 10,
-    "query-before-delivery": 6,
-    "truncation-lowers-term": 6,
-    "copy-not-durable": 4,
-    "catalog-not-synced": 4,
-    "follower-commit-goes-back": 3,
+    "torn-frame-believed": 82,
+    "snapshot-timers-lost": 55,
+    "suspension-lost": 18,
+    "sync-tried-again": 12,
+    "sync-error-ignored": 12,
+    "short-write-is-whole": 12,
+    "catalog-not-synced": 10,
+    "session-id-in-memory": 8,
+    "truncation-lowers-term": 7,
+    "copy-not-durable": 5,
+    "query-before-delivery": 2,
 }
 """The plants that need most seeds, and a seed shortly before the first that found each.
 
