@@ -63,16 +63,19 @@ def export_directory(
     source = read_source(directory, now_ms=now_ms)
     copying.expect_free(target)
     try:
-        with _bar("reading") as on_progress:
+        with _bar("reading", None) as on_progress:
             survey = survey_source(source, on_progress=on_progress)
-        with _bar("looking for requests") as on_progress:
+        log_length = survey.stop_position - survey.log.start_position
+        with _bar("looking for requests", log_length) as on_progress:
             plan = plan_export(survey, on_progress)
     except ClusterError as error:
         fail(str(error), EXIT_UNHEALTHY)
     is_written = not plan.problems and not dry_run
     if is_written:
         copying.expect_room(plan.survey, [target])
-        with _bar("writing and checking") as on_progress:
+        # What is written is read back.
+        total = 2 * sum((each.stop_position or 0) - each.start_position for each in plan.survey.recordings)
+        with _bar("writing and checking", total) as on_progress:
             copying.write_member(
                 plan.survey, target, as_is=True, now_ms=now_ms, log_blocks=plan.blocks(), on_progress=on_progress
             )
@@ -125,10 +128,10 @@ def describe_export(plan: ExportPlan, target: Path, *, is_written: bool) -> dict
 
 
 @contextmanager
-def _bar(what: str) -> Iterator[Callable[[int], None]]:
-    """Show how far a pass over the files has come; the total is not known before."""
+def _bar(what: str, total_bytes: int | None) -> Iterator[Callable[[int], None]]:
+    """Show how far a pass over the files has come; without a total the bar only moves."""
     done_bytes = 0
-    with progress_bars() as progress, one_bar(progress, what, None) as advance:
+    with progress_bars() as progress, one_bar(progress, what, total_bytes) as advance:
 
         def on_progress(more_bytes: int) -> None:
             nonlocal done_bytes
