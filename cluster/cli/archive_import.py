@@ -61,6 +61,13 @@ AsIsOption = Annotated[
 NoSnapshotsOption = Annotated[
     bool, typer.Option("--no-snapshots", help="Omit snapshots: the services replay the whole log.")
 ]
+WithoutSeedOption = Annotated[
+    bool,
+    typer.Option(
+        "--without-seed",
+        help="Omit the snapshot that a seeded log begins with. The services then begin without its state.",
+    ),
+]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Read and check everything, print the result, write nothing.")
 ]
@@ -71,6 +78,7 @@ def import_directories(
     targets: TargetOption,
     as_is: AsIsOption = False,
     no_snapshots: NoSnapshotsOption = False,
+    without_seed: WithoutSeedOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -94,7 +102,7 @@ def import_directories(
         fail(str(error), EXIT_UNHEALTHY)
     for target in targets:
         copying.expect_free(target)
-    surveys = _survey(found, with_snapshots=not no_snapshots)
+    surveys = _survey(found, with_snapshots=not no_snapshots, with_seed=not without_seed)
     problems = [f"{survey.source.name}: {problem}" for survey in surveys for problem in survey.problems]
     if as_is:
         problems += [
@@ -125,7 +133,7 @@ def describe_import(survey: Survey, target: Path, *, as_is: bool, is_written: bo
         "mtu_length_bytes": log.mtu_length,
         "checksums": is_checksummed,
         "checksum_kind": written.label,
-        "app_version": format_app_version(facts.app_version),
+        "app_version": format_app_version(survey.app_version),
     }
     if survey.service_count > 1:
         settings["shared_timer_ids"] = True
@@ -141,7 +149,7 @@ def describe_import(survey: Survey, target: Path, *, as_is: bool, is_written: bo
         "message_count": facts.message_count,
         "checksums_found": log.checksum_label,
         "checksums_written": written.label if is_checksummed else "none",
-        "last_leadership_term_id": survey.terms[-1].leadership_term_id,
+        "last_leadership_term_id": survey.last_leadership_term_id,
         "term_count": len(survey.terms),
         "leader_member_ids": facts.leader_member_ids,
         "candidate_term_id": copying.candidate_term_id(survey),
@@ -165,11 +173,14 @@ def _checksum_notes(survey: Survey) -> list[str]:
     return [f"{UNKNOWN_CHECKSUM}: recording_ids={unknown}; the copy gets CRC-32"] if unknown else []
 
 
-def _survey(sources: list[Source], *, with_snapshots: bool) -> list[Survey]:
+def _survey(sources: list[Source], *, with_snapshots: bool, with_seed: bool) -> list[Survey]:
     total = sum(_recorded_bytes(source) for source in sources)
     with _progress("reading", total) as on_progress:
         try:
-            return [survey_source(source, with_snapshots=with_snapshots, on_progress=on_progress) for source in sources]
+            return [
+                survey_source(source, with_snapshots=with_snapshots, with_seed=with_seed, on_progress=on_progress)
+                for source in sources
+            ]
         except ClusterError as error:
             fail(str(error), EXIT_UNHEALTHY)
 

@@ -31,9 +31,10 @@ from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.types import NULL_POSITION
 from trimaran.service_api.wire.checksum import ChecksumKind
 
+from ..core.log.recording_log import RecordingLog
 from ..runtime.files.node_state_file import NodeStateFile
 from ..runtime.files.recording_log_file import RecordingLogFile
-from .survey import Progress, Survey
+from .survey import Progress, SourceSnapshotSet, Survey
 
 _BLOCK_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_BLOCK_BYTES)
@@ -234,7 +235,10 @@ def _write_recording_log(survey: Survey, directory: Path) -> None:
     """Write terms and snapshots in the order in which they came to be."""
     file = RecordingLogFile.open(directory, file_sync_level=_SYNC_LEVEL)
     try:
-        log, last = file.recording_log, survey.terms[-1]
+        log = file.recording_log
+        for found in survey.snapshots:
+            if found.entries[0].is_seed:
+                _write_set(log, found)
         for term in survey.terms:
             log.append_term(
                 recording_id=term.recording_id,
@@ -243,21 +247,26 @@ def _write_recording_log(survey: Survey, directory: Path) -> None:
                 timestamp=term.timestamp,
             )
             for found in survey.snapshots:
-                if found.entries[0].leadership_term_id == term.leadership_term_id:
-                    for entry in reversed(found.entries):  # the module's comes last: it makes the set one
-                        log.append_snapshot(
-                            recording_id=entry.recording_id,
-                            leadership_term_id=entry.leadership_term_id,
-                            term_base_log_position=entry.term_base_log_position,
-                            log_position=entry.log_position,
-                            timestamp=entry.timestamp,
-                            service_id=entry.service_id,
-                        )
-        if last.log_position != NULL_POSITION and last.log_position == survey.stop_position:
+                if found.entries[0].leadership_term_id == term.leadership_term_id and not found.entries[0].is_seed:
+                    _write_set(log, found)
+        last = survey.terms[-1] if survey.terms else None
+        if last is not None and last.log_position != NULL_POSITION and last.log_position == survey.stop_position:
             log.commit_log_position(last.leadership_term_id, last.log_position)
         file.persist()
     finally:
         file.close()
+
+
+def _write_set(log: RecordingLog, found: SourceSnapshotSet) -> None:
+    for entry in reversed(found.entries):  # the module's comes last: it makes the set one
+        log.append_snapshot(
+            recording_id=entry.recording_id,
+            leadership_term_id=entry.leadership_term_id,
+            term_base_log_position=entry.term_base_log_position,
+            log_position=entry.log_position,
+            timestamp=entry.timestamp,
+            service_id=entry.service_id,
+        )
 
 
 def _write_node_state(survey: Survey, directory: Path, now_ms: int) -> None:
@@ -271,7 +280,8 @@ def _write_node_state(survey: Survey, directory: Path, now_ms: int) -> None:
 
 def candidate_term_id(survey: Survey) -> int:
     """The candidate term that an imported member begins with."""
-    return max(survey.source.candidate_term_id, survey.source.terms[-1].leadership_term_id)
+    newest = max(entry.leadership_term_id for entry in survey.source.recording_log.entries if entry.is_valid)
+    return max(survey.source.candidate_term_id, newest)
 
 
 def _check(directory: Path, on_progress: Callable[[int], None]) -> None:

@@ -51,7 +51,7 @@ class Source:
     next_recording_id: int
     candidate_term_id: int
     terms: tuple[RecordingLogEntry, ...]
-    """The valid terms, oldest first; at least one."""
+    """The valid terms, oldest first; none where the log was seeded from a snapshot and not begun yet."""
 
     @property
     def archive(self) -> Path:
@@ -60,8 +60,21 @@ class Source:
 
     @property
     def log_recording_id(self) -> int:
-        """The recording that holds the log."""
+        """The recording that holds the log.
+
+        Raises:
+            ClusterError: there is none yet.
+        """
+        if not self.terms:
+            raise ClusterError(
+                f"no leadership term in {self.name}: its log was seeded from a snapshot and not begun yet"
+            )
         return self.terms[-1].recording_id
+
+    @property
+    def is_seeded(self) -> bool:
+        """Whether the log begins with the state of a snapshot, valid or not, which is of a log before."""
+        return any(entry.is_seed for entry in self.recording_log.entries)
 
     def descriptor(self, recording_id: int) -> RecordingDescriptor:
         """What the catalog says about a recording that is to be read.
@@ -166,14 +179,13 @@ def _terms_of(recording_log: RecordingLog, path: Path) -> tuple[RecordingLogEntr
     """Return the valid terms, which must be of one recording.
 
     Raises:
-        ClusterError: there is none, or they are not.
+        ClusterError: there is none, nor a seed, or they are not.
     """
     terms = tuple(entry for entry in recording_log.entries if entry.is_valid_term)
     if not terms:
-        raise ClusterError(
-            f"no leadership term in path={path}: there is no log to take over; if it was seeded from a snapshot, start "
-            "the Aeron cluster once more, so that it begins a term"
-        )
+        if any(entry.is_seed and entry.is_valid for entry in recording_log.entries):
+            return ()
+        raise ClusterError(f"no leadership term in path={path}: there is no log to take over")
     recordings = sorted({term.recording_id for term in terms})
     if len(recordings) != 1:
         raise ClusterError(f"leadership terms of several recordings in path={path}: recording_ids={recordings}")

@@ -4,6 +4,9 @@ What stands in the way of a start on a copy is a `problem`, and nothing is impor
 different from what it was, is a `note`. The rules are those that a node would meet later: a log entry that no member
 may deliver is found here, with its position, and not at the end of a long replay.
 
+A log may be seeded: Aeron's tool makes a recording log anew, in which a snapshot is at position 0, and the next log
+begins there with its state. Such a seed is never left out unless asked for: the log alone gives another state.
+
 Source: samples set A README §1, §2, §8, §10; aeron.md §5.3.
 """
 
@@ -28,6 +31,7 @@ from trimaran.service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     LOG_STREAM_ID,
     SERVICE_SNAPSHOT_STREAM_ID,
+    RecordingId,
     TimeUnit,
 )
 from trimaran.service_api.wire.log.messages import (
@@ -140,35 +144,60 @@ class Survey:
         return self.snapshots[-1].state.module.time_unit if self.snapshots else TimeUnit.MILLIS
 
     @property
+    def app_version(self) -> int:
+        """Of the newest term of the log; of a log that holds none yet, what the snapshot before it says."""
+        if self.facts.terms_begun or not self.snapshots:
+            return self.facts.app_version
+        return self.snapshots[-1].state.module.marker.app_version
+
+    @property
+    def last_leadership_term_id(self) -> int:
+        """The newest term that the log reaches; of a log that holds none yet, that of the snapshot before it."""
+        if self.terms:
+            return self.terms[-1].leadership_term_id
+        return max(entry.leadership_term_id for entry in self.source.recording_log.entries)
+
+    @property
     def recordings(self) -> list[RecordingDescriptor]:
         """What is to be copied: the log, then the snapshots."""
         return [self.log, *(descriptor for found in self.snapshots for descriptor in found.descriptors)]
 
 
-def survey_source(source: Source, *, with_snapshots: bool = True, on_progress: Progress = lambda count: None) -> Survey:
-    """Read a member's log and snapshots to their ends.
+def survey_source(
+    source: Source,
+    *,
+    with_snapshots: bool = True,
+    with_seed: bool = True,
+    on_progress: Progress = lambda count: None,
+) -> Survey:
+    """Read a member's log and snapshots to their ends. Without snapshots, the one that the log begins with is kept.
 
     Raises:
         ClusterError: there is no log that can be read at all.
         OSError: the disk refused.
     """
     notes: list[str] = []
-    log = _with_stop_position(source, source.log_recording_id, notes)
+    log = _with_stop_position(source, source.log_recording_id, notes) if source.terms else _empty_log(source)
     survey = Survey(source, log, notes=notes)
     if log.stream_id != LOG_STREAM_ID:
         survey.problems.append(
             f"log recording_id={log.recording_id} stream_id={log.stream_id} expected={LOG_STREAM_ID}"
         )
     _keep_terms(survey)
-    reader = survey.log_file.reader()
-    _read_log(survey, MessageReader(_counted(reader, survey.facts, on_progress)))
-    _expect_end(survey.log_file, reader, survey.problems)
+    if source.terms:
+        reader = survey.log_file.reader()
+        _read_log(survey, MessageReader(_counted(reader, survey.facts, on_progress)))
+        _expect_end(survey.log_file, reader, survey.problems)
     survey.service_count = source.recording_log.latest_service_count() or max(1, survey.facts.service_count)
-    if with_snapshots:
-        _read_snapshots(survey, on_progress)
-    else:
+    entry_sets = source.recording_log.complete_snapshots(survey.service_count)
+    if not with_seed:
+        entry_sets = [entries for entries in entry_sets if not entries[0].is_seed]
+    if not with_snapshots:
+        entry_sets = [entries for entries in entry_sets if entries[0].is_seed]
         survey.notes.append("snapshots are left out, as requested: the services replay the whole log")
+    _read_snapshots(survey, entry_sets, on_progress)
     _check_start(survey)
+    _check_seed(survey, with_seed=with_seed)
     _check_facts(survey)
     _tell_left_out(survey)
     return survey
@@ -196,6 +225,30 @@ def _with_stop_position(source: Source, recording_id: int, notes: list[str]) -> 
         f"({tail.reason})"
     )
     return replace(descriptor, stop_position=tail.stop_position)
+
+
+def _empty_log(source: Source) -> RecordingDescriptor:
+    """Describe the log that begins with a seed: empty, a recording of its own, of the layout of the log before.
+
+    Raises:
+        ArchiveError: there is no log before.
+    """
+    logs = [
+        entry.descriptor
+        for entry in source.entries.values()
+        if entry.descriptor is not None and entry.problem is None and entry.descriptor.stream_id == LOG_STREAM_ID
+    ]
+    if not logs:
+        raise ArchiveError(
+            f"no log in the catalog: that of {source.name} was seeded from a snapshot and not begun, and without the "
+            "log before its layout is not known; start the Aeron cluster once more, so that it begins a term"
+        )
+    return replace(
+        max(logs, key=lambda log: log.recording_id),
+        recording_id=RecordingId(source.next_recording_id),
+        start_position=0,
+        stop_position=0,
+    )
 
 
 def _keep_terms(survey: Survey) -> None:
@@ -307,15 +360,15 @@ def _expect_position(log_position: int, message: RecordedMessage) -> None:
         raise RemoteProtocolError(f"log_position={log_position} expected={message.end_position}: where the entry ends")
 
 
-def _read_snapshots(survey: Survey, on_progress: Progress) -> None:
-    """Read every valid set; one that cannot be used is left out, as a node leaves it out once it is invalidated."""
-    recording_log = survey.source.recording_log
-    for entries in recording_log.complete_snapshots(survey.service_count):
+def _read_snapshots(survey: Survey, entry_sets: list[tuple[RecordingLogEntry, ...]], on_progress: Progress) -> None:
+    """Read valid sets; one that cannot be used is left out, as a node leaves it out once it is invalidated."""
+    for entries in entry_sets:
         where = f"snapshot at log_position={entries[0].log_position}"
         if not survey.log.start_position <= entries[0].log_position <= survey.stop_position:
             survey.notes.append(f"{where} is left out: the log does not hold this position")
             continue
-        if entries[0].leadership_term_id not in {term.leadership_term_id for term in survey.terms}:
+        known_terms = {term.leadership_term_id for term in survey.terms}
+        if entries[0].leadership_term_id not in known_terms and not entries[0].is_seed:
             survey.notes.append(f"{where} is left out: recording.log has no term {entries[0].leadership_term_id}")
             continue
         try:
@@ -370,6 +423,28 @@ def _check_start(survey: Survey) -> None:
         )
 
 
+def _check_seed(survey: Survey, *, with_seed: bool) -> None:
+    """Whether the state is there that the log begins with, if it was seeded with one."""
+    source = survey.source
+    if not source.is_seeded or survey.log.start_position > 0:
+        return
+    if not with_seed:
+        survey.notes.append(
+            "the state that the log was seeded with is left out, as requested: services begin without it"
+        )
+        return
+    is_taken = any(found.entries[0].is_seed for found in survey.snapshots)
+    is_valid = any(entry.is_seed and entry.is_valid for entry in source.recording_log.entries)
+    if is_taken or (survey.snapshots and not is_valid):
+        return
+    reason = "cannot be used" if is_valid else "is marked invalid"
+    survey.problems.append(
+        "the log was seeded: it begins with the state of a snapshot (log_position=0 in recording.log), and that "
+        f"snapshot {reason}; the log alone gives another state. Restore the snapshot from a copy, or take over another "
+        "member's directory; `--without-seed` leaves that state out"
+    )
+
+
 def _check_facts(survey: Survey) -> None:
     facts = survey.facts
     if len(facts.time_units) > 1:
@@ -397,7 +472,7 @@ def _closed_after(survey: Survey, session_ids: Set[int]) -> Set[int]:
 
     A session that the log both opened and closed is in no set that counts.
     """
-    if survey.log.start_position == 0:
+    if survey.log.start_position == 0 and not survey.source.is_seeded:
         return session_ids - survey.facts.open_sessions
     position = survey.snapshots[-1].log_position
     reader = MessageReader(survey.log_file.reader(position))

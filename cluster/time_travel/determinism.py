@@ -96,12 +96,12 @@ def verify_snapshots(
 
 
 def find_stretches(log: MemberLog, service_count: int) -> list[Stretch]:
-    """Find what lies between the snapshots of a log; the first begins with the log, if that was not purged."""
+    """Find what lies between the snapshots of a log; the first begins with the log, if all of its state is there."""
     snapshots = log.snapshots(service_count)
     starts: list[SnapshotSet | None] = [None, *snapshots]
     ends = [*(snapshot.log_position for snapshot in snapshots[1:]), log.recorded_position]
     found = [Stretch(*each) for each in zip(starts[: len(snapshots)], snapshots, ends[: len(snapshots)], strict=True)]
-    return found[1:] if log.log.start_position > 0 else found
+    return found[1:] if log.log.start_position > 0 or log.is_seeded else found
 
 
 def verify_stretch(

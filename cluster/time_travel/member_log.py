@@ -98,6 +98,11 @@ class MemberLog:
         """Whether a real Aeron Cluster began this log: its services share the ids of timers."""
         return self.log.stripped_channel.startswith(_AERON_CHANNEL)
 
+    @property
+    def is_seeded(self) -> bool:
+        """Whether the log begins with the state of a snapshot: it alone gives another state."""
+        return self._source.is_seeded
+
     @cached_property
     def time_unit(self) -> TimeUnit:
         """The unit of the log's times: what the log says, or a snapshot beside it."""

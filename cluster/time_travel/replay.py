@@ -364,7 +364,7 @@ def find_target(log: MemberLog, *, position: int | None, time: int | datetime | 
 
 
 def choose_snapshot(log: MemberLog, choice: SnapshotChoice, *, service_count: int, target: int) -> SnapshotSet | None:
-    """Choose where the replay to `target` begins; None is the begin of the log.
+    """Choose where the replay to `target` begins; None is the begin of the log, which may have a snapshot of its own.
 
     Raises:
         ConfigurationError: there is no such snapshot, or the log does not begin where the replay would.
@@ -390,7 +390,14 @@ def choose_snapshot(log: MemberLog, choice: SnapshotChoice, *, service_count: in
             f"the log begins at start_position={log.log.start_position}, earlier entries were purged: there is no "
             f"state at position={target} with snapshot={choice}; snapshots are at {positions}"
         )
-    return None
+    if not log.is_seeded:
+        return None
+    if not usable or usable[0].log_position > 0:
+        raise ConfigurationError(
+            "the log begins with the state of a snapshot, and no valid snapshot has it: there is no state at "
+            f"position={target} with snapshot={choice}; snapshots are at {positions}"
+        )
+    return usable[0]
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:  # Any: what a coroutine yields and is sent

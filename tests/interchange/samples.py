@@ -29,6 +29,8 @@ CLUSTER_NODES = (
     *(f"there-and-back-three-node{i}" for i in range(3)),
 )
 """The last four are of Trimaran, and real members went on with them."""
+SEEDED_NODES = ("seeded-node0", "seeded-node1")
+"""One of those after `ClusterTool seed-recording-log-from-snapshot`; and after a real member has gone on from there."""
 APPLICATION_NODES = ("application-none-node0", "application-crc32-node0", "application-crc32c-node0")
 """Archives without a cluster, with what applications do to frames: claims given up, padding appended anywhere in a
 term, claims of a client that died, flags of their own, two publishers of one stream, extended recordings, segments
@@ -47,6 +49,7 @@ SCENARIOS = (
     "three-crc32c",
     "there-and-back",
     "there-and-back-three",
+    "seeded",
     "state-files",
     "torn-variants",
 )

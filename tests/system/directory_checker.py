@@ -55,8 +55,10 @@ def check_directory(
     terms, snapshots, invalid_ids = check_recording_log(
         (directory / "cluster" / "recording.log").read_bytes(), recordings, faults
     )
+    named = {term.recording_id for term in terms}
     for log in recordings:
-        if log.stream_id == LOG_STREAM_ID:
+        is_before_seed = not all(entry.log_position for entry in snapshots) and log.recording_id not in named
+        if log.stream_id == LOG_STREAM_ID and not is_before_seed:
             others = [recording for recording in recordings if recording.recording_id not in invalid_ids]
             check_log_and_snapshots(log, others, terms, snapshots, faults, by_aeron=by_aeron)
     node_state = (directory / "cluster" / "node-state.dat").read_bytes()

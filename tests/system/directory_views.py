@@ -107,6 +107,8 @@ class DirectoryReport:
 
     @property
     def log(self) -> RecordingView:
-        """The recording of the cluster's log."""
-        (log,) = [recording for recording in self.recordings if recording.stream_id == LOG_STREAM_ID]
+        """The recording of the cluster's log: the one that its terms name, if there are several."""
+        logs = [recording for recording in self.recordings if recording.stream_id == LOG_STREAM_ID]
+        named = {term.recording_id for term in self.terms}
+        (log,) = [recording for recording in logs if recording.recording_id in named] if len(logs) > 1 else logs
         return log

@@ -84,9 +84,10 @@ def _check_sets(
             faults.append(f"{what}: services in the order {ids}, expected from the highest down to -1")
         if len({(entry.term_base_log_position, entry.timestamp) for entry in entries}) != 1:
             faults.append(f"{what}: entries differ in term base or timestamp")
-        if bases.get(entries[0].leadership_term_id) != entries[0].term_base_log_position:
+        is_seed = entries[0].log_position == 0
+        if bases.get(entries[0].leadership_term_id) != entries[0].term_base_log_position and not is_seed:
             faults.append(f"{what}: term {entries[0].leadership_term_id} has not that base")
-        if entries[0].log_position <= entries[0].term_base_log_position:
+        if entries[0].log_position <= entries[0].term_base_log_position and not is_seed:
             faults.append(f"{what}: lies before its term")
         for entry in entries:
             expected = 107 if entry.service_id == -1 else 106

@@ -58,8 +58,12 @@ def check_log_and_snapshots(
     *,
     by_aeron: bool,
 ) -> None:
-    """Hold the entries of the log against the recording log, and each snapshot against the log."""
-    actions = _read_log(log, terms, faults, is_time_checked=not by_aeron)
+    """Hold the entries of the log against the recording log, and each snapshot against the log.
+
+    A snapshot at 0 is a seed: the log begins with its state, which is of another log.
+    """
+    is_whole = log.start_position == 0 and all(entry.log_position for entry in snapshots)
+    actions = _read_log(log, terms, faults, is_time_checked=not by_aeron, is_whole=is_whole)
     known = {recording.recording_id: recording for recording in recordings}
     named = {entry.recording_id for entry in snapshots}
     clients: dict[int, list[set[int]]] = {}
@@ -80,7 +84,7 @@ def check_log_and_snapshots(
             faults.append(f"{what}: the recording begins at {recording.start_position}")
         messages = [*recording.messages()]
         read = _check_module if entry.service_id == -1 else _check_service
-        state = None if action is None or log.start_position else action.state
+        state = action.state if action is not None and is_whole else None
         clients.setdefault(entry.log_position, []).append(read(messages, entry, state, what, faults))
     for position, found in clients.items():
         if any(each != found[0] for each in found):
@@ -93,7 +97,7 @@ def check_log_and_snapshots(
 
 
 def _read_log(
-    log: RecordingView, terms: list[TermEntry], faults: list[str], *, is_time_checked: bool
+    log: RecordingView, terms: list[TermEntry], faults: list[str], *, is_time_checked: bool, is_whole: bool
 ) -> dict[int, Action]:
     """Follow the log; gives its SNAPSHOT actions by the position where each ends."""
     bases = {term.leadership_term_id: term.term_base_log_position for term in terms}
@@ -109,7 +113,7 @@ def _read_log(
             session_id, timestamp = struct.unpack_from("<qq", encoded, 16)
             if template_id == SESSION_MESSAGE and session_id < 0:
                 service_id = (session_id - SERVICE_SESSION_BASE) >> 56
-                first = session_id - 1 if log.start_position else SERVICE_SESSION_BASE + (service_id << 56)
+                first = SERVICE_SESSION_BASE + (service_id << 56) if is_whole else session_id - 1
                 before = state.delivered.get(service_id, first)
                 if session_id != before + 1:
                     faults.append(f"{where}: message {session_id} of service {service_id} after {before}")
@@ -122,7 +126,7 @@ def _read_log(
             state.next_session_id = max(state.next_session_id, session_id + 1)
         elif template_id == SESSION_CLOSE:
             session_id, timestamp = struct.unpack_from("<qq", encoded, 16)
-            if state.sessions.pop(session_id, None) is None and not log.start_position:
+            if state.sessions.pop(session_id, None) is None and is_whole:
                 faults.append(f"{where}: session {session_id} is closed and was not open")
         elif template_id in (ACTION, NEW_TERM):
             term_id, log_position, timestamp = struct.unpack_from("<qqq", encoded, 8)
@@ -158,7 +162,8 @@ def _check_markers(messages: list[Message], entry: SnapshotEntry, state: LogStat
         return [f"{what}: markers at messages {[index for index, _ in found]}, expected two, the first at 0"]
     for (_, fields), mark in zip(found, (BEGIN, END), strict=True):
         type_id, log_position, term_id, index, actual_mark, time_unit, _ = fields
-        expected = (1 if entry.service_id == -1 else 2, entry.log_position, entry.leadership_term_id, 0, mark)
+        place = entry.log_position or found[0][1][1]
+        expected = (1 if entry.service_id == -1 else 2, place, entry.leadership_term_id, 0, mark)
         if (type_id, log_position, term_id, index, actual_mark) != expected:
             faults.append(f"{what}: marker {fields[:5]} expected {expected}")
         if state is not None and time_unit != state.time_unit:
@@ -212,7 +217,7 @@ def _check_module(
         elif kind == CLUSTER_SESSION:
             session_id, _, opened, activity, reason = struct.unpack_from("<qqqqi", encoded, 8)
             sessions.append(session_id)
-            if activity != -1 or reason not in (NULL_ENUM, SERVICE_ACTION) or opened > entry.log_position:
+            if activity != -1 or reason not in (NULL_ENUM, SERVICE_ACTION) or opened > entry.log_position > 0:
                 faults.append(f"{what}: session {session_id} opened={opened} activity={activity} reason={reason}")
             if state is not None and state.sessions.get(session_id) != opened:
                 faults.append(f"{what}: session {session_id} opened at {opened}, by the log {state.sessions}")

@@ -98,7 +98,7 @@ VIOLATIONS: dict[str, tuple[Change, str]] = {
         "term 0 has not that base",
     ),
     "set before its term": (
-        in_file(RECORDING_LOG, (64 + 24, "q", 0), (128 + 24, "q", 0)),
+        in_file(RECORDING_LOG, (64 + 24, "q", -64), (128 + 24, "q", -64)),
         "lies before its term",
     ),
     "snapshot in a recording of another stream": (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import shutil
 import struct
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.system.test_snapshots import take
 from tests.system.waiting import wait_for
 from tests.unit.archive.streams import extract_sample
 from trimaran.client import ClientConfig, ClusterClient
+from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 
 pytestmark = pytest.mark.slow
 
@@ -241,3 +243,89 @@ async def test_one_directory_is_seeded_to_three_members(data_dir: Path) -> None:
     expected = counts_in_log("torn")
     assert [{name: line[0][name] for name in COUNTS} for line in lines] == [expected] * 3
     assert states[0]["messages"] == expected["messages"] + 1
+
+
+@pytest.mark.parametrize(
+    ("node", "counts"),
+    [
+        pytest.param(0, {"messages": 144, "payload_bytes": 44266, "timers": 61, "service_messages": 9}, id="seeded"),
+        pytest.param(
+            1,
+            {"messages": 158, "payload_bytes": 47263, "timers": 62, "service_messages": 9},
+            id="gone on with by Aeron",
+        ),
+    ],
+)
+async def test_members_go_on_from_the_state_that_a_log_was_seeded_with(
+    data_dir: Path, node: int, counts: dict[str, int]
+) -> None:
+    """Issue 21: the entry says position 0, the snapshot's marker another; a real member counted the same state.
+
+    The seed stays what the log begins with: a start without a newer snapshot loads it again.
+    """
+    source = extract_sample("seeded", data_dir / "aeron") / f"node{node}"
+    cluster = SystemCluster(data_dir, service=ONE)
+    documents = await run_import(str(source), *[f"--to={cluster.directory_of(i)}" for i in range(3)])
+    last_term_id = documents[0]["last_leadership_term_id"]
+
+    async with cluster:
+        lines = [await wait_for_own_term(member, last_term_id) for member in cluster.members.values()]
+        states = await use(cluster, [b"x" * 2000] * 5)
+        leader = await cluster.wait_for_leader()
+        cluster.members[leader.leader_member_id].kill()
+        states += await use(cluster, [b"y" * 2000] * 5)
+        again = cluster.start(leader.leader_member_id)
+        started = await again.wait_for_event("aeron_sample.started")
+        await cluster.wait_for_leader(min_term_id=leader.leadership_term_id + 1)
+        states += await use(cluster, [b"z"])
+        await take(cluster)
+
+    assert [{name: line[0][name] for name in counts} for line in lines] == [counts] * 3
+    assert [document["snapshot_positions"] for document in documents] == [[0]] * 3
+    assert started["is_loaded"]
+    assert states[-1]["payload_bytes"] == counts["payload_bytes"] + 20_001
+    reports = [check_directory(cluster.directory_of(i)) for i in range(3)]
+    newest = {states_in(report)[max(states_in(report))] for report in reports}
+    assert len(newest) == 1
+
+
+async def test_a_member_started_on_a_seeded_directory_begins_a_new_log(data_dir: Path) -> None:
+    """Without an import: the log before stays in the archive, and is not what the member goes on with."""
+    source = extract_sample("seeded", data_dir / "aeron") / "node0"
+    cluster = SystemCluster(data_dir, member_count=1, service=ONE)
+    shutil.copytree(source, cluster.directory_of(0))
+    cluster.processes.settings = {**cluster.processes.settings, "checksums": "true"}
+
+    async with cluster:
+        (line,) = await wait_for_own_term(cluster.members[0], 1)
+        cluster.members[0].kill()
+        again = cluster.start(0)
+        (line_again,) = await wait_for_own_term(again, line["leadership_term_id"])
+        (state,) = await use(cluster, [b"x"])
+
+    assert (line["messages"], line["payload_bytes"]) == (144, 44266)
+    assert (line_again["messages"], line_again["payload_bytes"]) == (144, 44266)
+    assert state["messages"] == 145
+    assert (cluster.directory_of(0) / "archive" / "0-0.rec").read_bytes() == (
+        source / "archive" / "0-0.rec"
+    ).read_bytes()
+
+
+@pytest.mark.damages_directories
+async def test_a_member_does_not_start_without_the_state_that_its_log_was_seeded_with(data_dir: Path) -> None:
+    """An operator who marks it invalid is told; before, the service began with nothing."""
+    source = extract_sample("seeded", data_dir / "aeron") / "node1"
+    cluster = SystemCluster(data_dir, member_count=1, service=ONE)
+    await run_import(str(source), f"--to={cluster.directory_of(0)}")
+    file = RecordingLogFile.open(cluster.directory_of(0) / "cluster")
+    file.recording_log.invalidate_latest_snapshot()
+    file.persist()
+    file.close()
+
+    member = cluster.start(0)
+    await member.wait_exit()
+
+    assert (
+        "the log begins with the state of a snapshot, and no valid snapshot has it"
+        in member.process.log_path.read_text()
+    )

@@ -7,6 +7,7 @@ log stands in for those that are missing.
 
 The entries of a set go out of the recording log in the order in which they make it a set: the module's first, behind
 the write that completed the newest set. So whatever moment a crash comes at, the file holds complete sets enough.
+A seed, at position 0, stays: while the log from there is kept, a replay begins with it, and segments go later.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def drop_old_snapshots(recording_log: RecordingLog, policy: RetentionPolicy, *, 
     old = [
         entry
         for entry in recording_log.entries
-        if entry.entry_type is EntryType.SNAPSHOT and entry.log_position < oldest_position
+        if entry.entry_type is EntryType.SNAPSHOT and entry.log_position < oldest_position and not entry.is_seed
     ]
     # The module's first, which is -1: from then on the set counts no more.
     old.sort(key=lambda entry: (entry.log_position, entry.service_id))

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive import Archive, Recording
+from trimaran.archive import Archive, Recording, RecordingDescriptor
 from trimaran.archive.log.log_file import choose_log, is_log
 from trimaran.service_api import ClusterError
 from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
@@ -22,9 +22,11 @@ async def open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
     """Open the log recording for appending.
 
     Or start it; drop terms from the recording log that the log does not reach. A log that begins above 0 and is in no
-    recording log was to follow a snapshot that was never complete here: it is a leftover.
+    recording log was to follow a snapshot that was never complete here: it is a leftover. A recording log that was
+    seeded has a snapshot and no term: then a log that holds anything is the one before.
     """
     last = recording_log.last_term()
+    is_seeded = any(entry.is_seed for entry in recording_log.entries)
     known = [descriptor for descriptor in archive.descriptors() if is_log(descriptor)]
     if last is not None and last.recording_id not in {descriptor.recording_id for descriptor in known}:
         raise ClusterError(
@@ -34,7 +36,7 @@ async def open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
         )
     if last is not None:
         recording = await archive.extend_recording(last.recording_id, session_id=NULL_VALUE)
-    elif (begun := choose_log(descriptor for descriptor in known if descriptor.start_position == 0)) is not None:
+    elif (begun := choose_log(found for found in known if _is_begun(found, is_seeded=is_seeded))) is not None:
         recording = await archive.extend_recording(begun.recording_id, session_id=NULL_VALUE)
     else:
         return await archive.start_recording(
@@ -48,3 +50,8 @@ async def open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
         )
         recording_log.truncate_terms(recording.append_position + 1)
     return recording
+
+
+def _is_begun(log: RecordingDescriptor, *, is_seeded: bool) -> bool:
+    """Whether a log that no term names is this member's, begun before a crash."""
+    return log.start_position == 0 and not (is_seeded and log.stop_position)

@@ -3,12 +3,15 @@
 The module's snapshot is small and read as a whole; of the service's only what the container wrote, the rest is for the
 service to load. Whatever is not valid is refused before the node takes part in anything, with what to do about
 it: the operator marks that set invalid, and the next start uses the one before it, with a longer replay.
+
+A seed is a set at position 0: the log begins with its state, which is of a log before. Its markers name the place
+there, and as in Aeron the entry says where it counts here. A log that begins with a seed is never replayed without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
@@ -110,6 +113,12 @@ async def load_snapshots(
                 f"the log begins at start_position={start_position} and there is no valid snapshot to start from: "
                 f"directory={archive.directory}; remove this member's directory: the leader gives it a snapshot"
             )
+        if _is_seeded(recording_log_file.recording_log):
+            raise ClusterError(
+                "the log begins with the state of a snapshot, and no valid snapshot has it: log_position=0 "
+                f"directory={archive.directory}; restore this member's directory from a copy: the log alone gives "
+                "another state"
+            )
         return None
     position = snapshots[0].log_position
     if not start_position <= position <= end_position:
@@ -133,14 +142,35 @@ async def read_snapshots(archive: SnapshotSource, entries: Sequence[RecordingLog
         raise _unusable(archive, module_entry, f"it holds messages of services that it does not name: {strange}")
     images = tuple(_open_reader(archive, entry) for entry in service_entries)
     parts = [
-        await _load_container(image, entry, module.time_unit)
+        await _load_container(image, _place(entry, module.marker), module.time_unit)
         for image, entry in zip(images, service_entries, strict=True)
     ]
     clients, replies = parts[0]
     for entry, (others, _) in zip(service_entries, parts, strict=True):
         if others != clients:
             raise _unusable(archive, entry, "its client sessions are not those of service 0")
+    if module_entry.is_seed:
+        module = _begin_log_with(module)
     return Recovered(module_entry.log_position, module_entry.timestamp, module, clients, replies, images)
+
+
+def _begin_log_with(module: ModuleSnapshot) -> ModuleSnapshot:
+    """The module's part of a seed: its sessions were opened before the log, whose positions begin at 0."""
+    return replace(
+        module,
+        log_position=0,
+        sessions=tuple(session.model_copy(update={"opened_log_position": 0}) for session in module.sessions),
+    )
+
+
+def _place(entry: RecordingLogEntry, marker: SnapshotMarker) -> tuple[int, int]:
+    """Where the markers of an entry's set say that it was taken: at one place, which is the entry's but for a seed."""
+    return (marker.log_position if entry.is_seed else entry.log_position), entry.leadership_term_id
+
+
+def _is_seeded(recording_log: RecordingLog) -> bool:
+    """Whether the log begins with the state of a snapshot, be that valid or not."""
+    return any(entry.is_seed for entry in recording_log.entries)
 
 
 def _check_service_count(archive: SnapshotSource, recording_log: RecordingLog, service_count: int) -> None:
@@ -232,9 +262,11 @@ async def remove_leftovers(
         await aiofiles.os.wrap(recording_log_file.persist)()
     kept = {entry.recording_id for entry in recording_log.entries if entry.entry_type is EntryType.SNAPSHOT}
     kept.add(log.recording_id)
+    # Of a log that was seeded the log before is nobody's leftover: what it holds is in no other place.
+    streams = _SNAPSHOT_STREAMS if _is_seeded(recording_log) else (*_SNAPSHOT_STREAMS, LOG_STREAM_ID)
     for descriptor in archive.descriptors():
         is_there = descriptor.state is RecordingState.VALID
-        is_ours = descriptor.stream_id in (*_SNAPSHOT_STREAMS, LOG_STREAM_ID)
+        is_ours = descriptor.stream_id in streams
         if is_there and is_ours and descriptor.recording_id not in kept:
             await archive.purge_recording(descriptor.recording_id)
 
@@ -250,14 +282,14 @@ async def _load_module(archive: SnapshotSource, entry: RecordingLogEntry) -> Mod
         snapshot = decode_module_snapshot(messages)
         for message in messages:
             if isinstance(message, SnapshotMarker):
-                _check_marker(message, entry, snapshot.time_unit)
+                _check_marker(message, _place(entry, snapshot.marker), snapshot.time_unit)
     except RemoteProtocolError as error:
         raise _unusable(archive, entry, str(error)) from error
     return snapshot
 
 
 async def _load_container(
-    reader: SnapshotReader, entry: RecordingLogEntry, time_unit: TimeUnit
+    reader: SnapshotReader, place: tuple[int, int], time_unit: TimeUnit
 ) -> tuple[tuple[ClientSessionSnapshot, ...], dict[ClusterSessionId, SessionReplies]]:
     """Read what the container wrote, up to and with its last marker."""
     clients: list[ClientSessionSnapshot] = []
@@ -266,21 +298,20 @@ async def _load_container(
         marker = expect_marker(
             await reader.decode(_decode_service_message), SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN
         )
-        _check_marker(marker, entry, time_unit)
+        _check_marker(marker, place, time_unit)
         while isinstance(message := await reader.decode(_decode_service_message), ClientSessionSnapshot):
             clients.append(message)
         while isinstance(message, SessionRequests | KeptReply):
             replies.append(message)
             message = await reader.decode(_decode_service_message)
-        _check_marker(expect_marker(message, SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.END), entry, time_unit)
+        _check_marker(expect_marker(message, SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.END), place, time_unit)
         return tuple(clients), decode_replies(replies)
     except RemoteProtocolError as error:
         raise reader.unusable(str(error)) from error
 
 
-def _check_marker(marker: SnapshotMarker, entry: RecordingLogEntry, time_unit: TimeUnit) -> None:
+def _check_marker(marker: SnapshotMarker, expected: tuple[int, int], time_unit: TimeUnit) -> None:
     actual = (marker.log_position, marker.leadership_term_id)
-    expected = (entry.log_position, entry.leadership_term_id)
     if actual != expected:
         raise RemoteProtocolError(f"(log_position, leadership_term_id)={actual} expected={expected}")
     actual_unit = TimeUnit.MILLIS if marker.time_unit is None else marker.time_unit

@@ -122,6 +122,15 @@ class RecordingLogEntry:
         """Whether this is a snapshot of our own that counts."""
         return self.is_valid and self.entry_type is EntryType.SNAPSHOT
 
+    @property
+    def is_seed(self) -> bool:
+        """Whether this is the state that the log begins with, from a log before: Aeron's tool can seed a log from it.
+
+        No other snapshot is at position 0: an entry of the log asks for each, and lies before it.
+        Source: Aeron `ClusterTool seed-recording-log-from-snapshot`.
+        """
+        return self.entry_type is EntryType.SNAPSHOT and self.log_position == 0
+
     def encode(self, *, is_removed: bool = False) -> bytes:
         """Build the bytes of the slot, zeros included; `with_checksum` adds the checksum."""
         data = _ENTRY.pack(

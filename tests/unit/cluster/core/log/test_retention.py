@@ -55,6 +55,16 @@ def test_the_newest_sets_stay_and_the_log_from_the_oldest_of_them() -> None:
     assert needed_log_position(log, policy(2), service_count=1) == 2_000
 
 
+def test_the_state_that_a_log_was_seeded_with_stays() -> None:
+    """A replay from 0 begins with it; without it the log would give another state."""
+    log = log_with_snapshots(0, *POSITIONS)
+
+    dropped = drop_old_snapshots(log, policy(2), service_count=1)
+
+    assert dropped == (21, 20)
+    assert [found[0].log_position for found in log.complete_snapshots(1)] == [0, 2_000, 3_000]
+
+
 def test_the_modules_entry_goes_first_so_that_no_half_set_counts() -> None:
     log = log_with_snapshots(*POSITIONS)
     module, service = log.complete_snapshots(1)[0]
