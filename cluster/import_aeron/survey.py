@@ -4,7 +4,7 @@ What stands in the way of a start on a copy is a `problem`, and nothing is impor
 different from what it was, is a `note`. The rules are those that a node would meet later: a log entry that no member
 may deliver is found here, with its position, and not at the end of a long replay.
 
-A log may be seeded: Aeron's tool makes a recording log anew, in which a snapshot is at position 0, and the next log
+A log may be seeded: Aeron's tool makes a new recording log, in which a snapshot is at position 0, and the next log
 begins there with its state. Such a seed is never left out unless asked for: the log alone gives another state.
 
 Source: samples set A README §1, §2, §8, §10; aeron.md §5.3.
