@@ -123,6 +123,20 @@ def test_an_option_of_a_read_holds_for_both(spark: SparkSession, database: SqlDa
         assert assert_same(on_spark.orderBy("position"), on_ours.orderBy("position"))
 
 
+def test_messages_without_a_time_are_in_no_interval_on_both(
+    spark: SparkSession, database: SqlDatabase, tmp_path: Path
+) -> None:
+    """All recordings of an archive: those of snapshots hold session messages of services without a timestamp."""
+    directory = str(extract_sample("single-node", tmp_path) / "node0")
+    options = {"recordingId": "all"}
+    on_spark = spark.read.format("aeron_archive").options(**options).load(directory)
+    with use_engine(ENGINE):
+        found = analyses.session_traffic(scan_log(database, directory, options))
+
+    rows_of_both = assert_same(analyses.session_traffic(on_spark), found)
+    assert all(row["from_timestamp"] is not None for row in rows_of_both)
+
+
 def test_members_are_compared_the_same_on_both(spark: SparkSession, database: SqlDatabase, tmp_path: Path) -> None:
     """One member has another byte in a message, which its checksums say is damage of a disk, and one ends sooner."""
     failover = extract_sample("three-node-failover", tmp_path)

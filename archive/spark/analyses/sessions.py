@@ -43,7 +43,8 @@ def session_traffic(log: DataFrame, *, interval: str | None = "1 second") -> Dat
         groups = sent.groupBy(*_SESSION)
         begin, end = F.min("timestamp"), F.max("timestamp")
     else:
-        groups = sent.withColumn("interval", F.window("timestamp", interval)).groupBy(*_SESSION, "interval")
+        timed = sent.where(F.col("timestamp").isNotNull())  # Spark's window leaves the others out by itself
+        groups = timed.withColumn("interval", F.window("timestamp", interval)).groupBy(*_SESSION, "interval")
         begin, end = F.first("interval.start"), F.first("interval.end")
     counted = groups.agg(
         begin.alias("from_timestamp"),
