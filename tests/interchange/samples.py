@@ -48,6 +48,7 @@ SCENARIOS = (
     "three-node-failover",
     "three-crc32c",
     "there-and-back",
+    "tool-changed",
     "there-and-back-three",
     "seeded",
     "state-files",

@@ -192,3 +192,31 @@ def test_one_wrong_bit_in_the_only_entry_stays_damage(samples: Path, tmp_path: P
 
     assert result.exit_code == 10
     assert "wrong entry checksum" in result.stderr
+
+
+def test_what_the_real_tools_changed_in_a_directory_of_ours_is_taken_for_what_it_is(samples: Path) -> None:
+    """A member here wrote CRC-32C; Aeron's tools then gave the catalog 2 MiB, and every frame a CRC-32."""
+    member = samples / "tool-changed" / "node0"
+    truth = truth_of("tool-changed-node0")
+
+    rows = rows_of(run("archive", "verify", member, "-o", "jsonl"))
+    (capacity,) = rows_of(run("archive", "capacity", member, "-o", "jsonl"))
+    dumped = rows_of(run("archive", "dump", member, "-o", "jsonl"))
+    (plan,) = rows_of(run("recovery-plan", member, "-o", "jsonl"))
+
+    assert {(row["verdict"], row["checksum"], row["remarks"]) for row in rows} == {("ok", "crc32", "")}
+    assert [row["frame_count"] for row in rows] == [len(recording["frames"]) for recording in truth["recordings"]]
+    assert capacity["capacity_bytes"] == 2 << 20
+    assert dumped == frames_of(truth)
+    assert plan["problems"] == []
+
+
+def test_one_recording_may_have_another_checksum_than_the_others(samples: Path, tmp_path: Path) -> None:
+    """Aeron's tool writes checksums of a class into a single recording; each entry says its own."""
+    archive = Path(shutil.copytree(samples / "single-node" / "node0" / "archive", tmp_path / "archive"))
+    run("archive", "checksum", archive, "--recording-id", 1)
+    run("archive", "checksum", archive, "--recording-id", 2, "--kind", "crc32c")
+
+    rows = rows_of(run("archive", "verify", archive, "-o", "jsonl"))
+
+    assert [(row["verdict"], row["checksum"]) for row in rows] == [("ok", "none"), ("ok", "crc32"), ("ok", "crc32c")]
