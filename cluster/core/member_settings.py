@@ -49,7 +49,7 @@ def settings_of(ctx: ConsensusContext) -> MemberSettings:
 def difference(mine: MemberSettings, theirs: MemberSettings) -> str | None:
     """Name every setting that differs, with both values; None if these members can be of one cluster."""
     found = [
-        f"{name}={getattr(mine, name)} here, {getattr(theirs, name)} at member {theirs.member_id}"
+        f"{name}={getattr(mine, name)!s} here, {getattr(theirs, name)!s} at member {theirs.member_id}"
         for name in _COMPARED
         if getattr(mine, name) != getattr(theirs, name)
     ]

@@ -66,6 +66,9 @@ class ChecksumKind(IntEnum):
     CRC32 = 1
     CRC32C = 2
 
+    def __str__(self) -> str:
+        return self.label
+
     @property
     def label(self) -> str:
         """What settings and tables call it."""

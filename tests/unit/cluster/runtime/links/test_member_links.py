@@ -39,6 +39,7 @@ from trimaran.service_api.types import (
     MemberId,
     TermId,
 )
+from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.frame import encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.log.messages import TimerEvent
@@ -300,6 +301,7 @@ DIFFERENCES = [
     ("shared_timer_ids", True, "shared_timer_ids=False here, True at member 1"),
     ("aeron_messages_only", True, "aeron_messages_only=False here, True at member 1"),
     ("checksums", False, "checksums=True here, False at member 1"),
+    ("checksum_kind", ChecksumKind.CRC32C, "checksum_kind=crc32 here, crc32c at member 1"),
     ("app_version", 2 << 16, "app_version: major=0 here, 2 at member 1"),
     (
         "cluster_id",
