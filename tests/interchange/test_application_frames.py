@@ -108,37 +108,33 @@ def counts_in(directory: Path) -> Counts:
     return service.counts
 
 
-class TestALogOfACluster:
+def change_frames(path: Path) -> None:
+    """Give every whole message flags of an application, and turn the last session message into a claim given up."""
+    data = bytearray(path.read_bytes())
+    offset, last = 0, -1
+    while offset < len(data) and (length := struct.unpack_from("<i", data, offset)[0]):
+        _, flags, kind = struct.unpack_from("<BBH", data, offset + 4)
+        if kind == 1 and flags == 0xC0:
+            data[offset + 5] |= offset // 32 % 64
+            if struct.unpack_from("<H", data, offset + 34) == (1,) and length < 1000:
+                last = offset
+        offset += -(-length // 32) * 32
+    end = last + -(-struct.unpack_from("<i", data, last)[0] // 32) * 32
+    struct.pack_into("<H", data, last + 6, 0)
+    data[last + 32 : end] = bytes(end - last - 32)
+    path.write_bytes(data)
+
+
+def test_a_log_of_a_cluster_with_such_frames_is_replayed_and_imported(samples: Path, tmp_path: Path) -> None:
     """No Aeron Cluster writes such a log; a node reads it as an Aeron member would."""
+    source = samples / "single-node" / "node0"
+    directory = mutated(source, tmp_path / "member", "0-0.rec", change_frames)
+    target = tmp_path / "imported"
 
-    @staticmethod
-    def change_frames(path: Path) -> None:
-        """Give every whole message flags of an application, and turn the last session message into a claim given up."""
-        data = bytearray(path.read_bytes())
-        offset, last = 0, -1
-        while length := struct.unpack_from("<i", data, offset)[0]:
-            _, flags, kind = struct.unpack_from("<BBH", data, offset + 4)
-            if kind == 1 and flags == 0xC0:
-                data[offset + 5] |= offset // 32 % 64
-                if struct.unpack_from("<H", data, offset + 34) == (1,) and length < 1000:
-                    last = offset
-            offset += -(-length // 32) * 32
-            if offset >= len(data):
-                break
-        end = last + -(-struct.unpack_from("<i", data, last)[0] // 32) * 32
-        struct.pack_into("<H", data, last + 6, 0)
-        data[last + 32 : end] = bytes(end - last - 32)
-        path.write_bytes(data)
+    before, after = counts_in(source), counts_in(directory)
+    result = run("archive", "import", directory, "--to", target, "--no-snapshots", "-o", "json")
 
-    def test_is_replayed_and_imported(self, samples: Path, tmp_path: Path) -> None:
-        source = samples / "single-node" / "node0"
-        directory = mutated(source, tmp_path / "member", "0-0.rec", self.change_frames)
-        target = tmp_path / "imported"
-
-        before, after = counts_in(source), counts_in(directory)
-        result = run("archive", "import", directory, "--to", target, "--no-snapshots", "-o", "json")
-
-        assert (result.exit_code, result.stderr) == (0, "")
-        assert after.messages == before.messages - 1
-        assert counts_in(target) == after
-        assert {row["verdict"] for row in rows_of("archive", "verify", target)} == {"ok"}
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert after.messages == before.messages - 1
+    assert counts_in(target) == after
+    assert {row["verdict"] for row in rows_of("archive", "verify", target)} == {"ok"}
