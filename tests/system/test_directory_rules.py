@@ -142,7 +142,7 @@ VIOLATIONS: dict[str, tuple[Change, str]] = {
         in_message(SERVICE, 102, 1, 8, "q", 9),
         "module and services do not hold the same sessions",
     ),
-    "message among the client sessions": (in_message(SERVICE, 102, 1, 2, "H", 104), "among the client sessions"),
+    "message among the client sessions": (in_message(SERVICE, 102, 1, 2, "H", 104), "Aeron's loader stops or errs at"),
     "tracker of another service": (in_message(MODULE, 107, 0, 28, "i", 4), "tracker of service 4, expected 0"),
     "tracker that is behind the log": (
         in_message(MODULE, 107, 0, 16, "q", -(1 << 63) + 10),
