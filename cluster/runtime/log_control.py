@@ -331,28 +331,37 @@ class LogControl:
         Raises:
             ArchiveError: the leader's answer; no other member has it, or they cannot be asked.
         """
-        timeout_s = self._ctx.config.leader_heartbeat_timeout_ns / 2e9
-        for member_id, peer in self._peers.items():
-            if member_id == effect.leader_member_id:
+        others = [member_id for member_id in self._peers if member_id != effect.leader_member_id]
+        async with asyncio.TaskGroup() as group:  # at the same time: one that stands still costs no other's turn
+            asked = [group.create_task(self._recording_with(effect.stop_position, other)) for other in others]
+        for member_id, recording_id in zip(others, [task.result() for task in asked], strict=True):
+            if recording_id is None:
                 continue
+            logger.warning(
+                "log_replication.source_changed",
+                leader_member_id=effect.leader_member_id,
+                source_member_id=member_id,
+                position=self._recording.append_position,
+                stop_position=effect.stop_position,
+                reason=str(damage),
+            )
             try:
-                status = await query_status(str(peer.consensus), timeout_s, network=self._network)
-                if status.log_recording_id is None or status.commit_position < effect.stop_position:
-                    continue
-                logger.warning(
-                    "log_replication.source_changed",
-                    leader_member_id=effect.leader_member_id,
-                    source_member_id=member_id,
-                    position=self._recording.append_position,
-                    stop_position=effect.stop_position,
-                    reason=str(damage),
-                )
-                return await self._copy(peer.archive, status.log_recording_id, effect.stop_position)
+                return await self._copy(self._peers[member_id].archive, recording_id, effect.stop_position)
             except ClusterError as error:
                 if self._recording.failure is not None:
                     raise
                 logger.warning("log_replication.source_failed", source_member_id=member_id, reason=str(error))
         raise damage
+
+    async def _recording_with(self, stop_position: int, member_id: MemberId) -> int | None:
+        """Ask a member for its log's recording id; None if it does not answer, or has not committed that far."""
+        timeout_s = self._ctx.config.leader_heartbeat_timeout_ns / 2e9
+        try:
+            status = await query_status(str(self._peers[member_id].consensus), timeout_s, network=self._network)
+        except ClusterError as error:
+            logger.warning("log_replication.source_failed", source_member_id=member_id, reason=str(error))
+            return None
+        return status.log_recording_id if status.commit_position >= stop_position else None
 
     def _append_replicated(self, recording: Recording, chunk: bytes) -> None:
         """Record what was copied, and leave it in the window: what is committed of it is delivered from there."""

@@ -20,6 +20,8 @@ _VALID_NS: Final = 60_000_000_000
 """How long a difference counts after it was measured."""
 
 _NS_PER_MS: Final = 1_000_000
+_NAMED_LIMIT: Final = 3
+"""Members that a sentence names: it is one line of a status."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,8 +73,10 @@ class ClockAgreement:
         }
         if not far:
             return None
-        others = ", ".join(f"{_ahead_or_behind(-far[member_id])} member {member_id}'s" for member_id in sorted(far))
-        return f"its clock is {others}, and no majority of clocks says which is off"
+        named = sorted(far)[:_NAMED_LIMIT]
+        others = ", ".join(f"{_ahead_or_behind(-far[member_id])} member {member_id}'s" for member_id in named)
+        rest = f" and those of {len(far) - len(named)} more" if len(far) > len(named) else ""
+        return f"its clock is {others}{rest}, and no majority of clocks says which is off"
 
     def judge(self, now_ns: int) -> bool:
         """Find out what the majority's clock says. Returns whether that changed what this member thinks of its own."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.unit.cluster.simulation.small_cluster import SmallCluster, small_cluster
+from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, small_cluster
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import Keeper, take
 from trimaran.archive import ArchiveError, ArchiveErrorCode
@@ -144,6 +145,38 @@ def test_an_older_term_that_the_leader_cannot_read_is_copied_from_a_member_that_
     assert small.leader is damaged
     assert damaged.node is not None
     assert damaged.node.module.ctx.leadership_term_id == term_id
+
+
+def test_a_copy_does_not_wait_for_members_that_stand_still_one_after_the_other() -> None:
+    """Seed 547: the first member that was asked did not answer, and each attempt ended before another one's turn."""
+    with small_cluster(settings=replace(QUICK, member_count=7), make_service=Keeper) as small:
+        small.start()
+        small.send(200, length=400)
+        damaged = small.leader
+        place = damage(small, damaged)
+        *_, wiped = small.followers
+        still = small.followers[:2]
+        small.cluster.kill(wiped.member_id)
+        for _ in range(8):  # until the damaged member begins a later term: the copy is of an older one
+            others = [member for member in small.cluster.members.values() if member not in (damaged, wiped)]
+            for member in others:
+                small.cluster.kill(member.member_id)
+            small.cluster.run_for(SECOND)
+            for member in others:
+                small.cluster.start(member.member_id)
+            small.wait(lambda: small.cluster.leader() is not None)
+            if small.cluster.leader() is damaged:
+                break
+        assert damaged.node is not None
+        for member in still:
+            small.cluster.pause(member.member_id)
+
+        replace_disk(small, wiped)
+        small.cluster.run_for(5 * SECOND)
+
+        assert wiped.node is not None
+        assert wiped.node.module.ctx.append_position > place
+        assert small.cluster.leader() is damaged
 
 
 def test_two_damaged_members_do_not_hand_leadership_to_and_fro_for_ever(small: SmallCluster) -> None:

@@ -11,6 +11,7 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.peers.clock_agreement import ClockAgreement
 from trimaran.cluster.core.reluctance import Reluctance
 from trimaran.cluster.messages.condition import ConditionQuery, MemberCondition
+from trimaran.service_api.documents import LINE_LENGTH_LIMIT
 from trimaran.service_api.types import MemberId, TermId
 
 S = 1_000_000_000
@@ -167,3 +168,14 @@ def test_reluctance_of_another_member_is_known() -> None:
 
     assert solo.ctx.members[MemberId(1)].is_reluctant
     assert not solo.ctx.members[MemberId(2)].is_reluctant
+
+
+def test_what_is_wrong_with_many_clocks_is_one_line_of_a_status() -> None:
+    """Seed 547: with seven members whose clocks all differ the line was too long, and a status was never answered."""
+    found = agreement({member_id: -10_000 * member_id for member_id in range(1, 9)}, member_count=9)
+
+    problem = found.describe_problem()
+
+    assert problem is not None
+    assert len(problem) <= LINE_LENGTH_LIMIT
+    assert "and those of 5 more" in problem
