@@ -17,7 +17,6 @@ from tests.simulation.scenarios import SCENARIOS, run_scenario
 
 HARDEST: Final = {
     "torn-frame-believed": 82,
-    "snapshot-timers-lost": 55,
     "suspension-lost": 18,
     "sync-tried-again": 12,
     "sync-error-ignored": 12,

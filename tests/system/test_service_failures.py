@@ -82,10 +82,10 @@ async def test_a_member_with_less_memory_than_the_others_stops_where_it_has_too_
         member = cluster.members[member_id]
         status = Path(f"/proc/{member.process.pid}/status").read_text()
         used_bytes = int(status.split("VmSize:")[1].split()[0]) * 1024
-        resource.prlimit(member.process.pid, resource.RLIMIT_AS, (used_bytes + (64 << 20), resource.RLIM_INFINITY))
+        resource.prlimit(member.process.pid, resource.RLIMIT_AS, (used_bytes + (384 << 20), resource.RLIM_INFINITY))
         async with ClusterClient.connect(cluster.endpoints) as client:
             assert await client.request(b"count") == b"1"
-            assert await client.request(b"hoard 400") == b"2"
+            assert await client.request(b"hoard 600") == b"2"
             assert await member.wait_exit() != 0
             assert "error=MemoryError()" in member.process.log_tail()
 

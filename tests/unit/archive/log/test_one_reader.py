@@ -41,11 +41,13 @@ OTHERS: Final = {
     "benchmarks/scenarios/archive.py": "measures the reader itself",
     "cluster/cli/recovery_plan.py": "judges the end of the log as a start does",
     "cluster/core/log/recording_log.py": "the recording log of a running member",
+    "cluster/export_aeron/foreign_entries.py": "blocks of whole frames to rewrite",
     "cluster/import_aeron/copying.py": "copies segments, file by file, and checks the copy",
     "cluster/import_aeron/survey.py": "judges the end of a recording as a start does",
     "cluster/simulation/kept_log.py": "the referee reads disks as a power loss would leave them",
     "cluster/time_travel/frame_check.py": "blocks of whole frames for a replay",
     "cluster/time_travel/member_log.py": "blocks of whole frames for a replay",
+    "service_api/wire/log/recording_log.py": "the format itself: finds slots without a checksum",
 }
 """Who else makes such calls, and why."""
 

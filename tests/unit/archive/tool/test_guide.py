@@ -18,7 +18,7 @@ from trimaran.cluster.cli.archive import app
 
 GUIDE = (ROOT / "docs" / "archive-tool.md").read_text()
 
-ON_OTHER_PAGES = {"export", "import", "serve"}
+ON_OTHER_PAGES = {"export", "export-aeron", "import", "serve"}
 """Commands that the page names and other pages tell of."""
 
 
