@@ -35,7 +35,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {"HOME": str(tmp_path), "PATH": str(programs), "PYTHONPATH": str(ROOT)}
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_spark_starts_on_the_java_of_a_wheel_and_reads(environment: dict[str, str], tmp_path: Path) -> None:
     extract_sample("checksummed", tmp_path)
     member = tmp_path / "checksummed" / "node0"
