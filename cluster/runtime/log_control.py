@@ -302,7 +302,11 @@ class LogControl:
             except ArchiveError as error:
                 if self._recording.failure is not None or not is_failed_read(error):
                     raise
-                position = await self._copy_from_another(effect, error)
+                copied = await self._copy_from_another(effect, error)
+                if isinstance(copied, ev.BelowOldestSegment):
+                    self._post(copied)
+                    return
+                position = copied
         except (ClusterError, OSError) as error:
             position, oldest_position = self._recording.append_position, 0
             if isinstance(error, ArchiveError) and error.code is not ArchiveErrorCode.REPLICATION_CONNECTION_FAILURE:
@@ -325,12 +329,18 @@ class LogControl:
             append=self._append_replicated,
         )
 
-    async def _copy_from_another(self, effect: fx.StartLogReplication, damage: ArchiveError) -> int:
+    async def _copy_from_another(
+        self, effect: fx.StartLogReplication, damage: ArchiveError
+    ) -> int | ev.BelowOldestSegment:
         """Copy what the leader cannot read from a member that has the whole range committed: it has the same bytes.
+
+        Returns the position that was reached; or that the others have purged what is missing here, so that only a
+        snapshot helps.
 
         Raises:
             ArchiveError: the leader's answer; no other member has it, or they cannot be asked.
         """
+        below: ev.BelowOldestSegment | None = None
         others = [member_id for member_id in self._peers if member_id != effect.leader_member_id]
         async with asyncio.TaskGroup() as group:  # at the same time: one that stands still costs no other's turn
             asked = [group.create_task(self._recording_with(effect.stop_position, other)) for other in others]
@@ -351,6 +361,11 @@ class LogControl:
                 if self._recording.failure is not None:
                     raise
                 logger.warning("log_replication.source_failed", source_member_id=member_id, reason=str(error))
+                oldest_position = await self._oldest_position(self._peers[member_id].archive, recording_id)
+                if oldest_position > self._recording.append_position:
+                    below = ev.BelowOldestSegment(self._recording.append_position, oldest_position)
+        if below is not None:
+            return below
         raise damage
 
     async def _recording_with(self, stop_position: int, member_id: MemberId) -> int | None:
