@@ -86,7 +86,7 @@ class ReplicationDone:
 
 @dataclass(slots=True)
 class BelowOldestSegment:
-    """This log ends at `position`, and no member that can read it has anything older than `oldest_position` any more."""
+    """This log ends at `position`, and no member can serve anything older than `oldest_position` any more."""
 
     position: int
     oldest_position: int
