@@ -14,8 +14,8 @@ from trimaran.service_api.types import (
 from trimaran.service_api.wire.message import MESSAGES, Message
 
 from .. import messages
-from .archive_import import import_directories
 from .interchange.export_aeron import export_directory
+from .interchange.import_aeron import import_directories
 
 
 def _ends_snapshot(message: Message) -> bool:

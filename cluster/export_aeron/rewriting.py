@@ -23,6 +23,7 @@ from trimaran.service_api.wire.frame import (
     HEADER_LENGTH,
     TYPE_DATA,
     TYPE_PADDING,
+    FrameHeader,
     encode_message,
     encode_padding,
     iter_headers,
@@ -189,16 +190,15 @@ class LogRewriter:
         """Lay out a message so that it ends where `length` bytes from the first frame's beginning on end."""
         header = unpack_header(first_frame)
         descriptor = self._log.descriptor
-        frames = bytearray(self._frames_of(message, first_frame, header.term_offset))
+        frames = bytearray(self._frames_of(message, header, header.term_offset))
         padding_length = length - len(frames)
         if padding_length:
-            frames = bytearray(self._frames_of(message, first_frame, header.term_offset + padding_length))
+            frames = bytearray(self._frames_of(message, header, header.term_offset + padding_length))
         if descriptor.checksummed:
             stamp_checksums(frames, descriptor.checksum_kind)
         return (self._padding(padding_length, first_frame) if padding_length else b"") + bytes(frames)
 
-    def _frames_of(self, message: bytes, first_frame: bytes, term_offset: int) -> bytes:
-        header = unpack_header(first_frame)
+    def _frames_of(self, message: bytes, header: FrameHeader, term_offset: int) -> bytes:
         return encode_message(
             message,
             stream_id=header.stream_id,

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from .cluster import MEMBER_COUNT, DemoCluster
 from .morning import data_directory
-from .traffic import Clock, Traffic, web_requests
+from .traffic import MorningClock, Traffic, web_requests
 
 ResultT = TypeVar("ResultT")
 
@@ -120,7 +120,7 @@ class LiveCluster:
             self._end()
 
     async def _begin_load(self) -> None:
-        clock = Clock(asyncio.get_running_loop(), length_s=LENGTH_S)
+        clock = MorningClock(asyncio.get_running_loop(), length_s=LENGTH_S)
         self._traffic = Traffic(self._cluster.endpoints, clock, web_requests())
         self._load = asyncio.create_task(self._traffic.run(), name="load")
 

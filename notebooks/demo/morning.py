@@ -28,7 +28,7 @@ from threading import Thread
 from typing import Final, Self
 
 from .cluster import MEMBER_COUNT, DemoCluster
-from .traffic import Clock, Traffic, web_requests
+from .traffic import MorningClock, Traffic, web_requests
 
 LENGTH_S: Final = 10.0
 """How long the morning takes, beside starting, stopping and the power cut."""
@@ -178,7 +178,7 @@ class _Recorder:
         requests = web_requests()
         self._cluster = cluster
         self._say = say
-        self._clock = Clock(asyncio.get_running_loop(), length_s=LENGTH_S)
+        self._clock = MorningClock(asyncio.get_running_loop(), length_s=LENGTH_S)
         self._clock.limit_s = 3 * 3600
         self._traffic = Traffic(cluster.endpoints, self._clock, requests)
         self._morning = RecordedMorning(directory, request_count=len(requests))

@@ -49,7 +49,7 @@ def front_end_of(host: str) -> str:
     return last if last in FRONT_ENDS else "abroad"
 
 
-class Clock:
+class MorningClock:
     """When what happened in the morning happens again: thirteen hours in `length_s` seconds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, length_s: float) -> None:
@@ -90,7 +90,7 @@ class Clock:
 class Traffic:
     """The clients, and what came of their requests."""
 
-    def __init__(self, endpoints: Sequence[str], clock: Clock, requests: Sequence[Request]) -> None:
+    def __init__(self, endpoints: Sequence[str], clock: MorningClock, requests: Sequence[Request]) -> None:
         self._endpoints = tuple(endpoints)
         self._clock = clock
         self._requests = requests

@@ -21,7 +21,7 @@ from tests.interchange.samples import Ended, frames_of, run, sample_of, truth_of
 from trimaran.service_api.wire.checksum import crc32c
 
 OWN_MASK = 0x5A5A_5A5A
-"""A class of somebody's own: CRC-32 with some bits turned."""
+"""A class of a user's: CRC-32 with some bits turned."""
 
 
 def rows_of(result: Ended, *, exit_code: int = 0) -> list[dict[str, Any]]:

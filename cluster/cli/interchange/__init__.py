@@ -1,4 +1,5 @@
-"""The commands that write directories for the other side: `export_aeron` for an Aeron member.
+"""The commands between Trimaran and Aeron.
 
-`archive_import`, beside this folder, takes over what an Aeron Cluster left.
+`import_aeron` takes over what an Aeron Cluster left · `export_aeron` writes a directory for an Aeron member · `passes`
+is what both show and take
 """

@@ -7,14 +7,11 @@ directory that is none, a target that is there, too little space.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from trimaran.archive.tool.commands.progress import one_bar, progress_bars
 from trimaran.archive.tool.output import (
     EXIT_UNHEALTHY,
     OutputFormat,
@@ -34,12 +31,10 @@ from ...import_aeron import copying
 from ...import_aeron.source import read_source
 from ...import_aeron.survey import survey_source
 from ...runtime.system_clock import SystemClock
+from .passes import DryRunOption, pass_bar
 
 DirectoryArgument = Annotated[str, typer.Argument(metavar="DIR", help="The directory of a member that is stopped.")]
 TargetArgument = Annotated[Path, typer.Argument(metavar="OUT", help="A new directory, for an Aeron member.")]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Read and check everything, print the result, write nothing.")
-]
 
 _NOTES = (
     "requests are session messages with the payload alone: the Aeron service must do in onSessionMessage what "
@@ -63,10 +58,10 @@ def export_directory(
     source = read_source(directory, now_ms=now_ms)
     copying.expect_free(target)
     try:
-        with _bar("reading", None) as on_progress:
+        with pass_bar("reading", None) as on_progress:
             survey = survey_source(source, on_progress=on_progress)
         log_length = survey.stop_position - survey.log.start_position
-        with _bar("looking for requests", log_length) as on_progress:
+        with pass_bar("looking for requests", log_length) as on_progress:
             plan = plan_export(survey, on_progress)
     except ClusterError as error:
         fail(str(error), EXIT_UNHEALTHY)
@@ -75,7 +70,7 @@ def export_directory(
         copying.expect_room(plan.survey, [target])
         # What is written is read back.
         total = 2 * sum((each.stop_position or 0) - each.start_position for each in plan.survey.recordings)
-        with _bar("writing and checking", total) as on_progress:
+        with pass_bar("writing and checking", total) as on_progress:
             copying.write_member(
                 plan.survey, target, as_is=True, now_ms=now_ms, log_blocks=plan.blocks(), on_progress=on_progress
             )
@@ -125,20 +120,6 @@ def describe_export(plan: ExportPlan, target: Path, *, is_written: bool) -> dict
         "notes": notes,
         "problems": plan.problems,
     }
-
-
-@contextmanager
-def _bar(what: str, total_bytes: int | None) -> Iterator[Callable[[int], None]]:
-    """Show how far a pass over the files has come; without a total the bar only moves."""
-    done_bytes = 0
-    with progress_bars() as progress, one_bar(progress, what, total_bytes) as advance:
-
-        def on_progress(more_bytes: int) -> None:
-            nonlocal done_bytes
-            done_bytes += more_bytes
-            advance(done_bytes)
-
-        yield on_progress
 
 
 def _print(document: dict[str, Any], output: OutputFormat) -> None:

@@ -8,15 +8,10 @@ is none, a target that is there, too little space.
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from trimaran.archive.reading.verify import UNKNOWN_CHECKSUM
 from trimaran.archive.tool.output import (
@@ -33,11 +28,12 @@ from trimaran.archive.tool.output import (
 from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.quantities import format_app_version
 
-from ..import_aeron import copying
-from ..import_aeron.agreement import find_disagreement
-from ..import_aeron.source import Source, read_source
-from ..import_aeron.survey import Survey, survey_source
-from ..runtime.system_clock import SystemClock
+from ...import_aeron import copying
+from ...import_aeron.agreement import find_disagreement
+from ...import_aeron.source import Source, read_source
+from ...import_aeron.survey import Survey, survey_source
+from ...runtime.system_clock import SystemClock
+from .passes import DryRunOption, pass_bar
 
 SourceArgument = Annotated[
     list[str],
@@ -67,9 +63,6 @@ WithoutSeedOption = Annotated[
         "--without-seed",
         help="Omit the snapshot that a seeded log begins with. The services then begin without its state.",
     ),
-]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Read and check everything, print the result, write nothing.")
 ]
 
 
@@ -175,7 +168,7 @@ def _checksum_notes(survey: Survey) -> list[str]:
 
 def _survey(sources: list[Source], *, with_snapshots: bool, with_seed: bool) -> list[Survey]:
     total = sum(_recorded_bytes(source) for source in sources)
-    with _progress("reading", total) as on_progress:
+    with pass_bar("reading", total) as on_progress:
         try:
             return [
                 survey_source(source, with_snapshots=with_snapshots, with_seed=with_seed, on_progress=on_progress)
@@ -200,24 +193,9 @@ def _write(jobs: list[tuple[Survey, Path]], *, as_is: bool, now_ms: int) -> None
         for survey, _ in jobs
         for descriptor in survey.recordings
     )
-    with _progress("writing and checking", total) as on_progress:
+    with pass_bar("writing and checking", total) as on_progress:
         for survey, target in jobs:
             copying.write_member(survey, target, as_is=as_is, now_ms=now_ms, on_progress=on_progress)
-
-
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Any]:  # a function of a number of bytes
-    with Progress(
-        TextColumn(what),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda count: progress.advance(task, count)
 
 
 def _print(documents: list[dict[str, Any]], output: OutputFormat) -> None:
