@@ -31,6 +31,7 @@ from typing import Any, Final, Self
 
 from .connection_purpose import Purpose
 from .descriptors import DescriptorBudget
+from .identity import STRANGER
 
 _LOOK_LIMIT: Final = 1_000
 """Admitted connections looked at in one go."""
@@ -74,6 +75,7 @@ class AcceptedConnection:
         "_gate",
         "_transport",
         "address",
+        "caller",
         "end",
         "is_admitted",
         "is_excused",
@@ -85,6 +87,8 @@ class AcceptedConnection:
     def __init__(self, gate: ConnectionGate, purpose: Purpose, address: str) -> None:
         self.purpose: Final = purpose
         self.address: Final = address
+        self.caller = STRANGER
+        """Who it has shown to be, once the connection is made."""
         self.is_admitted = False
         self.is_over = False
         self.is_needed: Callable[[], bool] | None = None
