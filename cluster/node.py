@@ -60,6 +60,7 @@ from .runtime.links.ingress import Ingress
 from .runtime.links.member_links import MemberLinks
 from .runtime.log_control import LogControl, MemberLogEndpoints
 from .runtime.member_files import MemberFiles, open_files
+from .runtime.member_network import make_network
 from .runtime.queries import QueryHandler
 from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
 from .runtime.snapshots.recovery import (
@@ -232,7 +233,7 @@ class Node:
         code = CodeGuard.of_services(
             services, app_version=config.app_version, accepted=config.accept_code, directory=config.directory
         )
-        host = Host.of_operating_system() if host is None else host
+        host = Host.of_operating_system(make_network(config)) if host is None else host
         with open_files(config, host) as files, keep_failure(files.errors.observe):
             archive = await _launch_archive(config, files, host)
             _tell_unknown_checksums(archive)

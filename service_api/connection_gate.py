@@ -37,7 +37,7 @@ _LOOK_LIMIT: Final = 1_000
 """Admitted connections looked at in one go."""
 _REPORT_INTERVAL_S: Final = 10.0
 
-REFUSAL_KINDS: Final = ("limit", "address_limit", "evicted", "deadline", "descriptors", "superseded")
+REFUSAL_KINDS: Final = ("limit", "address_limit", "evicted", "deadline", "descriptors", "superseded", "handshake")
 """Why a connection is refused, or ended before it is anybody's."""
 
 Warn = Callable[..., Any]  # what a logger's method returns is nobody's business
@@ -76,6 +76,7 @@ class AcceptedConnection:
         "_transport",
         "address",
         "caller",
+        "caller_detail",
         "end",
         "is_admitted",
         "is_excused",
@@ -89,6 +90,8 @@ class AcceptedConnection:
         self.address: Final = address
         self.caller = STRANGER
         """Who it has shown to be, once the connection is made."""
+        self.caller_detail = ""
+        """What it has shown where that makes it a stranger, such as the certificate of another cluster."""
         self.is_admitted = False
         self.is_over = False
         self.is_needed: Callable[[], bool] | None = None

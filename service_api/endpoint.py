@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 from typing import Final, Self
 
 from .errors import ConfigurationError
@@ -45,6 +45,16 @@ class Endpoint:
         if problem is not None:
             raise ConfigurationError(f"bad endpoint: endpoint={text!r}: {problem}; {_EXPECTED}")
         return cls(host.strip("[]"), int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only processes of the same machine reach it; of a host name other than `localhost` nobody knows."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

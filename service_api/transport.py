@@ -11,10 +11,10 @@ The seam acts when a connection is made and never again: what a stack gives to a
 so a byte that arrives costs nothing more. The socket options of a connection, and the question whether a peer that is
 not read has closed, are here, too, because they reach below the transport.
 
-Each call names what the connection is for. That is all that encryption needs: a stack that knows the `ssl.SSLContext`
-of each purpose gives it in its own `listening_context` and `dial`, and no caller changes. Certificates belong to the
-caller's side of a purpose: a member shows the same identity on `CONSENSUS`, `LOG`, `CATCHUP` and `ARCHIVE`, whichever
-side dials, and an operator shows its own on `DOCUMENTS`.
+Each call names what the connection is for, and a member that dials another one which it means. That is all that
+encryption needs (`service_api.tls`): a stack that encrypts gives an `Encryption` for what is accepted and what is
+dialled, and no caller changes. It is agreed on before a protocol is made: the protocol begins with
+`AcceptedConnection.caller` set.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ import errno
 import fcntl
 import select
 import socket
+import ssl
 import termios
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
+from .cluster_id import NULL_CLUSTER_ID, ClusterId
 from .connection_purpose import Purpose as Purpose
 from .endpoint import Endpoint
+from .identity import Caller
+from .types import MemberId
 
 if TYPE_CHECKING:
-    import ssl
-
     from .connection_gate import AcceptedConnection, ConnectionGate
 
 LISTEN_BACKLOG: Final = 4_096
@@ -66,8 +68,11 @@ _KEEP_ALIVE_OPTIONS: Final = (
     ("TCP_KEEPCNT", _KEEP_ALIVE_COUNT),
 )
 
-_HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""How long an accepted connection may take to agree on encryption."""
+HANDSHAKE_TIMEOUT_S: Final = 5.0
+"""How long a connection may take to agree on encryption; who dials, or the gate, may have less patience."""
+
+_GOODBYE_TIMEOUT_S: Final = 2.0
+"""How long an encrypted connection that closes waits for the other side to say that it has heard so."""
 
 _ACCEPT_LIMIT: Final = 64
 """Connections that one endpoint accepts in a pass of the loop, so that others have their turn."""
@@ -80,6 +85,29 @@ MakeProtocol = Callable[["AcceptedConnection"], asyncio.BaseProtocol]
 """Makes the protocol of an accepted connection, which has to `attach` the transport and to `leave` in the end."""
 OnStreams = Callable[["AcceptedConnection", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 """Runs one accepted connection from its first byte to its last."""
+PeerCertificate = dict[str, Any]  # as `ssl.SSLSocket.getpeercert` gives it
+"""A certificate that was verified."""
+
+
+class PeerRefusedError(ConnectionError):
+    """The other side is not who it has to be; the text says what it shows."""
+
+
+class Encryption(ABC):
+    """How connections are encrypted, and who the other side is."""
+
+    @property
+    @abstractmethod
+    def context(self) -> ssl.SSLContext:
+        """What the next connection begins with."""
+
+    @abstractmethod
+    def identify(self, certificate: PeerCertificate | None) -> tuple[Caller, str]:
+        """Tell who the other side is, and what it has shown where that makes it a stranger.
+
+        Raises:
+            PeerRefusedError: it is not who it has to be here.
+        """
 
 
 class DroppingWriter(asyncio.StreamWriter):
@@ -112,6 +140,11 @@ class Listener(ABC):
 class NetworkStack(ABC):
     """How a process listens and dials."""
 
+    shows_callers: bool = False
+    """Whether `AcceptedConnection.caller` says who a peer is; without that, any peer is believed."""
+    cluster_id: ClusterId = NULL_CLUSTER_ID
+    """The cluster that the own certificate names."""
+
     @abstractmethod
     async def listen(
         self, purpose: Purpose, endpoint: Endpoint, make_protocol: MakeProtocol, *, gate: ConnectionGate
@@ -124,12 +157,17 @@ class NetworkStack(ABC):
 
     @abstractmethod
     async def dial(
-        self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], P]
+        self,
+        purpose: Purpose,
+        endpoint: Endpoint,
+        make_protocol: Callable[[], P],
+        *,
+        member_id: MemberId | None = None,
     ) -> tuple[asyncio.Transport, P]:
-        """Connect; a limit of time is the caller's.
+        """Connect; a limit of time is the caller's. A member that means another one says which.
 
         Raises:
-            OSError: the endpoint cannot be reached.
+            OSError: the endpoint cannot be reached, or is another's (`PeerRefusedError`).
             UnicodeError: its host cannot be a name.
         """
 
@@ -155,13 +193,18 @@ class NetworkStack(ABC):
         return await self.listen(purpose, endpoint, make_protocol, gate=gate)
 
     async def dial_streams(
-        self, purpose: Purpose, endpoint: Endpoint, *, limit_bytes: int = STREAM_LIMIT_BYTES
+        self,
+        purpose: Purpose,
+        endpoint: Endpoint,
+        *,
+        member_id: MemberId | None = None,
+        limit_bytes: int = STREAM_LIMIT_BYTES,
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect, and return a reader and a writer. Raises as `dial` does."""
+        """Connect, and return a reader and a writer. Otherwise as `dial`."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=limit_bytes, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-        transport, _ = await self.dial(purpose, endpoint, lambda: protocol)
+        transport, _ = await self.dial(purpose, endpoint, lambda: protocol, member_id=member_id)
         return reader, DroppingWriter(transport, protocol, reader, loop)
 
 
@@ -197,7 +240,7 @@ class SocketListener(Listener):
         endpoint: Endpoint,
         make_protocol: MakeProtocol,
         gate: ConnectionGate,
-        encryption: ssl.SSLContext | None,
+        encryption: Encryption | None,
     ) -> None:
         self.endpoint = Endpoint(endpoint.host, sockets[0].getsockname()[1])
         self._loop = asyncio.get_running_loop()
@@ -266,16 +309,109 @@ class SocketListener(Listener):
         task.add_done_callback(self._making.pop)
 
     async def _make(self, sock: socket.socket, accepted: AcceptedConnection) -> None:
+        make_protocol = partial(self._make_protocol, accepted)
         try:
-            await self._loop.connect_accepted_socket(
-                partial(self._make_protocol, accepted),
-                sock,
-                ssl=self._encryption,
-                ssl_handshake_timeout=None if self._encryption is None else _HANDSHAKE_TIMEOUT_S,
-            )
+            if self._encryption is None:
+                await self._loop.connect_accepted_socket(make_protocol, sock)
+            else:
+                await self._encrypt(sock, accepted, self._encryption, make_protocol)
         except OSError:  # it was reset meanwhile
             accepted.leave()
             sock.close()
+
+    async def _encrypt(
+        self,
+        sock: socket.socket,
+        accepted: AcceptedConnection,
+        encryption: Encryption,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        """Agree on encryption; what the gate ends meanwhile fails at once, for its socket is shut."""
+        accepted.end = partial(_shut, sock)
+
+        def open_protocol(certificate: PeerCertificate | None) -> asyncio.BaseProtocol:
+            accepted.caller, accepted.caller_detail = encryption.identify(certificate)
+            return make_protocol()
+
+        opening = _Opening(open_protocol)
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: opening,
+                sock,
+                ssl=encryption.context,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                ssl_shutdown_timeout=_GOODBYE_TIMEOUT_S,
+            )
+            opening.expect_protocol()
+        except OSError as error:
+            accepted.refuse("handshake", f"no encrypted connection: {describe_handshake_error(error)}")
+            raise
+
+
+class _Opening(asyncio.Protocol, Generic[P]):
+    """What a connection is until it is encrypted: then the other side is identified, and the real protocol begins."""
+
+    def __init__(self, open_protocol: Callable[[PeerCertificate | None], P]) -> None:
+        self._open_protocol = open_protocol
+        self._protocol: P | None = None
+        self._refusal: PeerRefusedError | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hand over to the real protocol, before a byte can arrive."""
+        stream = cast(asyncio.Transport, transport)
+        try:
+            self._protocol = protocol = self._open_protocol(stream.get_extra_info("peercert"))
+        except PeerRefusedError as error:
+            self._refusal = error
+            stream.abort()
+            return
+        stream.set_protocol(protocol)
+        protocol.connection_made(stream)
+
+    def expect_protocol(self) -> P:
+        """Return the protocol that has begun.
+
+        Raises:
+            PeerRefusedError: the other side is not who it has to be.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        if self._protocol is None:
+            raise ConnectionResetError("the connection was lost when it had just been encrypted")
+        return self._protocol
+
+
+def _shut(sock: socket.socket, reason: str) -> None:
+    with contextlib.suppress(OSError):  # it is over already
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def describe_handshake_error(error: OSError) -> str:
+    """Say in one line why two sides did not agree on encryption."""
+    if isinstance(error, PeerRefusedError):
+        return str(error)
+    verified = getattr(error, "verify_message", None)
+    if verified:
+        return f"the certificate of the other side is refused: {verified}"
+    reason = getattr(error, "reason", None)
+    if reason:
+        return str(_HANDSHAKE_ADVICE.get(reason, reason))
+    return str(error) or type(error).__name__
+
+
+_HANDSHAKE_ADVICE: Final = {
+    "WRONG_VERSION_NUMBER": "the other side does not speak TLS",
+    "HTTP_REQUEST": "the other side sends plain HTTP",
+    "UNSUPPORTED_PROTOCOL": "the other side does not speak TLS 1.3",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the other side shows no certificate, and needs one here",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "a certificate is needed here: see the settings tls certificate and key",
+    "TLSV1_ALERT_UNKNOWN_CA": "the other side does not trust the authority of the own certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the own certificate has expired, says the other side",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the other side refuses the own certificate",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "the own certificate is not made for this side of a connection",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the other side does not speak TLS 1.3",
+}
+"""OpenSSL's names of what goes wrong, in words."""
 
 
 class SocketStack(NetworkStack):
@@ -285,6 +421,7 @@ class SocketStack(NetworkStack):
         self, purpose: Purpose, endpoint: Endpoint, make_protocol: MakeProtocol, *, gate: ConnectionGate
     ) -> Listener:
         """Listen on every address of the endpoint's host."""
+        encryption = self.listening(purpose)
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         sockets: list[socket.socket] = []
@@ -311,19 +448,48 @@ class SocketStack(NetworkStack):
             for sock in sockets:
                 sock.close()
             raise
-        return SocketListener(sockets, purpose, endpoint, make_protocol, gate, self.listening_context(purpose))
+        return SocketListener(sockets, purpose, endpoint, make_protocol, gate, encryption)
 
-    def listening_context(self, purpose: Purpose) -> ssl.SSLContext | None:
+    def listening(self, purpose: Purpose) -> Encryption | None:
         """Return what encrypts the connections that are accepted; None: nothing does."""
         return None
 
+    def dialling(self, purpose: Purpose, endpoint: Endpoint, member_id: MemberId | None) -> Encryption | None:
+        """Return what encrypts a connection that is dialled; None: nothing does."""
+        return None
+
     async def dial(
-        self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], P]
+        self,
+        purpose: Purpose,
+        endpoint: Endpoint,
+        make_protocol: Callable[[], P],
+        *,
+        member_id: MemberId | None = None,
     ) -> tuple[asyncio.Transport, P]:
         """Connect to the first address of the endpoint's host that answers."""
         loop = asyncio.get_running_loop()
-        transport, protocol = await loop.create_connection(make_protocol, endpoint.host, endpoint.port)
-        return transport, protocol
+        encryption = self.dialling(purpose, endpoint, member_id)
+        if encryption is None:
+            transport, protocol = await loop.create_connection(make_protocol, endpoint.host, endpoint.port)
+            return transport, protocol
+
+        def open_protocol(certificate: PeerCertificate | None) -> P:
+            encryption.identify(certificate)
+            return make_protocol()
+
+        try:
+            transport, opening = await loop.create_connection(
+                lambda: _Opening(open_protocol),
+                endpoint.host,
+                endpoint.port,
+                ssl=encryption.context,
+                server_hostname=endpoint.host,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                ssl_shutdown_timeout=_GOODBYE_TIMEOUT_S,
+            )
+            return transport, opening.expect_protocol()
+        except ssl.SSLError as error:
+            raise PeerRefusedError(f"{endpoint}: {describe_handshake_error(error)}") from error
 
     def dial_blocking(self, purpose: Purpose, endpoint: Endpoint, timeout_s: float) -> socket.socket:
         """Connect without a loop, for threads that block anyway; `timeout_s` bounds this and each later call.

@@ -35,6 +35,7 @@ CLOCK_OWNERS = {
     "archive/spark/streaming/stream_planner.py": "the default of a parameter: how often a stream looks at directories",
     "cluster/cli/demo/request_stream.py": "the default of a parameter: latencies of the demo",
     "cluster/runtime/system_clock.py": "the clock itself",
+    "service_api/tls/certificates.py": "the default of a parameter: whether a certificate is valid now",
 }
 """Who may read the time, and why. Everyone else is given it."""
 

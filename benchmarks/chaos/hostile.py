@@ -169,7 +169,7 @@ class HostileClients:
         try:
             if self._random.random() < 0.5:
                 stream_id = self._random.choice((10, 100, 101, 108))
-                writer.write(SetupFrame(session_id=number, stream_id=stream_id).encode())
+                writer.write(SetupFrame(session_id=number, stream_id=stream_id, member_id=number).encode())
             writer.write(self._random.randbytes(self._random.choice((1, 31, 64, 500, 70_000))))
             await writer.drain()
             async with asyncio.timeout(5.0):

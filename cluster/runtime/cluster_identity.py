@@ -10,9 +10,9 @@ clusters differ; and once it is committed, Raft gives every later leader the sam
                 endpoint: what a stranger claims on a connection of its own counts for nothing
     both        on disk before it is shown to anybody; never changed afterwards
 
-With the setting `cluster_id` a member has the id from its first start on. A member whose log does not begin at 0, as
-after an import of a purged log, cannot derive one: it takes the leader's, or has none until the setting gives it.
-Members that have no id work as ever; they cannot be demanded by one.
+With the setting `cluster_id`, or with TLS, whose certificates name the cluster, a member has the id from its first
+start on. A member whose log does not begin at 0, as after an import of a purged log, cannot derive one: it takes the
+leader's, or has none until the setting gives it. Members that have no id work as ever; they cannot be demanded by one.
 
 Rejected: an entry of the log, which Aeron's own tools and containers would have to understand; a number drawn at random
 by each new leader, for the reason above.
@@ -130,17 +130,18 @@ def derive_cluster_id(first_entry: bytes) -> ClusterId:
     return ClusterId(number or 1)
 
 
-def settle_cluster_id(file: ClusterIdFile, configured: ClusterId) -> None:
-    """Hold the setting against what is on disk when a member starts, and keep it if there was nothing.
+def settle_cluster_id(file: ClusterIdFile, *, configured: ClusterId, certified: ClusterId) -> None:
+    """Hold the setting and the certificate against what is on disk when a member starts; keep them if there is nothing.
 
     Raises:
         ConfigurationError: the directory belongs to another cluster.
     """
-    if not configured or configured == file.cluster_id:
+    given, source = (certified, "certificate") if certified else (configured, "setting")
+    if not given or given == file.cluster_id:
         return
     if file.cluster_id:
         raise ConfigurationError(
-            f"another cluster: the directory belongs to cluster_id={format_cluster_id(file.cluster_id)}, the setting "
-            f"says cluster_id={format_cluster_id(configured)}; correct the setting, or use another directory"
+            f"another cluster: the directory belongs to cluster_id={format_cluster_id(file.cluster_id)}, the {source} "
+            f"says cluster_id={format_cluster_id(given)}; correct the {source}, or use another directory"
         )
-    file.store(configured)
+    file.store(given)

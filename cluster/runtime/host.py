@@ -54,12 +54,12 @@ class Host:
     """How long a sync that no majority needs may wait where members share a disk."""
 
     @classmethod
-    def of_operating_system(cls) -> Self:
+    def of_operating_system(cls, network: NetworkStack = SOCKETS) -> Self:
         """Return the machine this process runs on, which may have as many files open as its hard limit says."""
         return cls(
             clock=SystemClock(),
             random=random.SystemRandom().random,
-            network=SOCKETS,
+            network=network,
             file_system=OsFileSystem(),
             make_worker=ThreadWorker,
             boot_id=_read_boot_id(),

@@ -91,12 +91,14 @@ class LogControl:
         self._cutting = asyncio.Lock()
         """Held while the log is cut back, when for a moment no recording is active."""
         self._live = LogSubscription(
+            cluster_id=lambda: ctx.cluster_id,
             on_frames=self._on_frames,
             on_commit=self._on_commit,
             on_image=self._on_live_image,
             on_closed=self._on_live_closed,
         )
         self._catchup = LogSubscription(
+            cluster_id=lambda: ctx.cluster_id,
             on_frames=self._on_frames,
             on_commit=self._on_commit,
             on_image=self._on_catchup_image,
@@ -229,7 +231,7 @@ class LogControl:
         try:
             endpoint = Endpoint.parse(effect.endpoint)
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, writer = await self._network.dial_streams(Purpose.CATCHUP, endpoint)
+                _, writer = await self._network.dial_streams(Purpose.CATCHUP, endpoint, member_id=effect.member_id)
             try:
                 as_stream_transport(writer.transport).set_write_buffer_limits(high=REPLAY_BUFFER_BYTES)
                 oldest_position = self._archive.descriptor(self._recording.recording_id).start_position
@@ -394,7 +396,7 @@ class LogControl:
             return 0
 
     def _on_live_image(self, log_session_id: int) -> None:
-        image = self._live.image(log_session_id)
+        image = self._live.image(log_session_id, leader_member_id=self._ctx.leader_member_id)
         if image is None or log_session_id != self._wanted_log_session_id:
             return
         self._wanted_log_session_id = None
@@ -404,7 +406,7 @@ class LogControl:
         self._post(ev.LogJoined(log_session_id))
 
     def _on_catchup_image(self, log_session_id: int) -> None:
-        image = self._catchup.image(log_session_id)
+        image = self._catchup.image(log_session_id, leader_member_id=self._ctx.leader_member_id)
         if image is None or log_session_id != self._wanted_catchup_session_id:
             return
         self._wanted_catchup_session_id = None
@@ -477,6 +479,8 @@ class LogControl:
             initial_term_id=config.initial_term_id,
             term_length_bytes=config.term_length_bytes,
             mtu_length_bytes=config.mtu_length_bytes,
+            cluster_id=self._ctx.cluster_id,
+            member_id=config.member_id,
         )
 
     def _watch(self, recording: Recording) -> None:

@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.tls.settings import TlsSettings
 from trimaran.service_api.wire.session import DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
 
 from .health_limits import HealthLimits
@@ -37,10 +38,15 @@ from .setting_kinds import (
     SizeBytes,
     Switch,
     Text,
+    VerifyServer,
     WhenDiverged,
 )
 
 ENV_PREFIX: Final = "TRIMARAN_"
+TLS_PREFIX: Final = "tls_"
+"""The settings of TLS begin with it; in a file they are the table `[tls]`, without it."""
+MEMBER_ID_PLACE: Final = "{member_id}"
+"""In the names of a member's files it stands for the member's id, so that one file of settings does for all members."""
 MTU_LENGTH_MAX_BYTES: Final = 65504
 TERM_LENGTH_MIN_BYTES: Final = 64 * 1024
 TERM_LENGTH_MAX_BYTES: Final = 1024 * 1024 * 1024
@@ -98,6 +104,35 @@ class NodeConfig(BaseSettings):
     authorisation: Annotated[
         Text, Field(description="who may make requests: default (no admin requests), allow-all, deny-all, module:Class")
     ] = "default"
+
+    tls_authorities: Annotated[
+        Text,
+        Field(
+            description="file of the certificates of the authorities that sign this cluster's certificates, which "
+            "turns TLS on; a client may say: system"
+        ),
+    ] = ""
+    tls_certificate: Annotated[
+        Text,
+        Field(
+            description="file of the certificate to show, in PEM; {member_id} in its name stands for the member's id"
+        ),
+    ] = ""
+    tls_key: Annotated[Text, Field(description="file of its private key; {member_id} as above")] = ""
+    tls_verify: Annotated[
+        VerifyServer,
+        Field(
+            description="name, cluster or auto: how a client has a member show who it is; auto: as a member of the "
+            "cluster if its id is known, else by its host name"
+        ),
+    ] = "auto"
+    insecure_plaintext: Annotated[
+        Switch,
+        Field(
+            description="run without TLS on addresses that other machines reach: any process that can connect is "
+            "believed"
+        ),
+    ] = False
 
     file_sync_level: Annotated[
         Count,
@@ -269,6 +304,17 @@ class NodeConfig(BaseSettings):
         return tuple(self.service.split(","))
 
     @property
+    def tls(self) -> TlsSettings | None:
+        """This member's settings of TLS; None: everything is in plain text."""
+        return TlsSettings.of_values(
+            {
+                name.removeprefix(TLS_PREFIX): getattr(self, name).replace(MEMBER_ID_PLACE, str(self.member_id))
+                for name in NodeConfig.model_fields
+                if name.startswith(TLS_PREFIX)
+            }
+        )
+
+    @property
     def health_limits(self) -> HealthLimits:
         """From where on this member says that it is not well."""
         return HealthLimits(**{field.name: getattr(self, field.name) for field in fields(HealthLimits)})
@@ -310,6 +356,13 @@ class NodeConfig(BaseSettings):
                 f"authenticator={self.authenticator} and secrets_file={self.secrets_file!r}: "
                 "expected both authenticator=password and a file, or neither"
             )
+        try:
+            tls = self.tls
+        except ConfigurationError as error:
+            problems.append(str(error))
+        else:
+            if tls is not None and not tls.certificate:
+                problems.append("tls_certificate='' and tls_key='': expected both files, for a member shows who it is")
         if problems:
             raise ValueError("\n".join(problems))
         return self

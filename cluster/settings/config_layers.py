@@ -4,7 +4,7 @@ Four layers give a setting its value; the first that has one wins:
 
     command line flag   --election-timeout-ms 500
     environment         TRIMARAN_ELECTION_TIMEOUT_MS=500
-    TOML file           election_timeout_ms = 500
+    TOML file           election_timeout_ms = 500, and of TLS a table: [tls] key = "member-0.key"
     default             where there is one
 
 A key that no setting has is an error in every layer, with the nearest name as a suggestion: a misspelt
@@ -27,13 +27,16 @@ from pydantic_settings import TomlConfigSettingsSource
 
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.tls.settings import TlsSettings
 
-from .config import ENV_PREFIX, MemberEndpoints, NodeConfig
+from .config import ENV_PREFIX, MEMBER_ID_PLACE, TLS_PREFIX, MemberEndpoints, NodeConfig
 from .health_limits import HealthLimits
 from .setting_kinds import SettingKind
 
 CONFIG_FILE_VARIABLE: Final = "TRIMARAN_CONFIG"
 """The environment variable that names the TOML file when no --config flag does."""
+
+_TLS_TABLE: Final = TLS_PREFIX.rstrip("_")
 
 
 @dataclass(slots=True, frozen=True)
@@ -166,6 +169,21 @@ def load_cluster_id(file: Path | None = None, flags: Mapping[str, Any] | None = 
     return ClusterId(values.get("cluster_id", NULL_CLUSTER_ID))
 
 
+def load_tls(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> TlsSettings | None:
+    """Find what a command that is no member itself encrypts with, where `load_node_config` would; None: nothing.
+
+    Certificates of members, by the place that their id has in the name, are not its own: it shows none then.
+
+    Raises:
+        ConfigurationError: the user's: an unknown key, a value that cannot be read, settings that do not fit.
+    """
+    values, _ = _read_layers(file, flags or {})
+    tls = {name.removeprefix(TLS_PREFIX): text for name, text in values.items() if name.startswith(TLS_PREFIX)}
+    if MEMBER_ID_PLACE in tls.get("certificate", "") + tls.get("key", ""):
+        del tls["certificate"], tls["key"]
+    return TlsSettings.of_values(tls)
+
+
 def load_health_limits(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> HealthLimits:
     """Find the limits of health where `load_node_config` would; each that no layer has is its default.
 
@@ -236,7 +254,16 @@ def _file_layer(file: Path) -> _Layer:
         raise ConfigurationError(f"config file is not UTF-8 text: file={file} position={error.start}") from error
     except OSError as error:
         raise ConfigurationError(f"config file cannot be read: file={file} reason={error.strerror}") from error
-    return _Layer(values, lambda _: str(file), is_text=False)
+    return _Layer(_flatten(values), lambda _: str(file), is_text=False)
+
+
+def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Name what is in the table `[tls]` as the settings are named elsewhere."""
+    table = values.get(_TLS_TABLE)
+    if not isinstance(table, dict):
+        return dict(values)
+    outside = {name: value for name, value in values.items() if name != _TLS_TABLE}
+    return {**outside, **{TLS_PREFIX + name: value for name, value in table.items()}}
 
 
 def _read_value(name: str, raw: Any, *, is_text: bool) -> Any:

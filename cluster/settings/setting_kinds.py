@@ -120,6 +120,10 @@ KindOfChecksum = Annotated[
     Literal["crc32", "crc32c"],
     SettingKind("one of crc32, crc32c", str, text_in_file=True, file_type=str),
 ]
+VerifyServer = Annotated[
+    Literal["auto", "name", "cluster"],
+    SettingKind("one of auto, name, cluster", str, text_in_file=True, file_type=str),
+]
 WhenDiverged = Annotated[
     Literal["stop", "report"],
     SettingKind("one of stop, report", str, text_in_file=True, file_type=str),

@@ -2,8 +2,9 @@
 
 Each is a model with all its fields in wire order, from the frame length on; what the fields of a kind of frame always
 hold is their default. `encode` and `decode` work from the layout of the model, as those of SBE messages do. Setup and
-status frames have the layouts of Aeron's transport. The commit frame is ours: on the log link a leader says with it,
-between two data frames, how far the log is committed.
+status frames have the layouts of Aeron's transport; the setup frame ends with two fields of ours: who speaks, and of
+which cluster. The commit frame is ours: on the log link a leader says with it, between two data frames, how far the log
+is committed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, ClassVar, Final, Self
 from pydantic import BaseModel, ConfigDict
 
 from ..errors import RemoteProtocolError
-from ..types import LOG_STREAM_ID
+from ..types import LOG_STREAM_ID, NULL_VALUE
 from .checksum import ChecksumKind
 from .fields import Int32, Int64, MessageLayout, Position, UInt8, UInt16, layout_of
 from .frame import (
@@ -89,12 +90,12 @@ class LinkFrame(BaseModel):
 class SetupFrame(LinkFrame):
     """The first frame on a connection: which stream follows, and from which position.
 
-    40 bytes, padded to 64 on the wire. Source: Aeron transport protocol, setup frame.
+    52 bytes, padded to 64 on the wire. Source: Aeron transport protocol, setup frame: the first 40 bytes.
     """
 
     NAME: ClassVar[str] = "setup"
 
-    frame_length: Int32 = 40
+    frame_length: Int32 = 52
     type: UInt16 = TYPE_SETUP
     term_offset: Int32 = 0
     session_id: Int32
@@ -104,6 +105,10 @@ class SetupFrame(LinkFrame):
     term_length_bytes: Int32 = 64 << 20
     mtu_length_bytes: Int32 = 65504
     ttl: Int32 = 0
+    cluster_id: Int64 = 0
+    """The cluster that the sender belongs to, or means; 0 where it does not know, which goes with every one."""
+    member_id: Int32 = NULL_VALUE
+    """The member that speaks; -1 for anybody else."""
 
     @classmethod
     def at_position(
@@ -117,6 +122,8 @@ class SetupFrame(LinkFrame):
         mtu_length_bytes: int = 65504,
         checksummed: bool = False,
         checksum_kind: ChecksumKind = ChecksumKind.CRC32,
+        cluster_id: int = 0,
+        member_id: int = NULL_VALUE,
     ) -> Self:
         """Announce a stream that begins at `position`."""
         active_term_id, term_offset = term_of(
@@ -131,6 +138,8 @@ class SetupFrame(LinkFrame):
             active_term_id=active_term_id,
             term_length_bytes=term_length_bytes,
             mtu_length_bytes=mtu_length_bytes,
+            cluster_id=cluster_id,
+            member_id=member_id,
         )
 
     @property

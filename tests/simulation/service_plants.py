@@ -25,7 +25,7 @@ from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import Role
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack, Purpose
-from trimaran.service_api.types import CorrelationId
+from trimaran.service_api.types import CorrelationId, MemberId
 from trimaran.service_api.wire.log.messages import SessionCloseEvent, TimerEvent
 
 from .plant import Plant, Planting
@@ -190,11 +190,15 @@ def _dial_once(planting: Planting) -> None:
         purpose: Purpose,
         endpoint: Endpoint,
         make_protocol: Callable[[asyncio.Future[None]], asyncio.BaseProtocol],
+        *,
+        member_id: MemberId,
     ) -> None:
         while True:
             closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             try:
-                transport, _ = await network.dial(purpose, endpoint, partial(make_protocol, closed))
+                transport, _ = await network.dial(
+                    purpose, endpoint, partial(make_protocol, closed), member_id=member_id
+                )
             except OSError:
                 await asyncio.sleep(0.05)
                 continue

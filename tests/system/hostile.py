@@ -69,7 +69,7 @@ def mutated(endpoint: str, member_id: int, seed: int, *, count: int) -> Iterator
     that is merely wrong is not garbage.
     """
     source = random.Random(f"{endpoint} {seed}")
-    setup = SetupFrame(session_id=member_id, stream_id=STREAM_IDS[endpoint]).encode()
+    setup = SetupFrame(session_id=member_id, stream_id=STREAM_IDS[endpoint], member_id=member_id).encode()
     frames = [encode_frame(message.encode(), stream_id=STREAM_IDS[endpoint]) for message in _MESSAGES[endpoint]]
     greeting = [_greeting(member_id)] if endpoint == "consensus" else []
     for index in range(count):

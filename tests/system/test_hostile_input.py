@@ -75,7 +75,7 @@ async def test_log_links_that_nobody_wants_do_not_displace_the_one_that_flows(da
         follower = next(member for member in cluster.members.values() if member.member_id != leader_id)
 
         for session_id in range(1, 20):
-            stranger = SetupFrame(session_id=session_id, stream_id=STREAM_IDS[name]).encode()
+            stranger = SetupFrame(session_id=session_id, stream_id=STREAM_IDS[name], member_id=session_id).encode()
             endpoint = _endpoint(cluster, follower.member_id, name)
             await throw(endpoint, Attack("stranger", stranger), close_timeout_s=LINGER_S)
         await requester.request(200)

@@ -76,7 +76,8 @@ async def test_terms_of_a_stranger_end_no_node_and_reach_no_disk(data_dir: Path)
         await requester.request(50)
         for member in cluster.members.values():
             peer_id = 2 if member.member_id == 1 else 1
-            head = SetupFrame(session_id=peer_id, stream_id=STREAM_IDS["consensus"]).encode() + _greeting(peer_id)
+            setup = SetupFrame(session_id=peer_id, stream_id=STREAM_IDS["consensus"], member_id=peer_id)
+            head = setup.encode() + _greeting(peer_id)
             for message in messages_of(peer_id, ALMOST_LAST):
                 frame = encode_frame(message.encode(), stream_id=STREAM_IDS["consensus"])
                 port = cluster.processes.base_ports[member.member_id] + list(STREAM_IDS).index("consensus")

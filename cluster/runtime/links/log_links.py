@@ -27,6 +27,7 @@ from ...core.log.log_buffer import LogBuffer
 from ...core.log.log_receiver import LogReceiver
 from ..activities import ActivityScope
 from .dialling import dial_forever
+from .speaker import expect_own_cluster, expect_speaker
 
 _SEND_LIMIT_BYTES: Final = 32 << 20
 """What may wait for a follower that does not read; beyond it the follower is dropped to catch-up."""
@@ -64,7 +65,7 @@ class LogPublication:
     def open(self, network: NetworkStack, followers: Mapping[MemberId, Endpoint], tasks: ActivityScope) -> None:
         """Begin to dial every follower."""
         for member_id, endpoint in followers.items():
-            dialling = dial_forever(network, Purpose.LOG, endpoint, self._factory(member_id))
+            dialling = dial_forever(network, Purpose.LOG, endpoint, self._factory(member_id), member_id=member_id)
             self._tasks.append(tasks.create_task(dialling, name=f"log-link-{member_id}"))
 
     def send(self, chunks: list[bytes], commit_position: int | None) -> None:
@@ -182,6 +183,7 @@ class LogImage(asyncio.BufferedProtocol):
     def __init__(
         self,
         accepted: AcceptedConnection,
+        check_setup: Callable[[AcceptedConnection, SetupFrame], None],
         on_setup: Callable[[LogImage], None],
         on_closed: Callable[[LogImage, str], None],
         on_frames: Callable[[], None],
@@ -189,6 +191,7 @@ class LogImage(asyncio.BufferedProtocol):
     ) -> None:
         self._accepted = accepted
         accepted.end = self.abort
+        self._check_setup = check_setup
         self._on_setup = on_setup
         self._on_closed = on_closed
         self._on_frames = on_frames
@@ -203,6 +206,12 @@ class LogImage(asyncio.BufferedProtocol):
 
     def __repr__(self) -> str:
         return f"<LogImage setup={self.setup} open={self._receiver is not None}>"
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The log session, and the member that sends it, once the setup frame has come."""
+        assert self.setup is not None
+        return self.setup.session_id, self.setup.member_id
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A connection is there."""
@@ -231,7 +240,7 @@ class LogImage(asyncio.BufferedProtocol):
             elif self._filled == len(self._buffer):
                 self._pause()
         except RemoteProtocolError as error:
-            logger.warning("log_image.refused", reason=str(error))
+            logger.warning("log_image.refused", address=self._accepted.address, reason=str(error))
             self.abort(str(error))
 
     def open(self, receiver: LogReceiver, *, join_position: int | None) -> None:
@@ -253,9 +262,11 @@ class LogImage(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _read_setup(self) -> None:
-        self.setup = SetupFrame.decode(self._buffer)
-        if self.setup.stream_id != LOG_STREAM_ID:
-            raise RemoteProtocolError(f"setup frame: stream_id={self.setup.stream_id} expected={LOG_STREAM_ID}")
+        setup = SetupFrame.decode(self._buffer)
+        if setup.stream_id != LOG_STREAM_ID:
+            raise RemoteProtocolError(f"setup frame: stream_id={setup.stream_id} expected={LOG_STREAM_ID}")
+        self._check_setup(self._accepted, setup)
+        self.setup = setup
         self._accepted.admit()  # of those that wait to be opened only a few are kept
         self._filled = 0
         self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
@@ -291,21 +302,30 @@ class LogImage(asyncio.BufferedProtocol):
 
 
 class LogSubscription:
-    """Follower: the log endpoint or the catch-up endpoint, and the images that came in on it, by log session."""
+    """Follower: the log endpoint or the catch-up endpoint, and the images that came in on it.
+
+    An image is known by its log session and by the member that sends it: a member that is not the leader, and heard of
+    the leader's session, cannot take its place.
+    """
 
     def __init__(
         self,
         *,
+        cluster_id: Callable[[], int],
         on_frames: Callable[[], None],
         on_commit: Callable[[int, int], None],
         on_image: Callable[[int], None],
         on_closed: Callable[[int, str], None],
     ) -> None:
+        self._cluster_id = cluster_id
         self._on_frames = on_frames
         self._on_commit = on_commit
         self._on_image = on_image
         self._on_closed = on_closed
-        self._images: dict[int, LogImage] = {}
+        self._shows_callers = False
+        """Whether connections show who they are."""
+        self._images: dict[tuple[int, int], LogImage] = {}
+        """By log session and member."""
         self._connected: dict[LogImage, None] = {}
         """Every connection, also those that have not said of which log they are, or were superseded."""
         self._is_closed = False
@@ -321,6 +341,7 @@ class LogSubscription:
         Raises:
             OSError: the endpoint cannot be listened on.
         """
+        self._shows_callers = network.shows_callers
         self._listener = await network.listen(purpose, endpoint, self._make_image, gate=gate)
 
     @property
@@ -328,9 +349,9 @@ class LogSubscription:
         """Whether frames of an image are being taken."""
         return self._open is not None
 
-    def image(self, log_session_id: int) -> LogImage | None:
-        """The image of a log session, if it has connected."""
-        return self._images.get(log_session_id)
+    def image(self, log_session_id: int, *, leader_member_id: int | None) -> LogImage | None:
+        """The image of a leader's log session, if it has connected."""
+        return None if leader_member_id is None else self._images.get((log_session_id, leader_member_id))
 
     def open(self, image: LogImage, receiver: LogReceiver, *, join_position: int | None) -> None:
         """Take frames of this image from now on, and of no other; its end will be told."""
@@ -347,9 +368,9 @@ class LogSubscription:
 
     def drop_waiting(self) -> None:
         """Drop every image that is not open."""
-        for session_id, image in [*self._images.items()]:
+        for key, image in [*self._images.items()]:
             if image is not self._open:
-                del self._images[session_id]
+                del self._images[key]
                 image.abort("not requested")
 
     def close(self) -> None:
@@ -365,32 +386,37 @@ class LogSubscription:
             image.abort("closed")
 
     def _make_image(self, accepted: AcceptedConnection) -> LogImage:
-        image = LogImage(accepted, self._on_setup, self._on_image_closed, self._on_frames, self._on_commit)
+        image = LogImage(
+            accepted, self._check_setup, self._on_setup, self._on_image_closed, self._on_frames, self._on_commit
+        )
         self._connected[image] = None
         if self._is_closed:
             image.abort("closed")
         return image
 
+    def _check_setup(self, accepted: AcceptedConnection, setup: SetupFrame) -> None:
+        expect_own_cluster(setup, self._cluster_id())
+        expect_speaker(accepted, setup, shows_callers=self._shows_callers)
+
     def _on_setup(self, image: LogImage) -> None:
-        assert image.setup is not None
-        session_id = image.setup.session_id
-        superseded = [self._images.pop(session_id)] if session_id in self._images else []
-        self._images[session_id] = image
-        waiting = [key for key, other in self._images.items() if other is not self._open]
-        superseded += [self._images.pop(key) for key in waiting[:-_WAITING_IMAGE_LIMIT]]
+        key = image.key
+        superseded = [self._images.pop(key)] if key in self._images else []
+        self._images[key] = image
+        waiting = [other for other, kept in self._images.items() if kept is not self._open]
+        superseded += [self._images.pop(other) for other in waiting[:-_WAITING_IMAGE_LIMIT]]
         for other in superseded:
             # The open one stays: its end would be an election.
             if other is not self._open:
                 other.abort("superseded")
-        self._on_image(session_id)
+        self._on_image(key[0])
 
     def _on_image_closed(self, image: LogImage, reason: str) -> None:
         self._connected.pop(image, None)
         if image.setup is None:
             return
-        session_id = image.setup.session_id
-        if self._images.get(session_id) is image:
-            del self._images[session_id]
+        key = image.key
+        if self._images.get(key) is image:
+            del self._images[key]
         if self._open is image:
             self._open = None
-            self._on_closed(session_id, reason)
+            self._on_closed(key[0], reason)

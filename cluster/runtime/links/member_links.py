@@ -42,6 +42,7 @@ from ...messages.settings import MemberSettings
 from ..activities import ActivityScope
 from ..answering.document_server import Answerer, DocumentRequest, DocumentServer
 from .dialling import dial_forever
+from .speaker import expect_own_cluster, expect_speaker
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
 """What may wait for a member that does not read; beyond it messages are dropped, since they are repeated anyway."""
@@ -106,6 +107,8 @@ class MemberLinks:
         """The address at the other end of the link whose message is being handled."""
         self._status_count = 0
         self._listener: Listener | None = None
+        self._shows_callers = False
+        """Whether connections show who they are."""
 
     def __repr__(self) -> str:
         return f"<MemberLinks member={self._member_id} up={sorted(self._outbound)}>"
@@ -119,11 +122,14 @@ class MemberLinks:
             OSError: the endpoint cannot be listened on.
         """
         self._document_server.tasks = tasks
+        self._shows_callers = network.shows_callers
         self._listener = await network.listen(
             Purpose.CONSENSUS, endpoint, lambda accepted: _Inbound(self, accepted), gate=gate
         )
         for member_id, peer in self._peers.items():
-            dialling = dial_forever(network, Purpose.CONSENSUS, peer, self._outbound_factory(member_id))
+            dialling = dial_forever(
+                network, Purpose.CONSENSUS, peer, self._outbound_factory(member_id), member_id=member_id
+            )
             tasks.create_task(dialling, name=f"consensus-link-{member_id}")
 
     def send(self, member_id: MemberId, message: Message) -> None:
@@ -254,7 +260,13 @@ class _Outbound(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = stream = as_member_transport(transport)
-        setup = SetupFrame(session_id=self._links._member_id, stream_id=CONSENSUS_STREAM_ID)
+        links = self._links
+        setup = SetupFrame(
+            session_id=links._member_id,
+            stream_id=CONSENSUS_STREAM_ID,
+            cluster_id=links._settings.cluster_id,
+            member_id=links._member_id,
+        )
         stream.write(setup.encode() + self._links.greeting())
         self._links._outbound[self._peer_id] = stream
         self._links._on_link_changed(self._peer_id, True)
@@ -330,6 +342,8 @@ class _Inbound(asyncio.Protocol):
                     return
                 if self._peer_id is None:
                     setup = _decode_setup(frame.type, frame.raw)
+                    if setup.stream_id != CONSENSUS_STREAM_ID:  # what members say there names the cluster, and answers
+                        expect_own_cluster(setup, self._links._settings.cluster_id)
                     if setup.stream_id == STATUS_STREAM_ID:
                         self._answer_status()
                         return
@@ -359,12 +373,13 @@ class _Inbound(asyncio.Protocol):
         links._speaking = None
 
     def _identify(self, setup: SetupFrame) -> MemberId:
-        peer_id = MemberId(setup.session_id)
+        peer_id = MemberId(setup.member_id)
         if setup.stream_id != CONSENSUS_STREAM_ID or peer_id not in self._links._peers:
             raise RemoteProtocolError(
                 f"consensus link of stream_id={setup.stream_id} member_id={peer_id} "
                 f"expected stream_id={CONSENSUS_STREAM_ID} member_id in {sorted(self._links._peers)}"
             )
+        expect_speaker(self._accepted, setup, shows_callers=self._links._shows_callers)
         self._links.on_inbound(peer_id, self._accepted)
         return peer_id
 

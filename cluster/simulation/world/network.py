@@ -21,6 +21,7 @@ from typing import Any, Final, cast
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, MakeProtocol, NetworkStack, P, Purpose
+from trimaran.service_api.types import MemberId
 
 from .loop import SimulatedLoop
 from .scheduler import Scheduler
@@ -97,7 +98,12 @@ class Network(NetworkStack):
         return listener
 
     async def dial(
-        self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], P]
+        self,
+        purpose: Purpose,
+        endpoint: Endpoint,
+        make_protocol: Callable[[], P],
+        *,
+        member_id: MemberId | None = None,
     ) -> tuple[asyncio.Transport, P]:
         """Connect: one way there, one way back; without an answer where a direction is blocked.
 

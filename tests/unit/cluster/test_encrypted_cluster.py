@@ -1,9 +1,8 @@
-"""Encryption by the transport seam alone: a cluster whose every connection is TLS, and no module that knows of it."""
+"""A cluster whose every connection is TLS: nothing works without it, and everything does with it."""
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Final
 import pytest
 
 from examples.access_quota import AccessQuota, Request
-from tests.places import DATA
+from tests.tls import CLUSTER, Issuer
 from trimaran.archive import ArchiveError
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.client import ClientConfig, ClusterClient, ConnectTimeoutError
@@ -21,50 +20,22 @@ from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 from trimaran.cluster.documents.query import StatusQueryError, query_document
 from trimaran.cluster.node import Node
 from trimaran.cluster.runtime.host import Host
+from trimaran.cluster.runtime.member_network import make_network
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
 from trimaran.service_api.documents import read_document
-from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.identity import CallerRole
 from trimaran.service_api.member_status import MemberStatus
-from trimaran.service_api.transport import P, Purpose, SocketStack
+from trimaran.service_api.tls import TlsStack
 from trimaran.service_api.types import STATUS_STREAM_ID
 
-TLS: Final = DATA / "tls"
 DEADLINE_S: Final = 120
 
 
-class EncryptedStack(SocketStack):
-    """TLS in which both sides show a certificate; notes what it was used for."""
-
-    def __init__(self) -> None:
-        self.listened: set[Purpose] = set()
-        self.dialled: set[Purpose] = set()
-        self._contexts = {
-            side: ssl.create_default_context(side, cafile=str(TLS / "certificate.pem"))
-            for side in (ssl.Purpose.CLIENT_AUTH, ssl.Purpose.SERVER_AUTH)
-        }
-        for context in self._contexts.values():
-            context.load_cert_chain(TLS / "certificate.pem", TLS / "key.pem")
-            context.verify_mode = ssl.CERT_REQUIRED
-
-    def listening_context(self, purpose: Purpose) -> ssl.SSLContext:
-        self.listened.add(purpose)
-        return self._contexts[ssl.Purpose.CLIENT_AUTH]
-
-    async def dial(
-        self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], P]
-    ) -> tuple[asyncio.Transport, P]:
-        connection = await asyncio.get_running_loop().create_connection(
-            make_protocol, endpoint.host, endpoint.port, ssl=self._contexts[ssl.Purpose.SERVER_AUTH]
-        )
-        self.dialled.add(purpose)
-        return connection
-
-
 @asynccontextmanager
-async def running(config: NodeConfig, network: SocketStack) -> AsyncIterator[Node]:
+async def running(config: NodeConfig) -> AsyncIterator[Node]:
     """Run one member in this process, whose priority stays as it is."""
-    host = replace(Host.of_operating_system(), network=network, set_session_nice=lambda nice: True)
+    host = replace(Host.of_operating_system(make_network(config)), set_session_nice=lambda nice: True)
     async with Node.open(config, AccessQuota(), host=host) as node, asyncio.TaskGroup() as tasks:
         run = tasks.create_task(node.run())
         try:
@@ -80,11 +51,14 @@ async def wait_until(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_every_connection_of_a_cluster_is_encrypted_by_another_network_stack(tmp_path: Path) -> None:
+async def test_every_connection_of_a_cluster_is_encrypted(tmp_path: Path) -> None:
     """The third member comes last: it copies the log, catches up and joins the live log."""
-    network = EncryptedStack()
     base_ports = free_base_ports(3)
     members = tuple(MemberEndpoints.from_base(i, f"127.0.0.1:{port}") for i, port in enumerate(base_ports))
+    issuer = Issuer.create(tmp_path / "certs")
+    for member_id in range(3):
+        issuer.member(member_id)
+    operator = TlsStack(issuer.of(CallerRole.OPERATOR, "ops"))
 
     def config(member_id: int) -> NodeConfig:
         return NodeConfig(
@@ -97,26 +71,30 @@ async def test_every_connection_of_a_cluster_is_encrypted_by_another_network_sta
             segment_length_bytes=1 << 16,
             mtu_length_bytes=1408,
             metrics_endpoint="127.0.0.1:0",
+            tls_authorities=str(tmp_path / "certs/authorities.pem"),
+            tls_certificate=str(tmp_path / "certs/member-{member_id}.pem"),
+            tls_key=str(tmp_path / "certs/member-{member_id}.key"),
         )
 
     endpoints = tuple(member.ingress for member in members[:2])
     async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
-        nodes = [await stack.enter_async_context(running(config(member_id), network)) for member_id in (0, 1)]
-        client_config = ClientConfig(endpoints=endpoints, connect_timeout_s=DEADLINE_S, network=network)
+        nodes = [await stack.enter_async_context(running(config(member_id))) for member_id in (0, 1)]
+        client_config = ClientConfig(endpoints=endpoints, connect_timeout_s=DEADLINE_S, network=operator)
         client = await stack.enter_async_context(ClusterClient.connect(config=client_config))
         for number in range(200):
             reply = await client.request(Request("203.0.113.7", 60 * number, "/" + "x" * 1000).encode())
             assert reply == b"allowed\t9"
 
-        third = await stack.enter_async_context(running(config(2), network))
+        third = await stack.enter_async_context(running(config(2)))
         end = max(node.module.ctx.append_position for node in nodes)
         await wait_until(lambda: third.delivered_position >= end and third.module.follower is not None)
 
         status = read_document(
-            MemberStatus, await query_document(members[2].consensus, STATUS_STREAM_ID, 20, network=network)
+            MemberStatus, await query_document(members[2].consensus, STATUS_STREAM_ID, 20, network=operator)
         )
         assert (status.member_id, status.role) == (2, "FOLLOWER")
-        async with ArchiveClient.connect(members[2].archive, network=network) as archive:
+        assert status.cluster_id == f"{CLUSTER:016x}"
+        async with ArchiveClient.connect(members[2].archive, network=operator) as archive:
             assert await archive.list_recordings()
 
         with pytest.raises(StatusQueryError):
@@ -126,6 +104,3 @@ async def test_every_connection_of_a_cluster_is_encrypted_by_another_network_sta
                 pass
         with pytest.raises(ConnectTimeoutError):
             await ClusterClient.connect(endpoints, connect_timeout_s=1)
-
-    assert network.listened == {*Purpose} - {Purpose.DOCUMENTS}  # those are asked for at the consensus endpoint
-    assert network.dialled == {*Purpose} - {Purpose.METRICS}

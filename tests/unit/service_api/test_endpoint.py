@@ -24,7 +24,7 @@ from trimaran.cluster.settings.member_endpoints import MemberEndpoints
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.transport import P, Purpose, SocketStack
-from trimaran.service_api.types import STATUS_STREAM_ID
+from trimaran.service_api.types import STATUS_STREAM_ID, MemberId
 
 VALID = [
     "127.0.0.1:9000",
@@ -91,7 +91,12 @@ class Nowhere(SocketStack):
     """A network in which no process listens: what is an endpoint gets as far as to be dialled."""
 
     async def dial(
-        self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], P]
+        self,
+        purpose: Purpose,
+        endpoint: Endpoint,
+        make_protocol: Callable[[], P],
+        *,
+        member_id: MemberId | None = None,
     ) -> tuple[asyncio.Transport, P]:
         raise ConnectionRefusedError(111, f"connection refused: {endpoint}")
 

@@ -76,6 +76,7 @@ class Member:
         image, transport = subscription._make_image(let_in(quiet_gate(), Purpose.LOG)), FakeTransport()
         image.connection_made(transport)
         values: dict[str, Any] = {"term_length_bytes": TERM_LENGTH, "mtu_length_bytes": 1408, **layout}
+        values.setdefault("member_id", ONE)
         setup = SetupFrame.at_position(position, session_id=SESSION, stream_id=LOG_STREAM_ID, **values)
         receive(image, setup.encode())
         return image, transport
@@ -90,6 +91,7 @@ def _make_context(recording_log: RecordingLog, recording: Recording, *, retained
         log_buffer=LogBuffer(position=recording.append_position, retained_bytes=retained_bytes),
         members={MemberId(0): ClusterMember(MemberId(0)), ONE: ClusterMember(ONE)},
         append_position=0,
+        leader_member_id=ONE,
     )
 
 

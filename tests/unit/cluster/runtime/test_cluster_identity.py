@@ -116,14 +116,16 @@ def test_a_directory_of_another_cluster_is_refused_at_start(tmp_path: Any) -> No
     from trimaran.archive.disk.file_system import OsFileSystem
 
     file = ClusterIdFile.open(tmp_path, OsFileSystem())
-    settle_cluster_id(file, NULL_CLUSTER_ID)
+    settle_cluster_id(file, configured=NULL_CLUSTER_ID, certified=NULL_CLUSTER_ID)
     none = file.cluster_id
-    settle_cluster_id(file, GIVEN)
-    settle_cluster_id(file, NULL_CLUSTER_ID)
+    settle_cluster_id(file, configured=GIVEN, certified=NULL_CLUSTER_ID)
+    settle_cluster_id(file, configured=NULL_CLUSTER_ID, certified=NULL_CLUSTER_ID)
 
     assert (none, ClusterIdFile.open(tmp_path, OsFileSystem()).cluster_id) == (NULL_CLUSTER_ID, GIVEN)
     with pytest.raises(ConfigurationError, match=r"belongs to cluster_id=3f9a0c12d45e77b1, the setting says .*0001"):
-        settle_cluster_id(file, ClusterId(1))
+        settle_cluster_id(file, configured=ClusterId(1), certified=NULL_CLUSTER_ID)
+    with pytest.raises(ConfigurationError, match=r"cluster_id=3f9a0c12d45e77b1, the certificate says .*0001"):
+        settle_cluster_id(file, configured=GIVEN, certified=ClusterId(1))
 
 
 @pytest.mark.parametrize(("demanded", "is_taken"), [(GIVEN, True), (ClusterId(1), False)])

@@ -24,7 +24,7 @@ INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 def test_setup_frame_is_the_one_of_aerons_transport() -> None:
-    """The layout is typed in here a second time, from Aeron's transport protocol."""
+    """The layout is typed in here a second time, from Aeron's transport protocol; the two last fields are ours."""
     frame = SetupFrame.at_position(
         65536 * 3 + 64,
         session_id=-5,
@@ -33,9 +33,13 @@ def test_setup_frame_is_the_one_of_aerons_transport() -> None:
         term_length_bytes=65536,
         mtu_length_bytes=1408,
         checksummed=True,
+        cluster_id=0x3F9A0C12D45E77B1,
+        member_id=2,
     )
 
-    expected = struct.pack("<iBBHiiiiiiii", 40, 0, 1, 5, 64, -5, 100, 7, 10, 65536, 1408, 0) + bytes(24)
+    expected = struct.pack(
+        "<iBBHiiiiiiiiqi", 52, 0, 1, 5, 64, -5, 100, 7, 10, 65536, 1408, 0, 0x3F9A0C12D45E77B1, 2
+    ) + bytes(12)
     assert frame.encode().hex() == expected.hex()
     assert SetupFrame.decode(bytes(8) + expected, 8) == frame
     assert frame.checksummed
@@ -117,9 +121,9 @@ def test_setup_frame_with_impossible_lengths_is_refused(changes: dict[str, Any],
 def test_link_frames_of_another_kind_are_refused() -> None:
     setup = SetupFrame(session_id=1, stream_id=2).encode()
 
-    with pytest.raises(RemoteProtocolError, match="status frame: frame_length=40"):
+    with pytest.raises(RemoteProtocolError, match="status frame: frame_length=52"):
         StatusFrame.decode(setup)
-    with pytest.raises(RemoteProtocolError, match="incomplete setup frame: available=39"):
-        SetupFrame.decode(setup[:39])
+    with pytest.raises(RemoteProtocolError, match="incomplete setup frame: available=51"):
+        SetupFrame.decode(setup[:51])
     with pytest.raises(RemoteProtocolError, match="setup frame: type=1"):
         SetupFrame.decode(encode_frame(bytes(8), stream_id=1))

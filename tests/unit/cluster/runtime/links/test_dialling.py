@@ -13,6 +13,7 @@ from trimaran.cluster.runtime.links.dialling import dial_forever
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Purpose
+from trimaran.service_api.types import MemberId
 
 
 async def test_a_name_that_nobody_knows_is_asked_for_again_until_somebody_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +37,9 @@ async def test_a_name_that_nobody_knows_is_asked_for_again_until_somebody_does(m
             connected.set_result(None)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve_late)
-    dialling = asyncio.create_task(dial_forever(SOCKETS, Purpose.LOG, endpoint, lambda closed: Dialling()))
+    dialling = asyncio.create_task(
+        dial_forever(SOCKETS, Purpose.LOG, endpoint, lambda closed: Dialling(), member_id=MemberId(1))
+    )
     async with asyncio.timeout(60):
         await connected
 

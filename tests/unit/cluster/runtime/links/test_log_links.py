@@ -45,9 +45,17 @@ def append(log_buffer: LogBuffer, message_count: int, *, length: int = 32) -> No
         publisher.append_message(number.to_bytes(8, "little").ljust(length, b"."))
 
 
-def setup(session_id: int = 7, *, position: int = 0, stream_id: int = LOG_STREAM_ID) -> SetupFrame:
+CLUSTER_ID = 0x3F9A0C12D45E77B1
+
+
+def setup(session_id: int = 7, *, position: int = 0, stream_id: int = LOG_STREAM_ID, member_id: int = 1) -> SetupFrame:
     return SetupFrame.at_position(
-        position, session_id=session_id, stream_id=stream_id, term_length_bytes=TERM_LENGTH, mtu_length_bytes=1408
+        position,
+        session_id=session_id,
+        stream_id=stream_id,
+        term_length_bytes=TERM_LENGTH,
+        mtu_length_bytes=1408,
+        member_id=member_id,
     )
 
 
@@ -208,6 +216,7 @@ class Follower:
         self.gate = quiet_gate()
         self.commits: list[tuple[int, int]] = []
         self.subscription = LogSubscription(
+            cluster_id=lambda: CLUSTER_ID,
             on_frames=self._on_frames,
             on_commit=lambda leadership_term_id, position: self.commits.append((leadership_term_id, position)),
             on_image=self.images.append,
@@ -227,7 +236,7 @@ class Follower:
         return image, transport
 
     def open(self, session_id: int = 7, *, join_position: int | None = None) -> None:
-        image = self.subscription.image(session_id)
+        image = self.subscription.image(session_id, leader_member_id=ONE)
         assert image is not None
         receiver = LogReceiver(self.log_buffer, log_rules(term_length_bytes=TERM_LENGTH))
         self.subscription.open(image, receiver, join_position=join_position)
@@ -330,7 +339,7 @@ async def test_image_that_closed_while_it_waited_is_gone() -> None:
         while not follower.images:  # noqa: ASYNC110  # nobody announces what is waited for
             await asyncio.sleep(0.001)
         writer.close()
-        while follower.subscription.image(7) is not None:  # noqa: ASYNC110
+        while follower.subscription.image(7, leader_member_id=ONE) is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     follower.subscription.close()
 
@@ -440,7 +449,7 @@ def test_end_of_the_open_image_is_told_and_that_of_a_waiting_one_is_not(follower
     image.connection_lost(ConnectionResetError("reset by peer"))
 
     assert follower.closed == [(7, "ConnectionResetError: reset by peer")]
-    assert follower.subscription.image(7) is None
+    assert follower.subscription.image(7, leader_member_id=ONE) is None
 
 
 def test_end_that_this_side_asked_for_is_not_told(follower: Follower) -> None:
@@ -465,7 +474,7 @@ def test_image_that_replaces_the_open_one_waits_and_the_open_ones_end_is_told(fo
     first.connection_lost(None)
 
     assert follower.closed == [(7, "connection closed")]
-    assert follower.subscription.image(7) is second
+    assert follower.subscription.image(7, leader_member_id=ONE) is second
 
 
 def test_images_that_nobody_opens_are_few(follower: Follower) -> None:

@@ -68,7 +68,7 @@ SETTINGS = MemberSettings(
 
 def setup(member_id: int, *, stream_id: int = CONSENSUS_STREAM_ID, **settings: object) -> bytes:
     """What a connection begins with; a member's with its settings."""
-    frame = SetupFrame(session_id=member_id, stream_id=stream_id).encode()
+    frame = SetupFrame(session_id=member_id, stream_id=stream_id, member_id=member_id).encode()
     return frame + greeting(member_id, **settings) if stream_id == CONSENSUS_STREAM_ID else frame
 
 
@@ -253,8 +253,8 @@ async def test_message_that_another_member_should_have_sent_is_refused(message: 
         setup(ONE) + encode_frame(b"", stream_id=CONSENSUS_STREAM_ID),
         setup(ONE) + encode_frame(canvass(ONE).encode()[:20], stream_id=CONSENSUS_STREAM_ID),
         setup(ONE) + greeting(ONE),
-        SetupFrame(session_id=ONE, stream_id=CONSENSUS_STREAM_ID).encode() + framed(canvass(ONE)),
-        SetupFrame(session_id=ONE, stream_id=CONSENSUS_STREAM_ID).encode() + greeting(TWO),
+        SetupFrame(session_id=ONE, stream_id=CONSENSUS_STREAM_ID, member_id=ONE).encode() + framed(canvass(ONE)),
+        SetupFrame(session_id=ONE, stream_id=CONSENSUS_STREAM_ID, member_id=ONE).encode() + greeting(TWO),
         setup(ONE) + framed(TimerEvent(leadership_term_id=TermId(0), correlation_id=CorrelationId(0), timestamp=0)),
     ],
     ids=[

@@ -1,0 +1,35 @@
+"""Holds what the setup frame of a link claims against what its connection has shown: which member, of which cluster.
+
+A member's links are dialled by that member alone. Where connections show who they are, a setup frame that claims
+another member's id, or that a client sends, ends that link and nothing else; where they do not, the claim is believed.
+"""
+
+from __future__ import annotations
+
+from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.cluster_id import describe_other_cluster
+from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.wire.link_frames import SetupFrame
+
+
+def expect_speaker(accepted: AcceptedConnection, setup: SetupFrame, *, shows_callers: bool) -> None:
+    """Refuse the link of a member that has not shown that it is the one which its setup frame names.
+
+    Raises:
+        RemoteProtocolError: names both.
+    """
+    if shows_callers and accepted.caller.member_id != setup.member_id:
+        shown = accepted.caller_detail or f"the certificate of {accepted.caller.role} {accepted.caller.name}"
+        raise RemoteProtocolError(
+            f"setup frame claims member_id={setup.member_id}, and {accepted.address} shows {shown}"
+        )
+
+
+def expect_own_cluster(setup: SetupFrame, cluster_id: int) -> None:
+    """Refuse the link of somebody who belongs to another cluster, or means another one.
+
+    Raises:
+        RemoteProtocolError: names both.
+    """
+    if setup.cluster_id and cluster_id and setup.cluster_id != cluster_id:
+        raise RemoteProtocolError(f"setup frame: {describe_other_cluster(setup.cluster_id, expected=cluster_id)}")
