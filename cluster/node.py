@@ -36,7 +36,7 @@ from .core import effects as fx
 from .core.consensus_module import ConsensusModule
 from .core.context import ConsensusContext
 from .core.control_toggle import ControlToggle
-from .core.events import LinkChanged
+from .core.events import LinkChanged, SeedAnnounced
 from .core.log.log_publisher import max_message_length
 from .core.log.retention import needed_log_position
 from .core.member_settings import settings_of
@@ -363,6 +363,7 @@ class Node:
             on_known=lambda: self._links.announce(self._identity.cluster_id),
         )
         self._links.on_announced = self._identity.look
+        self._links.on_seeded = lambda member_id: self.agent.post(SeedAnnounced(member_id))
         snapshots = SnapshotTaker(
             self.archive,
             self.service_agent,

@@ -14,14 +14,20 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import RecordingId
+from trimaran.service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH
 
+from ..config import RecordingLayout
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import frame_rules_of
 from ..store.recording import Recording
 from .connection import ArchiveConnection, Credentials
-from .frame_stream import open_replay
+from .frame_stream import TERM_LENGTH_LIMIT_BYTES, open_replay
+
+TERM_LENGTH_MIN_BYTES: Final = 64 << 10
+MTU_LIMIT_BYTES: Final = 65504
+"""The shortest term and the longest MTU there are. Source: Aeron `LogBufferDescriptor`, `Configuration`."""
 
 AHEAD_LIMIT_BYTES: Final = 8 << 20
 """How far the appended bytes may run ahead of the durable ones; then the remote archive is left waiting."""
@@ -174,3 +180,34 @@ def check_fit(remote: messages.RecordingDescriptorRow, local: RecordingDescripto
                 code=ArchiveErrorCode.INVALID_EXTENSION,
                 recording_id=local.recording_id,
             )
+
+
+def layout_like(remote: messages.RecordingDescriptorRow) -> RecordingLayout:
+    """Lay a copy out as the source is.
+
+    Raises:
+        ArchiveError: INVALID_EXTENSION; no recording is laid out as the source says.
+    """
+    term_length, segment_length, mtu_length = (
+        remote.term_buffer_length,
+        remote.segment_file_length,
+        remote.mtu_length,
+    )
+    is_possible = (
+        TERM_LENGTH_MIN_BYTES <= term_length <= TERM_LENGTH_LIMIT_BYTES
+        and not term_length & (term_length - 1)
+        and term_length <= segment_length <= TERM_LENGTH_LIMIT_BYTES
+        and not segment_length % term_length
+        and HEADER_LENGTH < mtu_length <= MTU_LIMIT_BYTES
+        and not mtu_length % FRAME_ALIGNMENT
+    )
+    if not is_possible:
+        raise ArchiveError(
+            f"invalid layout of the source recording: term_length={term_length} segment_length={segment_length} "
+            f"mtu={mtu_length}",
+            code=ArchiveErrorCode.INVALID_EXTENSION,
+            recording_id=remote.recording_id,
+        )
+    return RecordingLayout(
+        term_length_bytes=term_length, segment_length_bytes=segment_length, mtu_length_bytes=mtu_length
+    )

@@ -122,6 +122,7 @@ class ConsensusModule:
         self._common: Handlers = {
             **dict.fromkeys(_OF_ONE_PHASE, _ignore),
             ev.LinkChanged: ctx.on_link_changed,
+            ev.SeedAnnounced: ctx.note_seed,
             ConditionQuery: self.conditions.on_query,
             MemberCondition: self.conditions.on_condition,
             ev.ReluctanceChanged: self._on_reluctance_changed,

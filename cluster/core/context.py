@@ -27,7 +27,7 @@ from trimaran.service_api.wire.message import Message
 from ..messages.consensus import CanvassPosition
 from .cluster_clock import ClusterClock
 from .effects import CommitAdvanced, Effect, PersistCandidateTerm, PersistRecordingLog, ReluctanceNoted, SendToMember
-from .events import LinkChanged
+from .events import LinkChanged, SeedAnnounced
 from .held_entry import HeldEntry
 from .log.log_buffer import LogBuffer
 from .log.recording_log import RecordingLog
@@ -121,6 +121,8 @@ class ConsensusContext:
     """Whether a candidate term is on disk, and with it the right to vote and to stand. See `election`."""
     is_cluster_formed: bool = False
     """Whether this process has heard of a log that is not empty: then an empty one here may be a lost one."""
+    seeded_member_ids: set[MemberId] = field(default_factory=set)
+    """The members that have said that their log begins with the state of a snapshot."""
     vote_given: tuple[TermId, MemberId] | None = None
     """The last vote of this process, and in which term: to be repeated, never changed. A restart forgets for whom."""
     term_code_digest: int = UNKNOWN_CODE
@@ -169,6 +171,19 @@ class ConsensusContext:
     def is_log_empty(self) -> bool:
         """Whether this member holds nothing: no entry, and no mark of a term."""
         return is_empty_log(self.log_leadership_term_id, self.append_position)
+
+    @property
+    def lacks_seed(self) -> bool:
+        """Whether the cluster's log begins with the state of a snapshot that this member, whose log is empty, has not.
+
+        The log alone would give another state. Such a member follows nobody, nor votes, before it has that snapshot.
+        """
+        return bool(self.seeded_member_ids) and self.is_log_empty and not self.recording_log.is_seeded
+
+    @property
+    def snapshot_needed_after(self) -> int:
+        """A snapshot is of use if it is beyond this position; of any position to a member that lacks the seed."""
+        return NULL_POSITION if self.lacks_seed else self.append_position
 
     @property
     def me(self) -> ClusterMember:
@@ -256,6 +271,11 @@ class ConsensusContext:
         self.on_link(event)
         if event.is_up:
             self.ask_condition(event.member_id)
+
+    def note_seed(self, event: SeedAnnounced) -> None:
+        """Note that a member's log is seeded: the cluster has formed, though no log need hold anything yet."""
+        self.seeded_member_ids.add(event.member_id)
+        self.is_cluster_formed = self.is_cluster_formed or self.lacks_seed
 
     def note_canvass(self, message: CanvassPosition) -> ClusterMember:
         """Note where a member's log ends, and whether it may vote. Returns the member."""

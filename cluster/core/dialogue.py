@@ -78,7 +78,7 @@ def send_new_leadership_term(ctx: ConsensusContext, member: ClusterMember, *, is
     if member.log_leadership_term_id < ctx.leadership_term_id:
         entry = ctx.recording_log.term_entry(member.log_leadership_term_id)
         if entry is None or entry.term_base_log_position <= member.log_position:
-            entry = ctx.recording_log.term_entry(TermId(member.log_leadership_term_id + 1))
+            entry = ctx.recording_log.term_after(member.log_leadership_term_id)
         invariant(
             entry is not None,
             "the leader's recording log has every term",

@@ -93,6 +93,13 @@ class BelowOldestSegment:
 
 
 @dataclass(slots=True)
+class SeedAnnounced:
+    """A member says that its log begins with the state of a snapshot."""
+
+    member_id: MemberId
+
+
+@dataclass(slots=True)
 class SnapshotFetched:
     """Another member's snapshot at `log_position` is here, durably, and the log at that position."""
 

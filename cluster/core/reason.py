@@ -43,6 +43,10 @@ class ReasonKind(Enum):
         "log ends at {position}, before the oldest position {oldest_position} of leader {leader_member_id}: "
         "this member copies its snapshot"
     )
+    SEED_MISSING = (
+        "the log of members {member_ids} begins with the state of a snapshot, which this member, whose log is empty, "
+        "has not: it copies that snapshot"
+    )
     ACTIVITY_FAILED = "{detail}"
 
     # --- why the election goes from one state to another

@@ -74,7 +74,7 @@ class Source:
     @property
     def is_seeded(self) -> bool:
         """Whether the log begins with the state of a snapshot, valid or not, which is of a log before."""
-        return any(entry.is_seed for entry in self.recording_log.entries)
+        return self.recording_log.is_seeded
 
     def descriptor(self, recording_id: int) -> RecordingDescriptor:
         """What the catalog says about a recording that is to be read.

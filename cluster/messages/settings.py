@@ -30,3 +30,5 @@ class MemberSettings(TrimaranMessage):
     cluster_id: Int64 = 0
     """Which cluster the member belongs to; 0 while it does not know, which goes with every id."""
     checksum_kind: ChecksumKind | None = ChecksumKind.CRC32
+    is_log_seeded: bool | None = False
+    """Whether the log begins with the state of a snapshot: a member whose log is empty needs that state first."""

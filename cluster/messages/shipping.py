@@ -25,7 +25,11 @@ from .backup import SnapshotRecording
 
 
 class SnapshotQuery(TrimaranMessage):
-    """A member asks for the newest complete snapshot, to go on from there instead of from its log's end."""
+    """A member asks for the newest complete snapshot, to go on from there instead of from its log's end.
+
+    Position -1: its log is empty, so that it wants what the log begins with, if that is a snapshot and the log still
+    begins at 0.
+    """
 
     TEMPLATE_ID: ClassVar[int] = 20
     follower_member_id: WireMemberId
@@ -35,7 +39,8 @@ class SnapshotQuery(TrimaranMessage):
 class SnapshotOffer(TrimaranMessage):
     """Answers a `SnapshotQuery`: one recording for the consensus module and each service, and where the log lies.
 
-    No snapshots: there is none, and `detail` says why. The recordings, and the log from the snapshot on, are kept for
+    No snapshots: there is none, and `detail` says why. One at position 0 is what the log begins with: no term is before
+    it. The recordings, and the log from the snapshot on, are kept for
     a while for the member that asked.
     """
 

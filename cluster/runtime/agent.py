@@ -187,9 +187,9 @@ class ConsensusModuleAgent:
     def hold(self) -> None:
         """Take no turn before `start`, while the service loads its state.
 
-        Kept until then: which links are up, what makes this member reluctant to lead, and what clients show to prove
-        their sessions, the newest of each connection: they show it once. Everything else is dropped: members and
-        clients say it again.
+        Kept until then: which links are up, who has a seeded log, what makes this member reluctant to lead, and what
+        clients show to prove their sessions, the newest of each connection: they show it once. Everything else is
+        dropped: members and clients say it again.
         """
         self._is_held = True
 
@@ -220,7 +220,7 @@ class ConsensusModuleAgent:
             self._held_proofs[event.connection_id] = event
         elif isinstance(event, ev.ClientDisconnected):
             self._held_proofs.pop(event.connection_id, None)
-        return isinstance(event, (ev.LinkChanged, ev.ReluctanceChanged))
+        return isinstance(event, (ev.LinkChanged, ev.SeedAnnounced, ev.ReluctanceChanged))
 
     async def run_action(
         self, action: ControlToggle, log_position: int | None = None

@@ -111,6 +111,15 @@ async def wait_for_own_term(member: Member, last_term_id: int, *, service_count:
     return await wait_for(find, timeout_s=TIMEOUT_S, what=f"a term after {last_term_id} at {member!r}")
 
 
+async def wait_for_loaded_state(member: Member) -> None:
+    """Wait until the member's service was given a snapshot: one that begins empty starts twice."""
+    await wait_for(
+        lambda: any(line["is_loaded"] for line in member.events("aeron_sample.started")) or None,
+        timeout_s=TIMEOUT_S,
+        what=f"a snapshot at {member!r}",
+    )
+
+
 def named_settings(document: Any) -> dict[str, str]:
     """The settings that an import prints and that a cluster of the tests does not have by itself."""
     found = {name: str(value).lower() for name, value in document["settings"].items() if isinstance(value, bool)}
@@ -287,6 +296,35 @@ async def test_members_go_on_from_the_state_that_a_log_was_seeded_with(
     reports = [check_directory(cluster.directory_of(i)) for i in range(3)]
     newest = {states_in(report)[max(states_in(report))] for report in reports}
     assert len(newest) == 1
+
+
+@pytest.mark.parametrize("node", [pytest.param(0, id="seeded"), pytest.param(1, id="gone on with by Aeron")])
+async def test_a_member_that_begins_empty_gets_the_state_that_the_log_was_seeded_with(
+    data_dir: Path, node: int
+) -> None:
+    """Issue 21: it recorded the whole log from 0 on, and replayed it without that state, which nobody noticed."""
+    source = extract_sample("seeded", data_dir / "aeron") / f"node{node}"
+    cluster = SystemCluster(data_dir, service=ONE)
+    document, _ = await run_import(str(source), *[f"--to={cluster.directory_of(i)}" for i in range(2)])
+    lengths = {name: str(value) for name, value in document["settings"].items() if name.endswith("_length_bytes")}
+    cluster.processes.settings = {**cluster.processes.settings, **lengths}
+
+    async with cluster:  # member 2 has nothing
+        await cluster.wait_for_leader()
+        await use(cluster, [b"x" * 2000] * 5)
+        await wait_for_loaded_state(cluster.members[2])
+        wiped = (await cluster.wait_for_leader()).leader_member_id
+        cluster.members[wiped].kill()
+        shutil.rmtree(cluster.directory_of(wiped))
+        await use(cluster, [b"y" * 2000] * 5)
+        await wait_for_loaded_state(cluster.start(wiped))
+        (state,) = await use(cluster, [b"z"])
+        await take(cluster)
+
+    reports = [check_directory(cluster.directory_of(i)) for i in range(3)]
+    newest = [states_in(report)[max(states_in(report))] for report in reports]
+    assert newest == [newest[0]] * 3
+    assert state["payload_bytes"] == {0: 44266, 1: 47263}[node] + 20_001
 
 
 async def test_a_member_started_on_a_seeded_directory_begins_a_new_log(data_dir: Path) -> None:

@@ -19,23 +19,17 @@ import structlog
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.transport import NetworkStack
-from trimaran.service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH
 
-from ...config import RecordingLayout
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format import messages
 from ...format.frame_rules import frame_rules_of
 from ...store.conductor import Archive
 from ...store.recording import Recording
 from ..connection import ArchiveConnection, Credentials
-from ..frame_stream import TERM_LENGTH_LIMIT_BYTES, FrameStream, open_replay
+from ..frame_stream import FrameStream, open_replay
 from ..replay_merge import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReplayMerge, is_connection_failure
-from ..replication import check_fit, copy, fetch_descriptor
+from ..replication import check_fit, copy, fetch_descriptor, layout_like
 from .control_session import ControlSession
-
-TERM_LENGTH_MIN_BYTES: Final = 64 << 10
-MTU_LIMIT_BYTES: Final = 65504
-"""The shortest term and the longest MTU there are. Source: Aeron `LogBufferDescriptor`, `Configuration`."""
 
 CONNECT_TIMEOUT_S: Final = 5.0
 GIVE_UP_AFTER_S: Final = 60.0
@@ -215,7 +209,7 @@ class ReplicationSession:
             start_position=remote.start_position,
             channel=remote.original_channel,
             source_identity=remote.source_identity,
-            layout=_layout_of(remote),
+            layout=layout_like(remote),
             preallocate=self._preallocate,
         )
         self._recording = recording
@@ -269,37 +263,6 @@ async def _read_up_to(merge: ReplayMerge, stop_position: int) -> bytes:
         return chunk
     length, _ = merge.rules.skip_valid_frames(chunk, 0, begin_position, stop_position - begin_position)
     return chunk[:length]
-
-
-def _layout_of(remote: messages.RecordingDescriptorRow) -> RecordingLayout:
-    """Lay a copy out as the source is.
-
-    Raises:
-        ArchiveError: INVALID_EXTENSION; no recording is laid out as the source says.
-    """
-    term_length, segment_length, mtu_length = (
-        remote.term_buffer_length,
-        remote.segment_file_length,
-        remote.mtu_length,
-    )
-    is_possible = (
-        TERM_LENGTH_MIN_BYTES <= term_length <= TERM_LENGTH_LIMIT_BYTES
-        and not term_length & (term_length - 1)
-        and term_length <= segment_length <= TERM_LENGTH_LIMIT_BYTES
-        and not segment_length % term_length
-        and HEADER_LENGTH < mtu_length <= MTU_LIMIT_BYTES
-        and not mtu_length % FRAME_ALIGNMENT
-    )
-    if not is_possible:
-        raise ArchiveError(
-            f"invalid layout of the source recording: term_length={term_length} segment_length={segment_length} "
-            f"mtu={mtu_length}",
-            code=ArchiveErrorCode.INVALID_EXTENSION,
-            recording_id=remote.recording_id,
-        )
-    return RecordingLayout(
-        term_length_bytes=term_length, segment_length_bytes=segment_length, mtu_length_bytes=mtu_length
-    )
 
 
 def make_order(request: messages.ReplicateRequest2, source: Endpoint) -> ReplicationOrder:

@@ -29,7 +29,7 @@ class Announcement:
     def on_new_leadership_term(self, message: NewLeadershipTerm) -> None:
         """A leader announces itself: follow it, or make this log fit for it first."""
         ctx, election = self._ctx, self._election
-        if election.refuses(message):
+        if ctx.lacks_seed or election.refuses(message):
             return
         if message.log_leadership_term_id != ctx.log_leadership_term_id:
             self._answer_with_canvass(message)

@@ -81,7 +81,9 @@ class Canvass(ElectionPhase):
         ctx, election = self._ctx, self._election
         self._forget_silent()
         is_over = ctx.now_ns >= self.deadline_ns
-        if not ctx.is_voter and ctx.is_cluster_formed:
+        if ctx.lacks_seed:
+            election.fetch_seed()
+        elif not ctx.is_voter and ctx.is_cluster_formed:
             election.refuse_nomination(Reason(K.NOT_A_VOTER))
         elif not ctx.may_stand:
             election.refuse_nomination(ctx.vote_state_reason)

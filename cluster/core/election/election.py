@@ -41,7 +41,15 @@ from ...messages.consensus import NewLeadershipTerm
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..election_state import LEGAL_TRANSITIONS, ElectionState
-from ..events import ActivityFailed, LinkChanged, LogStopped, LogTruncated, SnapshotFetched, SnapshotFetchFailed
+from ..events import (
+    ActivityFailed,
+    LinkChanged,
+    LogStopped,
+    LogTruncated,
+    SeedAnnounced,
+    SnapshotFetched,
+    SnapshotFetchFailed,
+)
 from ..phase import NEVER_NS, Handlers
 from ..reason import Reason
 from ..reason import ReasonKind as K
@@ -94,6 +102,7 @@ class Election:
         self._refused_leader: tuple[int, int] | None = None
         self._handlers: Handlers = {
             LinkChanged: self.on_link_changed,
+            SeedAnnounced: self._on_seed_announced,
             SnapshotFetched: self._on_snapshot_fetched,
             SnapshotFetchFailed: self.fetch.on_failed,
         }
@@ -200,6 +209,19 @@ class Election:
         self.ctx.on_link_changed(event)
         if event.is_up:
             self.failed_ballot_count = min(self.failed_ballot_count, 1)
+
+    def fetch_seed(self) -> None:
+        """Ask for the snapshot that the log begins with; until it is here this member follows nobody, nor stands."""
+        member_ids = ", ".join(map(str, sorted(self.ctx.seeded_member_ids)))
+        self.record.reason = Reason(K.SEED_MISSING, member_ids=member_ids)  # for operators who ask why this takes long
+        self.refuse_nomination(self.record.reason)
+        self.fetch.begin_seed()
+
+    def _on_seed_announced(self, event: SeedAnnounced) -> None:
+        """A member's log is seeded: what this member had begun with an empty log and without the seed is void."""
+        self.ctx.note_seed(event)
+        if self.ctx.lacks_seed and self.state is not ElectionState.CANVASS:
+            self.restart(Reason(K.SEED_MISSING, member_ids=event.member_id))
 
     def _on_snapshot_fetched(self, event: SnapshotFetched) -> None:
         """A snapshot is here: go on from it, unless this member follows or leads by now."""

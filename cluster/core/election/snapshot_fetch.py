@@ -1,4 +1,7 @@
-"""Fetching a snapshot from the leader, when the leader's log no longer has what this member lacks.
+"""Fetching a snapshot: from the leader, when its log no longer has what this member lacks, or the seed of the log.
+
+A seed is the state that the log begins with (`context.lacks_seed`). It is needed before anything else, so any member
+that has it is asked for it, be there a leader or not.
 
 Meanwhile the election goes on: this member canvasses and may vote, and another leader may have the log.
 """
@@ -21,7 +24,7 @@ _BACKOFF_LIMIT_NS = 30_000_000_000
 
 @dataclass(slots=True)
 class _Asked:
-    """The leader that was asked: exists until another leads."""
+    """The leader that was asked, or a member that has the seed: exists until another leads."""
 
     leader_member_id: int
     leadership_term_id: int
@@ -47,15 +50,23 @@ class SnapshotFetch:
         self._asked = _Asked(leader_member_id, self._ctx.leadership_term_id, failure_count)
         self._ctx.emit(fx.FetchSnapshot(leader_member_id))
 
+    def begin_seed(self) -> None:
+        """Ask a member for the seed, one that can be reached first, unless one was asked a short while ago."""
+        ctx, asked = self._ctx, self._asked
+        if asked is not None and (asked.is_running or ctx.now_ns < asked.retry_ns):
+            return
+        member_ids = sorted(ctx.seeded_member_ids, key=lambda one: (not ctx.members[one].is_reachable, one))
+        self.begin(member_ids[(0 if asked is None else asked.failure_count) % len(member_ids)])
+
     def on_fetched(self, event: SnapshotFetched, *, is_wanted: bool) -> None:
         """A snapshot is here: go on from it, unless what this log holds reaches as far by now."""
         ctx = self._ctx
-        if self._asked is None or not is_wanted or event.log_position <= ctx.append_position:
+        if self._asked is None or not is_wanted or event.log_position <= ctx.snapshot_needed_after:
             self._asked = None
             ctx.emit(fx.StopSnapshotFetch())
             return
         invariant(
-            max(ctx.commit_position, ctx.append_position) < event.log_position,
+            max(ctx.commit_position, ctx.append_position) <= event.log_position,
             "a snapshot replaces only what it covers",
             commit_position=ctx.commit_position,
             append_position=ctx.append_position,

@@ -137,6 +137,15 @@ class RecordingLog:
 
     # Queries
 
+    @property
+    def is_seeded(self) -> bool:
+        """Whether the log begins with the state of a snapshot, be that valid or not."""
+        return any(entry.is_seed for entry in self._entries)
+
+    def seed(self, service_count: int) -> tuple[RecordingLogEntry, ...]:
+        """Find the set that the log begins with; empty if there is none, or none that is valid and complete."""
+        return next((found for found in self.complete_snapshots(service_count) if found[0].is_seed), ())
+
     def last_term(self) -> RecordingLogEntry | None:
         """Find the newest valid term."""
         return self._terms[max(self._terms)] if self._terms else None
@@ -144,6 +153,14 @@ class RecordingLog:
     def term_entry(self, leadership_term_id: int) -> RecordingLogEntry | None:
         """Find the valid entry of a term."""
         return self._terms.get(leadership_term_id)
+
+    def term_after(self, leadership_term_id: int) -> RecordingLogEntry | None:
+        """Find the term that follows one; the first of all for a term before it.
+
+        A log that Aeron has seeded has no terms before its seed's.
+        """
+        is_before = bool(self._terms) and leadership_term_id < min(self._terms)
+        return self._terms.get(min(self._terms) if is_before else leadership_term_id + 1)
 
     def latest_snapshot(self, service_id: int) -> RecordingLogEntry | None:
         """Find the newest valid snapshot of one service, or of the consensus module (-1)."""

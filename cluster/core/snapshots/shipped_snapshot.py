@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
+from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
 
 from ..log.recording_log import RecordingLog
 
@@ -40,6 +40,8 @@ class ShippedRecording:
 def check_offer(terms: Sequence[ShippedTerm], snapshots: Sequence[ShippedRecording], *, service_count: int) -> int:
     """Check that these are one complete snapshot and every term up to it; give its log position.
 
+    A log that begins with a snapshot has no term before it: its position is 0.
+
     Raises:
         RemoteProtocolError: they are not.
     """
@@ -51,6 +53,8 @@ def check_offer(terms: Sequence[ShippedTerm], snapshots: Sequence[ShippedRecordi
     if len(places) != 1:
         raise RemoteProtocolError(f"snapshots of different places: {sorted(places)}")
     [(log_position, leadership_term_id, term_base_log_position, _)] = places
+    if log_position == 0 and not terms:
+        return log_position
     term_ids = [term.leadership_term_id for term in terms]
     if not terms or term_ids != list(range(term_ids[0], leadership_term_id + 1)):
         raise RemoteProtocolError(f"terms={term_ids[:3]}..{term_ids[-1:]} expected all up to {leadership_term_id}")
@@ -64,10 +68,28 @@ def check_offer(terms: Sequence[ShippedTerm], snapshots: Sequence[ShippedRecordi
 
 
 def make_recording_log(
-    terms: Sequence[ShippedTerm], snapshots: Sequence[ShippedRecording], *, log_recording_id: int
+    terms: Sequence[ShippedTerm],
+    snapshots: Sequence[ShippedRecording],
+    *,
+    log_recording_id: int,
+    seed: Sequence[RecordingLogEntry] = (),
 ) -> RecordingLog:
-    """Make the recording log that a member goes on from: the terms, then the snapshots, the module's last."""
+    """Make the recording log that a member goes on from: the terms, then the snapshots, the module's last.
+
+    `seed` is what the member's log begins with, which it keeps as it is, valid or not.
+    """
     recording_log = RecordingLog()
+    for entry in seed:
+        recording_log.append_snapshot(
+            recording_id=entry.recording_id,
+            leadership_term_id=entry.leadership_term_id,
+            term_base_log_position=entry.term_base_log_position,
+            log_position=entry.log_position,
+            timestamp=entry.timestamp,
+            service_id=entry.service_id,
+        )
+    if not all(entry.is_valid for entry in seed):
+        recording_log.invalidate_snapshots(0, 1)
     for term in terms:
         recording_log.append_term(
             recording_id=log_recording_id,

@@ -26,7 +26,6 @@ async def open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
     seeded has a snapshot and no term: then a log that holds anything is the one before.
     """
     last = recording_log.last_term()
-    is_seeded = any(entry.is_seed for entry in recording_log.entries)
     known = [descriptor for descriptor in archive.descriptors() if is_log(descriptor)]
     if last is not None and last.recording_id not in {descriptor.recording_id for descriptor in known}:
         raise ClusterError(
@@ -36,7 +35,9 @@ async def open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
         )
     if last is not None:
         recording = await archive.extend_recording(last.recording_id, session_id=NULL_VALUE)
-    elif (begun := choose_log(found for found in known if _is_begun(found, is_seeded=is_seeded))) is not None:
+    elif (
+        begun := choose_log(found for found in known if _is_begun(found, is_seeded=recording_log.is_seeded))
+    ) is not None:
         recording = await archive.extend_recording(begun.recording_id, session_id=NULL_VALUE)
     else:
         return await archive.start_recording(

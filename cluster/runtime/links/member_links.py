@@ -101,6 +101,8 @@ class MemberLinks:
         """What was answered there about the cluster; `NULL_CLUSTER_ID` of a member that does not know yet."""
         self.on_announced: Callable[[], None] = lambda: None
         """Told when that changes."""
+        self.on_seeded: Callable[[MemberId], None] = lambda member_id: None
+        """Told of each member that says that its log is seeded, before any other message of it."""
         self._refusals: dict[tuple[MemberId | None, str], _Refusals] = {}
         """What was refused, by member and message: a few kinds of messages of a few members."""
         self._speaking: object = None
@@ -394,6 +396,8 @@ class _Inbound(asyncio.Protocol):
         self._accepted.admit()
         found = difference(self._links._settings, settings)
         self._is_heard = found is None
+        if self._is_heard and settings.is_log_seeded:
+            self._links.on_seeded(self._peer_id)
         self.answer_settings()
         if found is not None and self._transport is not None:
             peername = self._transport.get_extra_info("peername")

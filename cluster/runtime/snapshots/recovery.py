@@ -113,7 +113,7 @@ async def load_snapshots(
                 f"the log begins at start_position={start_position} and there is no valid snapshot to start from: "
                 f"directory={archive.directory}; remove this member's directory: the leader gives it a snapshot"
             )
-        if _is_seeded(recording_log_file.recording_log):
+        if recording_log_file.recording_log.is_seeded:
             raise ClusterError(
                 "the log begins with the state of a snapshot, and no valid snapshot has it: log_position=0 "
                 f"directory={archive.directory}; restore this member's directory from a copy: the log alone gives "
@@ -166,11 +166,6 @@ def _begin_log_with(module: ModuleSnapshot) -> ModuleSnapshot:
 def _place(entry: RecordingLogEntry, marker: SnapshotMarker) -> tuple[int, int]:
     """Where the markers of an entry's set say that it was taken: at one place, which is the entry's but for a seed."""
     return (marker.log_position if entry.is_seed else entry.log_position), entry.leadership_term_id
-
-
-def _is_seeded(recording_log: RecordingLog) -> bool:
-    """Whether the log begins with the state of a snapshot, be that valid or not."""
-    return any(entry.is_seed for entry in recording_log.entries)
 
 
 def _check_service_count(archive: SnapshotSource, recording_log: RecordingLog, service_count: int) -> None:
@@ -263,7 +258,7 @@ async def remove_leftovers(
     kept = {entry.recording_id for entry in recording_log.entries if entry.entry_type is EntryType.SNAPSHOT}
     kept.add(log.recording_id)
     # Of a log that was seeded the log before is nobody's leftover: what it holds is in no other place.
-    streams = _SNAPSHOT_STREAMS if _is_seeded(recording_log) else (*_SNAPSHOT_STREAMS, LOG_STREAM_ID)
+    streams = _SNAPSHOT_STREAMS if recording_log.is_seeded else (*_SNAPSHOT_STREAMS, LOG_STREAM_ID)
     for descriptor in archive.descriptors():
         is_there = descriptor.state is RecordingState.VALID
         is_ours = descriptor.stream_id in streams

@@ -10,6 +10,9 @@ What no recording log names, a start removes, so a crash before or after that mo
 Where the leader cannot read its snapshot, another member's is taken. The leader keeps what it has named for as long as
 it is being read (`retention`). Should it go all the same, or the leader lead no more, the member starts over.
 
+A member whose log is empty gets the seed of a log that has one and still begins at 0, and no log: it records that from
+0 on, as the others did. A member that has the seed keeps it.
+
 Source: Raft paper §7, with files instead of messages; aeron.md §3.10 and §5.4 (Aeron ships no snapshots to members).
 """
 
@@ -28,13 +31,14 @@ from trimaran.archive import Archive, ArchiveError
 from trimaran.archive.errors import is_failed_read
 from trimaran.archive.format.messages import RecordingDescriptorRow
 from trimaran.archive.net.client import ArchiveClient
-from trimaran.archive.net.replication import replicate
+from trimaran.archive.net.replication import layout_like, replicate
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack
 from trimaran.service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     LOG_STREAM_ID,
+    NULL_POSITION,
     NULL_VALUE,
     SERVICE_SNAPSHOT_STREAM_ID,
     SNAPSHOT_SHIPPING_STREAM_ID,
@@ -86,10 +90,13 @@ class SnapshotProvider:
             return
         assert isinstance(query, SnapshotQuery)
         ctx = self._ctx
-        entries = ctx.recording_log.latest_snapshots(ctx.config.service_count)
+        log_start_position = self._archive.descriptor(ctx.log_recording_id).start_position
+        wants_seed = query.log_position == NULL_POSITION and ctx.recording_log.is_seeded and log_start_position == 0
+        find = ctx.recording_log.seed if wants_seed else ctx.recording_log.latest_snapshots
+        entries = find(ctx.config.service_count)
         is_of_use = bool(entries) and entries[0].log_position > query.log_position
         terms: list[LeadershipTermEntry] = []
-        if is_of_use:
+        if is_of_use and not wants_seed:
             self._retention.lease(
                 query.follower_member_id, tuple(entry.recording_id for entry in entries), entries[0].log_position
             )
@@ -105,7 +112,7 @@ class SnapshotProvider:
         yield SnapshotOffer(
             member_id=ctx.config.member_id,
             log_recording_id=ctx.log_recording_id,
-            log_start_position=self._archive.descriptor(ctx.log_recording_id).start_position,
+            log_start_position=log_start_position,
             term_count=len(terms),
             snapshots=tuple(
                 SnapshotRecording(
@@ -119,10 +126,16 @@ class SnapshotProvider:
                 for entry in entries
                 if is_of_use
             ),
-            detail="" if is_of_use else f"no complete snapshot beyond log_position={query.log_position}",
+            detail="" if is_of_use else _why_not(query.log_position, wants_seed=wants_seed),
         ).encode()
         for begin in range(0, len(terms), _TERMS_PER_DOCUMENT):
             yield LeadershipTerms(terms=tuple(terms[begin : begin + _TERMS_PER_DOCUMENT])).encode()
+
+
+def _why_not(log_position: int, *, wants_seed: bool) -> str:
+    if wants_seed:
+        return "the log begins with the state of a snapshot that is not valid any more"
+    return f"no complete snapshot beyond log_position={log_position}"
 
 
 @dataclass(slots=True)
@@ -264,16 +277,21 @@ class SnapshotFetcher:
             ClusterError: the leader's answer, if it is no damage, or no other member has a snapshot that it can read.
         """
         leader_member_id = shipment.source_member_id
+        logger.info(
+            "snapshot_fetch.started", leader_member_id=leader_member_id, append_position=self._ctx.append_position
+        )
         try:
-            await self._fetch(shipment)
+            await self._fetch(shipment, *await self._query(leader_member_id))
             return
         except ArchiveError as error:
             if not is_failed_read(error):
                 raise
             damage = error
-        own_id = self._ctx.config.member_id
-        for member_id in self._peers:
-            if member_id in (leader_member_id, own_id):
+        others = [one for one in self._peers if one not in (leader_member_id, self._ctx.config.member_id)]
+        async with asyncio.TaskGroup() as group:  # at the same time: one that stands still costs no other's turn
+            asked = [group.create_task(self._query_another(member_id)) for member_id in others]
+        for member_id, answer in zip(others, [task.result() for task in asked], strict=True):
+            if answer is None:
                 continue
             logger.warning(
                 "snapshot_fetch.source_changed",
@@ -284,24 +302,28 @@ class SnapshotFetcher:
             await self._discard(shipment)
             shipment.begin_again(member_id)
             try:
-                await self._fetch(shipment)
+                await self._fetch(shipment, *answer)
                 return
             except ClusterError as error:
                 logger.warning("snapshot_fetch.source_failed", source_member_id=member_id, reason=str(error))
         raise damage
 
-    async def _fetch(self, shipment: _Shipment) -> None:
+    async def _query_another(self, member_id: MemberId) -> tuple[SnapshotOffer, list[ShippedTerm]] | None:
+        """Ask a member which snapshot it has; None if it does not answer."""
+        try:
+            return await self._query(member_id)
+        except ClusterError as error:
+            logger.warning("snapshot_fetch.source_failed", source_member_id=member_id, reason=str(error))
+            return None
+
+    async def _fetch(self, shipment: _Shipment, offer: SnapshotOffer, terms: list[ShippedTerm]) -> None:
         """Copy everything, and read it through.
 
         Raises:
             ClusterError: the other member cannot be reached, or what it has is not valid.
         """
         peer, ctx = self._peers[shipment.source_member_id], self._ctx
-        logger.info(
-            "snapshot_fetch.started", leader_member_id=shipment.source_member_id, append_position=ctx.append_position
-        )
         began_ns = shipment.reported_ns = self._monotonic_ns()
-        offer, terms = await self._query(peer)
         snapshots = [
             ShippedRecording(**{name: getattr(found, name) for name in ShippedRecording.__dataclass_fields__})
             for found in offer.snapshots
@@ -309,7 +331,7 @@ class SnapshotFetcher:
         if not snapshots:
             raise ClusterError(f"the leader has no snapshot: {offer.detail}")
         shipment.log_position = check_offer(terms, snapshots, service_count=ctx.config.service_count)
-        if shipment.log_position <= ctx.append_position:
+        if shipment.log_position <= ctx.snapshot_needed_after:
             raise ClusterError(
                 f"snapshot is not newer than this log: log_position={shipment.log_position} "
                 f"append_position={ctx.append_position}"
@@ -328,15 +350,18 @@ class SnapshotFetcher:
             stream_id = CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if is_module else SERVICE_SNAPSHOT_STREAM_ID
             copied_id = await self._copy(shipment, endpoint, remote, stream_id)
             copies.append(replace(snapshot, recording_id=copied_id))
-        log_id = await self._copy(
-            shipment,
-            endpoint,
-            remotes[-1],
-            LOG_STREAM_ID,
-            start_position=log_start,
-            stop_position=shipment.log_position,
-        )
-        recording_log = make_recording_log(terms, copies, log_recording_id=log_id)
+        log_id = NULL_VALUE  # of a seed: there is no log before it
+        if shipment.log_position > 0:
+            log_id = await self._copy(
+                shipment,
+                endpoint,
+                remotes[-1],
+                LOG_STREAM_ID,
+                start_position=log_start,
+                stop_position=shipment.log_position,
+            )
+        seed = [entry for entry in ctx.recording_log.entries if entry.is_seed and log_start == 0]
+        recording_log = make_recording_log(terms, copies, log_recording_id=log_id, seed=seed)
         await read_snapshots(self._archive, recording_log.latest_snapshots(ctx.config.service_count))
         shipment.recording_log = recording_log
         logger.info(
@@ -347,14 +372,18 @@ class SnapshotFetcher:
             duration_ms=(self._monotonic_ns() - began_ns) // 1_000_000,
         )
 
-    async def _query(self, peer: MemberEndpoints) -> tuple[SnapshotOffer, list[ShippedTerm]]:
-        """Ask a member which snapshot it has."""
+    async def _query(self, member_id: MemberId) -> tuple[SnapshotOffer, list[ShippedTerm]]:
+        """Ask a member which snapshot it has.
+
+        Raises:
+            ClusterError: it does not answer, or what it says is no answer.
+        """
         ctx = self._ctx
-        query = SnapshotQuery(follower_member_id=ctx.config.member_id, log_position=ctx.append_position)
+        query = SnapshotQuery(follower_member_id=ctx.config.member_id, log_position=ctx.snapshot_needed_after)
         offer: SnapshotOffer | None = None
         terms: list[ShippedTerm] = []
         asking = query_documents(
-            peer.consensus,
+            self._peers[member_id].consensus,
             SNAPSHOT_SHIPPING_STREAM_ID,
             _QUERY_TIMEOUT_S,
             request=query.encode(),
@@ -388,7 +417,10 @@ class SnapshotFetcher:
         start_position: int = 0,
         stop_position: int | None = None,
     ) -> int:
-        """Copy a recording, or a part of it; give the id of the copy, which is durable and stopped."""
+        """Copy a recording, or a part of it; give the id of the copy, which is durable and stopped.
+
+        A snapshot that was imported has the terms of the cluster that wrote it; the log goes on with this one's.
+        """
         recording_id = remote.recording_id
         end_position = remote.stop_position if stop_position is None else stop_position
         is_placed = 0 <= start_position <= end_position and start_position % 32 == 0
@@ -398,6 +430,7 @@ class SnapshotFetcher:
                 f"unexpected recording: recording_id={recording_id} stream_id={remote.stream_id} expected={stream_id} "
                 f"start_position={start_position} stop_position={end_position} channel={remote.original_channel!r}"
             )
+        layout = None if stream_id == LOG_STREAM_ID else layout_like(remote)
         try:
             recording = await self._archive.start_recording(
                 stream_id=stream_id,
@@ -407,6 +440,7 @@ class SnapshotFetcher:
                 channel=remote.original_channel,
                 source_identity=remote.source_identity,
                 preallocate=False,
+                layout=layout,
             )
         except ArchiveError as error:
             raise _DiskFailedError(error) from error

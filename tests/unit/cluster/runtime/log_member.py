@@ -35,7 +35,7 @@ from trimaran.service_api.wire.link_frames import SetupFrame
 
 TERM_LENGTH = 65536
 SESSION = 77
-ONE = MemberId(1)
+ONE, TWO = MemberId(1), MemberId(2)
 _T = TypeVar("_T")
 
 
@@ -100,11 +100,15 @@ async def member(
     peer: MemberLogEndpoints | None = None,
     *,
     start_position: int = 0,
+    third: MemberLogEndpoints | None = None,
     retained_bytes: int = 1 << 20,
     spare_sync_delay_us: int = 0,
     tuning: MachineTuning | None = None,
 ) -> AsyncIterator[Member]:
-    """One member's log, empty, with member 1 as its only peer. What was before `start_position` has been purged."""
+    """One member's log, empty, with member 1 as its only peer unless there is a third member.
+
+    What was before `start_position` has been purged.
+    """
     disk = MemoryFileSystem()
     archive = await launch(disk, config=small_config(segment_length_bytes=2 * TERM_LENGTH))
     recording = await archive.start_recording(
@@ -127,7 +131,8 @@ async def member(
             network=SOCKETS,
             recording_log_file=recording_log_file,
             node_state_file=NodeStateFile.open(directory, file_system=disk),
-            peers={ONE: peer or MemberLogEndpoints(nowhere, nowhere, nowhere)},
+            peers={ONE: peer or MemberLogEndpoints(nowhere, nowhere, nowhere)}
+            | ({} if third is None else {TWO: third}),
             post=posted.append,
             on_recorded=recorded.append,
             on_failed=failures.append,

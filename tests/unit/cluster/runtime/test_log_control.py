@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.archive.served import serving
 from tests.unit.archive.streams import failing, read_all
+from tests.unit.cluster.cli.answers import member_status
+from tests.unit.cluster.cli.fake_member import FakeMember
 from tests.unit.cluster.runtime.fake_transport import receive
 from tests.unit.cluster.runtime.log_member import ONE, SESSION, TERM_LENGTH, Member, member, until
 from trimaran.archive import ArchiveError
@@ -22,16 +25,20 @@ from trimaran.cluster.runtime.log_control import MemberLogEndpoints
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Purpose
-from trimaran.service_api.types import RecordingId, TermId
+from trimaran.service_api.types import STATUS_STREAM_ID, RecordingId, TermId
 from trimaran.service_api.wire.link_frames import SetupFrame
 
 
 @asynccontextmanager
-async def served_log(*, start_position: int = 0) -> AsyncIterator[tuple[bytes, MemberLogEndpoints]]:
+async def served_log(
+    *, start_position: int = 0, damaged_at: int | None = None
+) -> AsyncIterator[tuple[bytes, MemberLogEndpoints]]:
     """The log of a leader, 400 messages from `start_position` on, and where its archive gives it out."""
     async with member(start_position=start_position) as leader:
         log = leader.append(400)
         leader.control.flush()
+        if damaged_at is not None:
+            leader.disk.damage(leader.archive.directory / "0-0.rec", damaged_at, b"?")
         async with serving(leader.archive, authorisation=None) as server:
             yield log, MemberLogEndpoints(server.endpoint, server.endpoint, server.endpoint)
 
@@ -178,6 +185,31 @@ async def test_copy_of_what_the_leader_has_purged_is_told_with_where_its_log_beg
         await until(lambda: me.posted)
 
         assert me.posted == [ev.BelowOldestSegment(640, 64 * 100)]
+
+
+@pytest.mark.parametrize(
+    ("start_position", "expected"),
+    [
+        pytest.param(64 * 100, ev.BelowOldestSegment(64 * 9, 64 * 100), id="the third has purged it"),
+        pytest.param(0, ev.ReplicationDone(64 * 200), id="the third has it"),
+    ],
+)
+async def test_what_the_leader_cannot_read_is_asked_of_the_others_or_calls_for_a_snapshot(
+    start_position: int, expected: object
+) -> None:
+    """Seed 1198: the third had purged it, and the member asked both for ever."""
+    status = member_status(2, append=64 * 500).model_copy(update={"log_recording_id": 0})
+    async with (
+        served_log(damaged_at=64 * 9 + 40) as (_, leader),
+        served_log(start_position=start_position) as (_, third),
+    ):
+        with FakeMember(2, {STATUS_STREAM_ID: status}) as answering:
+            third = replace(third, consensus=Endpoint.parse(answering.members.split(",")[2]))
+            async with member(leader, third=third) as me:
+                me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 200))
+                await until(lambda: me.posted)
+
+    assert me.posted == [expected]
 
 
 async def test_copy_that_cannot_be_made_is_told() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import blake2b
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -87,6 +88,17 @@ def take(small: SmallCluster) -> int:
     return max(complete_snapshot_positions(leader.machine.disk))
 
 
+def damage_snapshot(small: SmallCluster, member: Member) -> tuple[int, Path]:
+    """Flip a bit of what the service wrote into a member's newest snapshot; gives the recording and the file."""
+    assert member.node is not None
+    (snapshot,) = [entry for entry in member.node.module.ctx.recording_log.latest_snapshots(1) if entry.service_id == 0]
+    path = member.config.directory / "archive" / f"{snapshot.recording_id}-0.rec"
+    byte = member.machine.disk.content(path)[5_000]
+    member.machine.disk.damage(path, 5_000, bytes([byte ^ 1]))
+    small.referee.damaged[member.member_id] = None
+    return snapshot.recording_id, path
+
+
 def is_back(small: SmallCluster, member: Member) -> bool:
     return (
         member.node is not None
@@ -138,13 +150,8 @@ def test_a_snapshot_that_the_leader_cannot_read_is_taken_from_another_member(sma
     wiped, leader = small.follower, small.leader
     small.cluster.kill(wiped.member_id)
     position = purge(small)
-    archive = leader.config.directory / "archive"
-    assert leader.node is not None
-    (snapshot,) = [entry for entry in leader.node.module.ctx.recording_log.latest_snapshots(1) if entry.service_id == 0]
-    path = archive / f"{snapshot.recording_id}-0.rec"
-    byte = leader.machine.disk.content(path)[5_000]
-    leader.machine.disk.damage(path, 5_000, bytes([byte ^ 1]))
-    small.referee.damaged[leader.member_id] = small.referee.damaged[wiped.member_id] = None
+    recording_id, path = damage_snapshot(small, leader)
+    small.referee.damaged[wiped.member_id] = None
     small.cluster.wipe(wiped.member_id)
 
     small.cluster.start(wiped.member_id)
@@ -153,8 +160,29 @@ def test_a_snapshot_that_the_leader_cannot_read_is_taken_from_another_member(sma
     assert complete_snapshot_positions(wiped.machine.disk) == [position]
     assert small.leader is leader
     assert leader.is_running
+    assert leader.node is not None
     (place,) = leader.node.archive.damage.places
-    assert (place.recording_id, place.file_name) == (snapshot.recording_id, path.name)
+    assert (place.recording_id, place.file_name) == (recording_id, path.name)
+
+
+def test_a_snapshot_is_not_asked_for_of_one_member_after_the_other() -> None:
+    """Each that stands still would take 5 s before the next one's turn."""
+    with small_cluster(settings=replace(PURGING, member_count=7), make_service=Chain) as small:
+        small.start()
+        leader, wiped = small.leader, small.followers[-1]
+        small.cluster.kill(wiped.member_id)
+        purge(small)
+        damage_snapshot(small, leader)
+        small.referee.damaged[wiped.member_id] = None
+        small.cluster.wipe(wiped.member_id)
+        for member in small.followers[:2]:
+            small.cluster.pause(member.member_id)
+
+        small.cluster.start(wiped.member_id)
+        small.cluster.run_for(8 * SECOND)
+
+        assert small.leader is leader
+        assert complete_snapshot_positions(wiped.machine.disk) == complete_snapshot_positions(leader.machine.disk)
 
 
 def test_a_snapshot_on_its_way_tells_how_far_it_has_come(small: SmallCluster) -> None:

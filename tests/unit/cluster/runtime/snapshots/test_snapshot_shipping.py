@@ -25,7 +25,7 @@ from trimaran.cluster.runtime.snapshots.retention import Retention
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher, SnapshotProvider
 from trimaran.cluster.settings.config import parse_members
 from trimaran.service_api.transport import SOCKETS
-from trimaran.service_api.types import SNAPSHOT_SHIPPING_STREAM_ID, MemberId, RecordingId
+from trimaran.service_api.types import NULL_POSITION, SNAPSHOT_SHIPPING_STREAM_ID, MemberId, RecordingId
 from trimaran.service_api.wire.frame import encode_frame
 from trimaran.service_api.wire.message import Message, decode_message
 
@@ -64,10 +64,17 @@ def log_with_snapshot(*, term_count: int = 3) -> RecordingLog:
 
 
 @asynccontextmanager
-async def office(recording_log: RecordingLog) -> AsyncIterator[tuple[SnapshotProvider, Retention]]:
+async def office(
+    recording_log: RecordingLog, *, log_start_position: int = 0
+) -> AsyncIterator[tuple[SnapshotProvider, Retention]]:
     archive = await launch(MemoryFileSystem())
     recording = await archive.start_recording(
-        stream_id=100, session_id=1, channel="c", source_identity="s", preallocate=False
+        stream_id=100,
+        session_id=1,
+        start_position=log_start_position,
+        channel="c",
+        source_identity="s",
+        preallocate=False,
     )
     retention = Retention(
         archive, 0, member_positions=dict, monotonic_ns=lambda: 0, on_failed=lambda error: pytest.fail(str(error))
@@ -108,6 +115,49 @@ async def test_who_has_nothing_of_use_says_so_and_keeps_nothing(log: RecordingLo
         assert (offer.snapshots, offer.term_count) == ((), 0)
         assert offer.detail == "no complete snapshot beyond log_position=96"
         assert not retention._is_read(5)
+
+
+def with_seed(log: RecordingLog, *, is_valid: bool = True) -> RecordingLog:
+    """The log begins with a set of recordings 8 and 9."""
+    for service_id in (0, -1):
+        log.append_snapshot(
+            recording_id=8 - service_id,
+            leadership_term_id=0,
+            term_base_log_position=0,
+            log_position=0,
+            timestamp=9,
+            service_id=service_id,
+        )
+    if not is_valid:
+        log.invalidate_snapshots(0, 1)
+    return log
+
+
+async def test_who_has_nothing_is_offered_what_the_log_begins_with() -> None:
+    """The newest one would do, too; but the log from 0 on, which comes after it, needs this one."""
+    async with office(with_seed(log_with_snapshot())) as (asked, _):
+        [offer] = await ask(asked, query(NULL_POSITION))
+
+    assert isinstance(offer, SnapshotOffer)
+    assert [(snapshot.recording_id, snapshot.log_position) for snapshot in offer.snapshots] == [(9, 0), (8, 0)]
+    assert offer.term_count == 0
+
+
+async def test_who_has_nothing_is_not_offered_a_later_snapshot_and_the_log_from_0_on() -> None:
+    async with office(with_seed(log_with_snapshot(), is_valid=False)) as (asked, _):
+        [offer] = await ask(asked, query(NULL_POSITION))
+
+    assert isinstance(offer, SnapshotOffer)
+    assert offer.snapshots == ()
+    assert offer.detail == "the log begins with the state of a snapshot that is not valid any more"
+
+
+async def test_where_the_log_was_purged_who_has_nothing_is_offered_the_newest_snapshot() -> None:
+    async with office(with_seed(log_with_snapshot()), log_start_position=32) as (asked, _):
+        offer, *_ = await ask(asked, query(NULL_POSITION))
+
+    assert isinstance(offer, SnapshotOffer)
+    assert [snapshot.recording_id for snapshot in offer.snapshots] == [6, 5]
 
 
 @pytest.mark.parametrize("request_", [b"", b"garbage", SnapshotOffer.__name__.encode() * 40])

@@ -1,0 +1,121 @@
+"""A member whose log is empty, of a cluster whose log begins with the state of a snapshot: it needs that state first.
+
+The log alone gives another state, and nobody would notice.
+Source: Aeron `ClusterTool seed-recording-log-from-snapshot`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.cluster.core.node import MS
+from tests.unit.cluster.core.solo import S, Solo, messages, of, path
+from trimaran.cluster.core import dialogue
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.members import ClusterMember
+from trimaran.cluster.core.reason import ReasonKind
+from trimaran.cluster.messages.consensus import NewLeadershipTerm, Vote
+from trimaran.service_api.types import MemberId, TermId
+
+ONE, TWO = MemberId(1), MemberId(2)
+
+
+def add_seed(solo: Solo) -> Solo:
+    for service_id in (0, -1):
+        solo.ctx.recording_log.append_snapshot(
+            recording_id=5 - service_id,
+            leadership_term_id=1,
+            term_base_log_position=0,
+            log_position=0,
+            timestamp=0,
+            service_id=service_id,
+        )
+    return solo
+
+
+def newcomer() -> tuple[Solo, list[fx.Effect]]:
+    """A member with an empty log, which canvasses and hears that the logs of both others are seeded."""
+    solo = Solo()
+    return solo, solo.feed(ev.SeedAnnounced(ONE), ev.SeedAnnounced(TWO)) + solo.wait(200 * MS)
+
+
+def test_it_asks_for_the_seed_whether_there_is_a_leader_or_not() -> None:
+    solo, effects = newcomer()
+
+    assert of(effects, fx.FetchSnapshot) == [fx.FetchSnapshot(ONE)]
+    assert solo.module.last_election is not None
+    assert solo.module.last_election.reason.kind is ReasonKind.SEED_MISSING
+
+
+def test_it_follows_no_leader_nor_stands_nor_votes_before_it_has_the_seed() -> None:
+    solo, _ = newcomer()
+
+    effects = solo.feed(solo.canvass(1, -1, 0), solo.canvass(2, -1, 0), solo.new_term(1, 2, 0))
+    effects += solo.feed(solo.request_vote(2, 3, 2, 64)) + solo.wait(60_000 * MS)
+
+    assert path(effects) == []
+    assert messages(effects, Vote, to=2) == []
+    assert solo.is_in(S.CANVASS)
+
+
+def test_the_seed_is_installed_at_position_0() -> None:
+    solo, _ = newcomer()
+
+    assert solo.feed(ev.SnapshotFetched(0)) == [fx.InstallSnapshot(0)]
+
+
+def test_a_later_snapshot_will_do_where_the_log_before_it_is_purged() -> None:
+    solo, _ = newcomer()
+
+    assert solo.feed(ev.SnapshotFetched(65536)) == [fx.InstallSnapshot(65536)]
+
+
+def test_another_member_is_asked_after_a_pause_when_one_cannot_give_it() -> None:
+    solo, _ = newcomer()
+
+    at_once = solo.feed(ev.SnapshotFetchFailed("gone")) + solo.wait(400 * MS)
+    later = solo.wait(400 * MS)
+
+    assert of(at_once, fx.FetchSnapshot) == []
+    assert of(later, fx.FetchSnapshot) == [fx.FetchSnapshot(TWO)]
+
+
+def test_a_member_that_can_be_reached_is_asked_first() -> None:
+    solo = Solo()
+    solo.feed(ev.LinkChanged(ONE, is_up=False))
+
+    effects = solo.feed(ev.SeedAnnounced(ONE), ev.SeedAnnounced(TWO)) + solo.wait(200 * MS)
+
+    assert of(effects, fx.FetchSnapshot) == [fx.FetchSnapshot(TWO)]
+
+
+def test_what_was_begun_without_the_seed_is_void() -> None:
+    """Three members without anything begin a cluster; that one of them has a seed is heard when its link comes up."""
+    solo = Solo()
+    solo.feed(solo.canvass(1, -1, 0), solo.canvass(2, -1, 0))
+    assert solo.is_in(S.NOMINATE)
+
+    effects = solo.feed(ev.SeedAnnounced(TWO), ev.LogStopped(0)) + solo.wait(100 * MS)
+
+    assert path(effects) == ["INIT", "CANVASS"]
+    assert of(effects, fx.FetchSnapshot) == [fx.FetchSnapshot(TWO)]
+
+
+@pytest.mark.parametrize("solo", [Solo(terms=[(0, 0, 96)]), add_seed(Solo())], ids=["has a log", "has the seed"])
+def test_who_has_a_log_or_the_seed_needs_none(solo: Solo) -> None:
+    effects = solo.feed(ev.SeedAnnounced(ONE)) + solo.wait(1_000 * MS)
+
+    assert of(effects, fx.FetchSnapshot) == []
+    assert not solo.ctx.lacks_seed
+
+
+def test_a_leader_tells_a_member_without_terms_of_the_first_that_there_is() -> None:
+    """The log of a cluster that Aeron seeded begins with a later term than 0: there is no term before the seed's."""
+    solo = Solo(terms=[(1, 0, 96), (2, 96, 128)])
+    solo.ctx.leadership_term_id = TermId(2)
+
+    dialogue.send_new_leadership_term(solo.ctx, ClusterMember(ONE, log_position=0), is_startup=False)
+
+    (sent,) = messages(solo.take(), NewLeadershipTerm, to=1)
+    assert (sent.next_leadership_term_id, sent.next_term_base_log_position, sent.next_log_position) == (1, 0, 96)
