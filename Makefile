@@ -10,7 +10,7 @@ PACKAGES := service_api archive client cluster src
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-report setup-spark setup-dev compiled demo notebooks test check campaign coverage sim chaos format bench peers bench-guard clean
+.PHONY: help setup setup-report setup-spark setup-dev compiled demo notebooks test check campaign coverage sim fuzz chaos format bench peers bench-guard clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -78,7 +78,7 @@ notebooks: $(STAMP)  ## Open JupyterLab on the notebooks; on a machine without a
 WORKERS ?= auto
 SUITE := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
-FAST_TESTS := $(wildcard tests/test_*.py) tests/scenarios $(addprefix tests/unit/,service_api client cluster/core)
+FAST_TESTS := $(wildcard tests/test_*.py) tests/fuzz tests/scenarios $(addprefix tests/unit/,service_api client cluster/core)
 
 test: $(STAMP) compiled  ## Run the whole suite (about eight minutes on two cores).
 	@$(SUITE) $(ARGS)
@@ -105,6 +105,11 @@ sim: $(STAMP)  ## Simulate SEEDS=2000 fresh seeds on all cores, then find every 
 	@$(BIN)/trimaran sim --seeds $(FROM):$$(($(FROM) + $(SEEDS))) $(ARGS)
 	@echo "==> planted bugs"
 	@$(BIN)/python -m tests.simulation.plants --seeds $(SEEDS)
+
+# MINUTES=10 for all targets, or EXECUTIONS=n for each; TARGET="catalog frames" runs these alone.
+fuzz: $(STAMP)  ## Fuzz every decoder for MINUTES=10, or EXECUTIONS=n each; TARGET="a b" for some (docs/fuzzing.md).
+	@$(BIN)/python -m tests.fuzz run $(if $(EXECUTIONS),--executions $(EXECUTIONS),--minutes $(MINUTES)) \
+	    $(if $(TARGET),--target $(TARGET)) $(ARGS)
 
 # Without SEED a fresh one is drawn, and printed. Other options by ARGS, as ARGS="--service my_app:MyService".
 MINUTES ?= 10

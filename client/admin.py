@@ -8,6 +8,7 @@ not. When the leader is lost before that, nobody can tell: asking again is harml
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -21,6 +22,7 @@ from .ingress_publisher import IngressPublisher
 
 ADMIN_REQUEST_LIMIT: Final = 64
 _UNKNOWN: Final = b"unknown"
+_POSITION: Final = re.compile(rb"[0-9]{1,19}")
 
 OnDone = Callable[[int | ClusterError], None]
 """Told the log position of what was done, or why it was not."""
@@ -70,7 +72,7 @@ class AdminTracker:
             return False
         step, _, position = response.payload.partition(b" ")
         if response.response_code is AdminResponseCode.OK:
-            on_done(int(position) if position.isdigit() else 0)
+            on_done(int(position) if _POSITION.fullmatch(position) else 0)
         elif step == _UNKNOWN:
             on_done(IndeterminateError(response.message))
         else:

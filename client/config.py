@@ -10,6 +10,7 @@ from typing import Any, Final
 from trimaran.service_api.cluster_id import parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.member_id import parse_member_id
 from trimaran.service_api.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_LIMIT
@@ -190,10 +191,10 @@ def parse_ingress_endpoints(text: str) -> dict[MemberId, str]:
     endpoints: dict[MemberId, str] = {}
     for entry in filter(None, text.split(",")):
         member_text, separator, endpoint = entry.strip().partition("=")
-        if not separator or not (member_text.isascii() and member_text.isdigit()):
+        if not separator:
             raise ConfigurationError(f"ingress endpoints: entry={entry!r} expected 'member_id=host:port'")
         Endpoint.parse(endpoint)
-        endpoints[MemberId(int(member_text))] = endpoint
+        endpoints[parse_member_id(member_text)] = endpoint
     return endpoints
 
 

@@ -433,7 +433,10 @@ class Node:
             node_state_file=self._files.node_state,
             peers={
                 MemberId(member.member_id): MemberLogEndpoints(
-                    Endpoint.parse(member.log), Endpoint.parse(member.archive), Endpoint.parse(member.consensus)
+                    Endpoint.parse(member.log),
+                    Endpoint.parse(member.catchup),
+                    Endpoint.parse(member.archive),
+                    Endpoint.parse(member.consensus),
                 )
                 for member in self._others
             },

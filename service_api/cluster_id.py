@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, NewType
 
+from .channel import find_parameter
 from .errors import ConfigurationError
 
 ClusterId = NewType("ClusterId", int)
@@ -20,7 +21,6 @@ CLUSTER_ID_PATTERN: Final = r"[0-7][0-9a-f]{15}"
 _CLUSTER_ID: Final = re.compile(CLUSTER_ID_PATTERN)
 DEMAND_PARAMETER: Final = "cluster-id"
 """The parameter of a client's response channel that names the cluster which the client demands."""
-_DEMAND: Final = re.compile(rf"\?(?:.*[|&])?{DEMAND_PARAMETER}=([^|&]*)")
 
 
 def format_cluster_id(cluster_id: int) -> str | None:
@@ -55,8 +55,7 @@ def demanded_cluster_id(channel: str) -> ClusterId:
     Raises:
         ConfigurationError: the channel names something that is no id.
     """
-    found = _DEMAND.search(channel)
-    return NULL_CLUSTER_ID if found is None else parse_cluster_id(found[1])
+    return parse_cluster_id(find_parameter(channel, DEMAND_PARAMETER) or "")
 
 
 def describe_other_cluster(found: int, *, expected: int) -> str:

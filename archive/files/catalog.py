@@ -213,7 +213,12 @@ def settle_checksums(file_system: ReadableFileSystem, directory: Path, content: 
     if not any(entry.wrong_checksum for entry in content.entries):
         return content
     known = [entry.descriptor for entry in content.entries if entry.descriptor is not None and not entry.wrong_checksum]
-    wrong = [entry.descriptor for entry in content.entries if entry.descriptor is not None and entry.wrong_checksum]
+    wrong = [
+        entry.descriptor
+        for entry in content.entries
+        # Of one that is impossible besides, no frame could be found.
+        if entry.descriptor is not None and entry.wrong_checksum and entry.other_problem is None
+    ]
     if any(descriptor.checksummed for descriptor in known):
         return content
     if not any(has_unknown_checksums(file_system, directory, descriptor) for descriptor in wrong):

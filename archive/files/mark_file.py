@@ -159,7 +159,13 @@ def read_archive_mark_file(
         if header is None:
             raise ArchiveError(f"no mark file of an archive: path={path}")
         begin = header.header_length or MARK_FILE_HEADER_LENGTH
-        return header, read_fully(disk, handle, header.error_buffer_length or MARK_FILE_ERROR_LOG_LENGTH, begin)
+        length = header.error_buffer_length or MARK_FILE_ERROR_LOG_LENGTH
+        if begin < 0 or length < 0:
+            raise ArchiveError(
+                f"damaged mark file: path={path} header_length={begin} error_buffer_length={length} expected from 0"
+            )
+        available = max(0, disk.file_length(handle) - begin)  # a disk would set aside what the header says
+        return header, read_fully(disk, handle, min(length, available), begin)
 
 
 def _read(disk: FileSystem, handle: int) -> ArchiveMarkFileHeader | None:

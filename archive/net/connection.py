@@ -302,6 +302,8 @@ class ArchiveConnection(asyncio.BufferedProtocol):
             elif refusal is not None or not isinstance(message, messages.ControlResponse | messages.Ping):
                 self.on_message(message)
         elif isinstance(message, messages.RecordingDescriptorRow | messages.RecordingSubscriptionDescriptor):
+            if not pending.row_limit:
+                raise RemoteProtocolError(f"unexpected answer: {message.WIRE_NAME} expected ControlResponse")
             pending.rows.append(message)
             if len(pending.rows) >= pending.row_limit:
                 pending.answered.set_result(None)
@@ -316,10 +318,12 @@ class ArchiveConnection(asyncio.BufferedProtocol):
             pending.answered.set_result(None)
             return
         refusal = error_of(response)
-        if refusal is None:
-            pending.answered.set_result(response)
-        else:
+        if refusal is not None:
             pending.answered.set_exception(refusal)
+        elif pending.row_limit:
+            raise RemoteProtocolError("unexpected answer: ControlResponse code=OK expected rows")
+        else:
+            pending.answered.set_result(response)
 
     # --- asyncio.BufferedProtocol
 

@@ -57,7 +57,7 @@ ALL_LENGTH: Final = -2
 CHANNEL_LIMIT_BYTES: Final = 1024
 """Of a channel's text, which is kept in the catalog and means nothing here."""
 
-_FACTS: Final = re.compile(r" \(code=\w+(?: recording_id=(-?\d+))?(?: position=(-?\d+))?\)$")
+_FACTS: Final = re.compile(r" \(code=\w+(?: recording_id=(-?[0-9]{1,19}))?(?: position=(-?[0-9]{1,19}))?\)$")
 
 
 def major_version(version: int) -> int:

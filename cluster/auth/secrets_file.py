@@ -18,6 +18,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ SECRET_LIMIT: Final = 1024
 
 _VERSION: Final = "1"
 _DECOY_KEY_LENGTH: Final = 32
+_NUMBER: Final = re.compile(r"[0-9]{1,10}")
 _HEADER: Final = (
     "# Who may open sessions with this cluster. Change it with: trimaran secrets add|remove FILE PRINCIPAL\n"
 )
@@ -206,7 +208,7 @@ def _is_value(keyword: str, text: str) -> bool:
     if keyword == "version":
         return text == _VERSION
     if keyword == "iterations":
-        return text.isascii() and text.isdigit() and ITERATIONS_MIN <= int(text[:10]) <= ITERATIONS_MAX
+        return _NUMBER.fullmatch(text) is not None and ITERATIONS_MIN <= int(text) <= ITERATIONS_MAX
     return _is_hex(text, _DECOY_KEY_LENGTH)
 
 

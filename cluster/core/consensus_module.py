@@ -50,7 +50,7 @@ from .election_state import ElectionState
 from .follower import FollowerTerm
 from .leader import LeaderTerm
 from .peers.conditions import ConditionExchange
-from .peers.message_rules import find_fault
+from .peers.message_rules import find_fault, find_leader_fault
 from .phase import ConsensusPhase, Handlers, NoPhase
 from .reason import Reason
 from .reason import ReasonKind as K
@@ -166,10 +166,15 @@ class ConsensusModule:
             self._settle(self.election)
 
     def _dispatch(self, event: object) -> None:
-        kind = type(event)
-        if isinstance(event, Message) and (refused := find_fault(self.ctx, event)) is not None:
+        refused = None
+        if isinstance(event, Message):
+            refused = find_fault(self.ctx, event)
+        elif isinstance(event, ev.LeaderSaid):
+            refused, event = find_leader_fault(self.ctx, event), event.message
+        if refused is not None:
             self.ctx.emit(refused)
             return
+        kind = type(event)
         reason = (self._phase.handlers.get(kind) or self._common[kind])(event)
         if reason is not None:
             self._begin_election_if_due(reason)

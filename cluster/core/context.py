@@ -125,6 +125,8 @@ class ConsensusContext:
     """The members that have said that their log begins with the state of a snapshot."""
     vote_given: tuple[TermId, MemberId] | None = None
     """The last vote of this process, and in which term: to be repeated, never changed. A restart forgets for whom."""
+    leader_of_term: tuple[TermId, MemberId] | None = None
+    """The newest term that this process was in, and its leader: no other member leads that one. A restart forgets."""
     term_code_digest: int = UNKNOWN_CODE
     """Of the code that the leader of the newest delivered term ran."""
     commit_publish_pending_since_ns: int | None = None
@@ -308,6 +310,13 @@ class ConsensusContext:
     def compare_log_with(self, log_leadership_term_id: int, log_position: int) -> int:
         """Compare this member's log with another's: positive when this one is newer."""
         return compare_log(self.log_leadership_term_id, self.append_position, log_leadership_term_id, log_position)
+
+    def enter_term(self, leadership_term_id: TermId, leader_member_id: MemberId, log_session_id: int) -> None:
+        """Take a member, which may be this one, for the leader of a term, and of no other member ever in that term."""
+        self.leadership_term_id = leadership_term_id
+        self.leader_member_id = leader_member_id
+        self.leader_of_term = leadership_term_id, leader_member_id
+        self.log_session_id = log_session_id
 
     def note_leader(self, commit_position: int | None) -> None:
         """Follower: the leader is alive, and may have said how far the log is committed."""

@@ -11,8 +11,17 @@ from dataclasses import dataclass
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
 from trimaran.service_api.wire.session import AdminRequest, SessionConnectRequest
 
+from ..messages.consensus import StopCatchup, TerminationPosition
 from .control_toggle import ControlToggle
 from .reluctance import Reluctance
+
+
+@dataclass(slots=True)
+class LeaderSaid:
+    """A message that only the leader sends and that does not name it, with the member on whose link it came."""
+
+    member_id: MemberId
+    message: StopCatchup | TerminationPosition
 
 
 @dataclass(slots=True)

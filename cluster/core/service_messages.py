@@ -303,6 +303,8 @@ def read_trackers(
             queues.setdefault(service_id_of(message.session_id), []).append(message)
         else:
             ids[message.service_id] = message.next_service_session_id, message.log_service_session_id
+    if negative := sorted(service_id for service_id in ids if service_id < 0):
+        raise RemoteProtocolError(f"it holds trackers of no service: service_ids={negative} expected from 0")
     if strange := sorted(queues.keys() - ids.keys()):
         raise RemoteProtocolError(f"it holds messages of services without a tracker: service_ids={strange}")
     return tuple(_read_tracker(service_id, *ids[service_id], queues.get(service_id, ())) for service_id in sorted(ids))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -248,10 +247,11 @@ def _file_layer(file: Path) -> _Layer:
     try:
         file.open("rb").close()
         values: dict[str, Any] = dict(TomlConfigSettingsSource(NodeConfig, toml_file=file)())
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"config file is not valid TOML: file={file} reason={error}") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"config file is not UTF-8 text: file={file} position={error.start}") from error
+    except (ValueError, RecursionError) as error:
+        # Not only a TOMLDecodeError: of a number with too many digits, or tables in tables without end, Python itself.
+        raise ConfigurationError(f"config file is not valid TOML: file={file} reason={error}") from error
     except OSError as error:
         raise ConfigurationError(f"config file cannot be read: file={file} reason={error.strerror}") from error
     return _Layer(_flatten(values), lambda _: str(file), is_text=False)

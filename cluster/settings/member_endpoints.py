@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from trimaran.service_api.endpoint import PORT_MAX, Endpoint
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.member_id import parse_member_id
 
 PORTS_PER_MEMBER: Final = 5
 """Ingress is the base port; consensus, log, catchup and archive are the next four."""
@@ -108,17 +109,11 @@ def _is_derived(member: MemberEndpoints) -> bool:
     return member == MemberEndpoints.from_base(member.member_id, member.ingress)
 
 
-def _parse_member_id(text: str, part: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigurationError(f"bad member id: member_id={text!r} in {part!r}: expected a whole number")
-    return int(text)
-
-
 def _parse_short(part: str) -> MemberEndpoints:
     member_id, separator, endpoint = part.partition("=")
     if not separator:
         raise ConfigurationError(f"bad member: {part!r}: expected ID=HOST:BASE_PORT, such as 0=127.0.0.1:9000")
-    return MemberEndpoints.from_base(_parse_member_id(member_id.strip(), part), endpoint.strip())
+    return MemberEndpoints.from_base(parse_member_id(member_id.strip()), endpoint.strip())
 
 
 def _parse_long(part: str) -> MemberEndpoints:
@@ -129,7 +124,7 @@ def _parse_long(part: str) -> MemberEndpoints:
         )
     ingress, consensus, log, catchup, archive = fields[1:]
     return MemberEndpoints(
-        member_id=_parse_member_id(fields[0], part),
+        member_id=parse_member_id(fields[0]),
         ingress=ingress,
         consensus=consensus,
         log=log,

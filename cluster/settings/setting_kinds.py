@@ -58,6 +58,12 @@ def _parse_switch(text: str) -> bool:
     return switches[text.strip().lower()]
 
 
+def _parse_path(text: str) -> Path:
+    if "\0" in text:
+        raise ValueError(text)  # no system has such a path
+    return Path(text)
+
+
 def _show_switch(value: bool) -> str:
     return "true" if value else "false"
 
@@ -101,7 +107,7 @@ SizeBytes = Annotated[int, Field(gt=0), _SIZE]
 AmountBytes = Annotated[int, Field(ge=0), _SIZE]
 Switch = Annotated[bool, SettingKind("true or false", _parse_switch, _show_switch, file_type=bool)]
 Text = Annotated[str, SettingKind("text", str, text_in_file=True, file_type=str)]
-Location = Annotated[Path, SettingKind("a path", Path, text_in_file=True, file_type=str)]
+Location = Annotated[Path, SettingKind("a path", _parse_path, text_in_file=True, file_type=str)]
 OptionalEndpoint = Annotated[
     str,
     AfterValidator(_parse_optional_endpoint),

@@ -18,9 +18,11 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import Final
 
+from ..channel import find_parameter
+
 TOKEN_PARAMETER: Final = "token-sha256"
 _CHANNEL: Final = f"trimaran:tcp?{TOKEN_PARAMETER}="
-_TOKEN: Final = re.compile(rf"\?(?:.*[|&])?{TOKEN_PARAMETER}=([0-9a-f]{{64}})(?:[|&]|$)")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def token_digest(secret: bytes) -> bytes:
@@ -35,8 +37,8 @@ def token_channel(secret: bytes) -> str:
 
 def channel_digest(response_channel: str) -> bytes | None:
     """Read the digest out of a session's response channel; None where there is none, or none that is well formed."""
-    found = _TOKEN.search(response_channel)
-    return None if found is None else bytes.fromhex(found[1])
+    found = find_parameter(response_channel, TOKEN_PARAMETER)
+    return bytes.fromhex(found) if found is not None and _DIGEST.fullmatch(found) else None
 
 
 def is_digest_of(expected: bytes | None, actual: bytes) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.fuzz.campaign import FINDINGS, WORK, TargetResult, as_rows, rows_of, run_target
 from tests.fuzz.corpus import minimise, store, stored_inputs
+from tests.fuzz.page import RESULTS, write_page
 from tests.fuzz.quiet import be_quiet
 from tests.fuzz.target import Target
 from tests.fuzz.targets.every import every_target
@@ -33,7 +34,7 @@ def main(arguments: list[str]) -> int:
     limits = run.add_mutually_exclusive_group()
     limits.add_argument("--minutes", type=float, help="how long all targets take together (default: 10)")
     limits.add_argument("--executions", type=int, help="how many inputs each target gets")
-    run.add_argument("--json", type=Path, help="add the result to those in this file")
+    run.add_argument("--keep-result", action="store_true", help="add the result to those that docs/fuzzing.md tells of")
     run.set_defaults(do=_run)
     replay = commands.add_parser("replay", help="run a target on stored inputs, and show what it raises")
     replay.add_argument("target")
@@ -41,6 +42,8 @@ def main(arguments: list[str]) -> int:
     replay.set_defaults(do=_replay)
     listing = commands.add_parser("list", help="list the targets")
     listing.set_defaults(do=_list)
+    page = commands.add_parser("page", help="write docs/fuzzing.md from the stored results")
+    page.set_defaults(do=_page)
     keep = commands.add_parser("keep", help="store the smallest corpus that reaches what the campaigns have reached")
     keep.add_argument("--target", nargs="*", default=[], metavar="NAME", help="only these targets")
     keep.set_defaults(do=_keep)
@@ -68,14 +71,18 @@ def _run(chosen: argparse.Namespace) -> int:
         if time.monotonic() - shown_s[0] > 10 or sys.stderr.isatty():
             shown_s[0] = time.monotonic()
             end = "\r" if sys.stderr.isatty() else "\n"
-            print(f"  {result.name}: {result.executions:,} executions, coverage {result.coverage}", end=end, file=sys.stderr)
+            print(
+                f"  {result.name}: {result.executions:,} executions, coverage {result.coverage}",
+                end=end,
+                file=sys.stderr,
+            )
 
     results: list[TargetResult] = []
     for target in targets:
         results.append(run_target(target, seconds=seconds, executions=chosen.executions, show=show))
         print(f"==> {target.name}: {results[-1].executions:,} executions, {results[-1].findings} findings", flush=True)
-        if chosen.json is not None:
-            _add(chosen.json, results[-1:], sys.argv[1:])
+        if chosen.keep_result:
+            _add(RESULTS, results[-1:])
     print("\n".join(rows_of(results)))
     found = sorted(path for target in targets for path in FINDINGS.glob(f"{target.name}-*") if path.suffix != ".txt")
     for path in found:
@@ -84,10 +91,10 @@ def _run(chosen: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
-def _add(path: Path, results: list[TargetResult], command: list[str]) -> None:
+def _add(path: Path, results: list[TargetResult]) -> None:
     """Add a campaign to those that are stored."""
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    facts = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "python": platform.python_version(), "command": " ".join(command)}
+    facts = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "python": platform.python_version()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([*known, *(facts | row for row in as_rows(results))], indent=1) + "\n", encoding="utf-8")
 
@@ -105,6 +112,11 @@ def _replay(chosen: argparse.Namespace) -> int:
             status = 1
         print(f"{path}: {time.perf_counter() - begun_s:.3f} s")
     return status
+
+
+def _page(chosen: argparse.Namespace) -> int:
+    write_page()
+    return 0
 
 
 def _list(chosen: argparse.Namespace) -> int:

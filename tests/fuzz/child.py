@@ -31,7 +31,9 @@ class SlowInputError(Exception):
 def place_of(error: BaseException) -> str:
     """Name what an error is and where the product raised it: the innermost of our lines, or of any."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "/tests/fuzz/" not in frame.filename and "/site-packages/" not in frame.filename]
+    ours = [
+        frame for frame in frames if "/tests/fuzz/" not in frame.filename and "/site-packages/" not in frame.filename
+    ]
     last = (ours or frames)[-1] if frames else None
     where = "nowhere" if last is None else f"{'/'.join(Path(last.filename).parts[-3:])}:{last.lineno} {last.name}"
     text = str(error).split(":")[0][:60] if isinstance(error, AssertionError) else ""

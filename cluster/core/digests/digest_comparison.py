@@ -25,7 +25,8 @@ between members differ as they should: those that know of the skip tell and comp
 A difference stays until each member that differed has a new process and has told a digest which is that of the others.
 One position at which they happen to agree is no proof.
 
-Bounds: `_POSITION_LIMIT` digests a member, the ones at the highest positions; text of `_VALUE_LIMIT` characters.
+Bounds: `_POSITION_LIMIT` places, those at the highest positions; text of `_VALUE_LIMIT` characters. Of places that one
+other member alone has told of, there is room for its share only: no member can push out what the others compare.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ class DigestComparison:
         """A heap of the keys of `_found`."""
         self._own: OrderedDict[_Place, None] = OrderedDict()
         """The newest places of this member's own digests, in the order of their making."""
+        self._lone_counts = dict.fromkeys(ctx.members, 0)
+        """By member: how many places it alone has told a digest of."""
         self.divergences: dict[tuple[int, int], Divergence] = {}
         """By kind and service, what differs and is not mended."""
         self.divergence_count = 0
@@ -153,16 +156,22 @@ class DigestComparison:
         )
 
     def _note(self, member_id: MemberId, place: _Place, theirs: _Found) -> None:
+        own_id = self._ctx.config.member_id
         if place not in self._found:
+            if member_id != own_id and self._lone_counts[member_id] >= _POSITION_LIMIT // len(self._lone_counts):
+                return
             self._found[place] = {}
             heappush(self._places, place)
+            self._lone_counts[member_id] += 1
             if len(self._places) > _POSITION_LIMIT:
-                del self._found[heappop(self._places)]
+                self._forget(heappop(self._places), member_id)
                 if place not in self._found:
                     return
         found = self._found[place]
+        if len(found) == 1 and member_id not in found:
+            self._lone_counts[next(iter(found))] -= 1
         found[member_id] = theirs
-        own = found.get(self._ctx.config.member_id)
+        own = found.get(own_id)
         if own is None:
             return
         if len({each.digest for each in found.values()}) > 1:
@@ -170,6 +179,12 @@ class DigestComparison:
         elif len(found) > 1:
             self.compared_count += 1
             self._on_equality(place, found)
+
+    def _forget(self, place: _Place, newest_member_id: MemberId) -> None:
+        """Drop a place; of one that is just being made, `newest_member_id` is the member that tells of it."""
+        found = self._found.pop(place)
+        if len(found) <= 1:
+            self._lone_counts[next(iter(found), newest_member_id)] -= 1
 
     def _on_equality(self, place: _Place, found: dict[MemberId, _Found]) -> None:
         """Members agree: those which differed before, and have been started again since, are mended."""

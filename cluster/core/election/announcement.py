@@ -77,9 +77,7 @@ class Announcement:
         election.is_extended_canvass = False
         ctx.observe_candidate_term(message.leadership_term_id)
         ctx.is_cluster_formed = True
-        ctx.leadership_term_id = message.leadership_term_id
-        ctx.leader_member_id = MemberId(message.leader_member_id)
-        ctx.log_session_id = message.log_session_id
+        ctx.enter_term(message.leadership_term_id, MemberId(message.leader_member_id), message.log_session_id)
         ctx.term_base_log_position = message.term_base_log_position
         ctx.note_leader(message.commit_position)
         if ctx.append_position < message.term_base_log_position:

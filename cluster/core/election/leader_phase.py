@@ -93,9 +93,7 @@ class LeaderPhase(ElectionPhase):
     def _enter_leader_log_replication(self) -> None:
         ctx = self._ctx
         ctx.role = Role.LEADER
-        ctx.leader_member_id = ctx.config.member_id
-        ctx.leadership_term_id = ctx.candidate_term_id
-        ctx.log_session_id = int(ctx.random() * 0x7FFF_FFFE) + 1
+        ctx.enter_term(ctx.candidate_term_id, ctx.config.member_id, int(ctx.random() * 0x7FFF_FFFE) + 1)
         ctx.term_base_log_position = ctx.append_position
         for member in ctx.members.values():
             member.forget_term()

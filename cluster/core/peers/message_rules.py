@@ -2,7 +2,7 @@
 
 Any process that reaches the consensus endpoint can call itself a member and send any numbers. A message that no member
 in its right mind would send is refused here, whatever phase this member is in: it changes nothing, reaches no file, and
-is told of in one effect, `MessageRefused`. Four rules:
+is told of in one effect, `MessageRefused`. Six rules:
 
 1. *Terms do not leap* (`terms`): none is above what is believed. The sender is asked what it vouches for, so that an
    honest one is heard the next time it says so.
@@ -10,6 +10,8 @@ is told of in one effect, `MessageRefused`. Four rules:
 3. *A leader's announcement fits together*, and fits what this member has marked and committed. Otherwise the member
    would find out half-way, and would have to stop rather than write the one or cut off the other.
 4. *A follower has not recorded what the leader has not appended.*
+5. *A term has one leader*: whom this member has followed in a term, or was itself, is the only one it hears in that.
+6. *Only the leader ends a catch-up or a cluster*: such a message names no sender, so the link must be the leader's.
 
 What these rules let through can still be a lie; the protocol's own rules decide as ever. Each rule gives the fault as
 facts, and the same message is sent again by an honest member, so nothing is lost where a rule was too early.
@@ -41,6 +43,7 @@ from ...messages.digests import ServiceDigest
 from ...messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from ..context import ConsensusContext
 from ..effects import MessageRefused
+from ..events import LeaderSaid
 from .terms import TERM_LEAP_LIMIT
 
 SENDER_FIELDS: Final[dict[type[Message], str | None]] = {
@@ -71,6 +74,16 @@ _LAST_POSITION: Final = 1 << 61
 """No log is longer: 2^31 terms of 1 GiB. Source: Aeron `LogBufferDescriptor`."""
 
 
+def find_leader_fault(ctx: ConsensusContext, said: LeaderSaid) -> MessageRefused | None:
+    """Return what is wrong with a message that only a leader sends; None if nothing is."""
+    message: StopCatchup | TerminationPosition = said.message
+    is_of_this_term = ctx.leader_member_id is not None and message.leadership_term_id == ctx.leadership_term_id
+    if is_of_this_term and said.member_id != ctx.leader_member_id:
+        fault = f"member_id={said.member_id} expected leader_member_id={ctx.leader_member_id}"
+        return MessageRefused(said.member_id, type(message).__name__, fault)
+    return find_fault(ctx, message)
+
+
 def find_fault(ctx: ConsensusContext, message: Message) -> MessageRefused | None:
     """Return what is wrong with a message of another member; None if nothing is."""
     kind = type(message)
@@ -95,6 +108,16 @@ def _term_fault(ctx: ConsensusContext, member_id: int, term_id: int, name: str =
         f"the term leaps: {name}={term_id} expected at most {believed}: no member vouches for more than "
         f"{ctx.vouched_term_id}"
     )
+
+
+def _leader_fault(ctx: ConsensusContext, member_id: int, term_id: int) -> str | None:
+    """Look whether another member leads the term, as far as this one knows; two would each commit their own log."""
+    if ctx.leader_of_term is None:
+        return None
+    known_term_id, leader_member_id = ctx.leader_of_term
+    if term_id != known_term_id or member_id == leader_member_id:
+        return None
+    return f"leader_member_id={member_id} expected {leader_member_id}, which leads leadership_term_id={term_id}"
 
 
 def _position_fault(position: int, name: str = "log_position") -> str | None:
@@ -139,6 +162,7 @@ def _new_leadership_term(ctx: ConsensusContext, message: NewLeadershipTerm) -> s
     commit = 0 if message.commit_position is None else message.commit_position
     fault = (
         _term_fault(ctx, message.leader_member_id, term_id)
+        or _leader_fault(ctx, message.leader_member_id, term_id)
         or _frame_fault(base, "term_base_log_position")
         or _frame_fault(message.log_position)
         or _frame_fault(commit, "commit_position")
@@ -218,7 +242,7 @@ def _commit_position(ctx: ConsensusContext, message: CommitPosition) -> str | No
     position, term_id = message.log_position, message.leadership_term_id
     if term_id != ctx.leadership_term_id:
         return _term_fault(ctx, message.leader_member_id, term_id) or _position_fault(position)
-    return _frame_fault(position)
+    return _leader_fault(ctx, message.leader_member_id, term_id) or _frame_fault(position)
 
 
 def _catchup_position(ctx: ConsensusContext, message: CatchupPosition) -> str | None:
@@ -235,9 +259,12 @@ def _stop_catchup(ctx: ConsensusContext, message: StopCatchup) -> str | None:
 def _termination_position(ctx: ConsensusContext, message: TerminationPosition) -> str | None:
     if message.leadership_term_id > ctx.leadership_term_id:
         return f"leadership_term_id={message.leadership_term_id} expected {ctx.leadership_term_id}"
-    fault, position = _position_fault(message.log_position), message.log_position
-    if fault is None and message.leadership_term_id == ctx.leadership_term_id and position < ctx.commit_position:
-        return f"log_position={position} expected at least commit_position={ctx.commit_position}"
+    fault, position = _frame_fault(message.log_position), message.log_position
+    if fault is None and message.leadership_term_id == ctx.leadership_term_id:
+        if position < ctx.commit_position:
+            return f"log_position={position} expected at least commit_position={ctx.commit_position}"
+        if position < ctx.term_base_log_position:
+            return f"log_position={position} expected at least term_base_log_position={ctx.term_base_log_position}"
     return fault
 
 
@@ -247,7 +274,8 @@ def _termination_ack(ctx: ConsensusContext, message: TerminationAck) -> str | No
 
 
 def _leadership_probe(ctx: ConsensusContext, message: LeadershipProbe) -> str | None:
-    return _term_fault(ctx, message.leader_member_id, message.leadership_term_id)
+    member_id, term_id = message.leader_member_id, message.leadership_term_id
+    return _term_fault(ctx, member_id, term_id) or _leader_fault(ctx, member_id, term_id)
 
 
 def _leadership_probe_ack(ctx: ConsensusContext, message: LeadershipProbeAck) -> str | None:
@@ -259,8 +287,13 @@ def _read_position_request(ctx: ConsensusContext, message: ReadPositionRequest) 
 
 
 def _read_position(ctx: ConsensusContext, message: ReadPosition) -> str | None:
-    fault = _term_fault(ctx, message.leader_member_id, message.leadership_term_id)
+    member_id, term_id = message.leader_member_id, message.leadership_term_id
+    fault = _term_fault(ctx, member_id, term_id) or _leader_fault(ctx, member_id, term_id)
     return fault or _position_fault(message.log_position)
+
+
+def _service_digest(ctx: ConsensusContext, message: ServiceDigest) -> str | None:
+    return _frame_fault(message.log_position)
 
 
 _RULES: Final[dict[type, Callable[[ConsensusContext, Any], str | None]]] = {  # Any: each takes its own message
@@ -278,4 +311,5 @@ _RULES: Final[dict[type, Callable[[ConsensusContext, Any], str | None]]] = {  # 
     LeadershipProbeAck: _leadership_probe_ack,
     ReadPositionRequest: _read_position_request,
     ReadPosition: _read_position,
+    ServiceDigest: _service_digest,
 }

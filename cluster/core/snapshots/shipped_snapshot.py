@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
@@ -56,7 +57,8 @@ def check_offer(terms: Sequence[ShippedTerm], snapshots: Sequence[ShippedRecordi
     if log_position == 0 and not terms:
         return log_position
     term_ids = [term.leadership_term_id for term in terms]
-    if not terms or term_ids != list(range(term_ids[0], leadership_term_id + 1)):
+    is_whole = bool(terms) and term_ids[0] >= 0 and term_ids[-1] == leadership_term_id
+    if not is_whole or any(after != before + 1 for before, after in pairwise(term_ids)):
         raise RemoteProtocolError(f"terms={term_ids[:3]}..{term_ids[-1:]} expected all up to {leadership_term_id}")
     bases = [term.term_base_log_position for term in terms]
     if bases != sorted(bases) or bases[0] < 0 or not bases[-1] == term_base_log_position < log_position:

@@ -291,8 +291,9 @@ class LogImage(asyncio.BufferedProtocol):
             needed = receiver.needed_bytes(buffer, consumed, filled)
             if consumed:
                 buffer[:rest] = buffer[consumed:filled]
-            if needed > len(buffer):
-                self._buffer = buffer + bytearray(needed - len(buffer))
+            if needed > len(buffer) == rest:
+                # As more comes, and not by what a header says will come: a stranger's may say 1 GiB.
+                self._buffer = buffer + bytearray(min(needed, 2 * len(buffer)) - len(buffer))
         self._filled = rest
         if consumed:
             self._on_frames()

@@ -36,8 +36,10 @@ from trimaran.service_api.wire.message import Message, decode_message, registry_
 from trimaran.service_api.wire.stream import FrameParser
 
 from ...core import effects as fx
+from ...core.events import LeaderSaid
 from ...core.member_settings import difference
 from ...core.peers.message_rules import SENDER_FIELDS
+from ...messages.consensus import StopCatchup, TerminationPosition
 from ...messages.settings import MemberSettings
 from ..activities import ActivityScope
 from ..answering.document_server import Answerer, DocumentRequest, DocumentServer
@@ -79,7 +81,7 @@ class MemberLinks:
         settings: MemberSettings,
         peers: Mapping[MemberId, Endpoint],
         *,
-        on_message: Callable[[Message], None],
+        on_message: Callable[[Message | LeaderSaid], None],
         on_link_changed: Callable[[MemberId, bool], None],
         make_status: Callable[[], bytes],
         answerers: Mapping[int, Answerer],
@@ -371,7 +373,11 @@ class _Inbound(asyncio.Protocol):
         links, transport = self._links, self._transport
         assert transport is not None
         links._speaking = transport.get_extra_info("peername")
-        links._on_message(message)
+        assert self._peer_id is not None
+        if isinstance(message, StopCatchup | TerminationPosition):
+            links._on_message(LeaderSaid(self._peer_id, message))
+        else:
+            links._on_message(message)
         links._speaking = None
 
     def _identify(self, setup: SetupFrame) -> MemberId:

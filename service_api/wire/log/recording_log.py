@@ -204,7 +204,10 @@ def _parse_slot(data: bytes, position: int, entry_index: int) -> RecordingLogEnt
             raise RemoteProtocolError(f"{where} endpoint length={size} limit={MAX_ENTRY_LENGTH}")
         if len(data) - start < size:
             return None
-        endpoint = data[start : start + size].decode("ascii", "replace")
+        try:
+            endpoint = data[start : start + size].decode("ascii")
+        except UnicodeDecodeError:
+            raise RemoteProtocolError(f"{where} endpoint={data[start : start + size]!r} expected ASCII") from None
     recording_id, leadership_term_id, term_base_log_position, log_position, timestamp = values
     return RecordingLogEntry(
         recording_id=recording_id,

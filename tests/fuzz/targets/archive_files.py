@@ -107,8 +107,8 @@ def catalog(data: bytes) -> None:
         opened.open()
         for descriptor in opened.descriptors():
             opened.update(descriptor)
-    except CorruptionError:
-        pass
+    except ArchiveError:
+        pass  # an entry is damaged, or a text of it is not ASCII
     finally:
         opened.close()
 
@@ -260,4 +260,6 @@ def recording_repair(data: bytes) -> None:
     again = repair_tail(files, descriptor, torn_limit_bytes=0)
     expect(again.stop_position == first.stop_position and not again.cut, "repair is final", first=first, again=again)
     frames, _ = _frames_of(FrameReader(DIRECTORY, descriptor, file_system=disk))
-    expect((frames[-1].end_position if frames else 0) == first.stop_position, "frames end there", first=first)
+    # Only the highest segment may be torn, so a start reads only that one.
+    if first.stop_position < descriptor.segment_file_length:
+        expect((frames[-1].end_position if frames else 0) == first.stop_position, "frames end there", first=first)

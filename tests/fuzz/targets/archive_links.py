@@ -81,14 +81,20 @@ def _connect_request() -> Message:
 
 
 def _server_seeds() -> Iterator[bytes]:
-    head = SetupFrame(session_id=0, stream_id=CONTROL_STREAM_ID).encode() + framed([_connect_request()], CONTROL_STREAM_ID)
+    head = SetupFrame(session_id=0, stream_id=CONTROL_STREAM_ID).encode() + framed(
+        [_connect_request()], CONTROL_STREAM_ID
+    )
     for kind in REQUESTS:
         request = make_sample(kind).model_copy(update={"control_session_id": 1, "recording_id": 0, "position": 0})
         for flags in (0, 1):
             yield bytes([flags, 255]) + head + framed([request], CONTROL_STREAM_ID)
     status = StatusFrame(session_id=7, stream_id=STREAM_ID)
-    yield b"\x00\xff" + head + status.encode() + framed([messages.KeepAliveRequest(
-        control_session_id=1, correlation_id=CorrelationId(2))], CONTROL_STREAM_ID)
+    yield (
+        b"\x00\xff"
+        + head
+        + status.encode()
+        + framed([messages.KeepAliveRequest(control_session_id=1, correlation_id=CorrelationId(2))], CONTROL_STREAM_ID)
+    )
     started = make_sample(messages.StartRecordingRequest).model_copy(
         update={"control_session_id": 1, "stream_id": STREAM_ID, "channel": "a"}
     )
@@ -157,7 +163,9 @@ def _client_seeds() -> Iterator[bytes]:
         )
         for correlation_id in (1, 2)
     ]
-    setup = SetupFrame.at_position(0, session_id=3, stream_id=STREAM_ID, term_length_bytes=TERM_LENGTH, checksummed=True)
+    setup = SetupFrame.at_position(
+        0, session_id=3, stream_id=STREAM_ID, term_length_bytes=TERM_LENGTH, checksummed=True
+    )
     frames = b"".join(chunk for length in (40, 300, 2000) for chunk in StreamBuilder().message(length))
     end = messages.RecordingSignalEvent(
         control_session_id=1,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from tests.fuzz.loops import on_loop
 from tests.fuzz.target import expect, target
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport
-from tests.fuzz.loops import on_loop
 from trimaran.cluster.documents.inspection import (
     InspectionRefusal,
     InspectionRequest,

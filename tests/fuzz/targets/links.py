@@ -11,6 +11,7 @@ from tests.fuzz.target import expect, target
 from tests.fuzz.targets.wire import TERM_LENGTH, pieces_of, stamped
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
+from trimaran.cluster.core.events import LeaderSaid
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.core.log.recording_log import RecordingLog
@@ -72,7 +73,7 @@ def _consensus_seeds() -> Iterator[bytes]:
         yield b"\xff" + head + framed([named], CONSENSUS_STREAM_ID)
 
 
-def _links(messages: list[Message]) -> MemberLinks:
+def _links(messages: list[Message | LeaderSaid]) -> MemberLinks:
     return MemberLinks(
         SETTINGS,
         {PEER: Endpoint("127.0.0.1", 1), MemberId(2): Endpoint("127.0.0.1", 2)},
@@ -91,7 +92,7 @@ def consensus_link(data: bytes) -> None:
 
 
 def _receive_consensus(piece_length: int, stream: bytes) -> None:
-    messages: list[Message] = []
+    messages: list[Message | LeaderSaid] = []
     links, gate = _links(messages), quiet_gate()
     inbound, transport = _Inbound(links, let_in(gate, Purpose.CONSENSUS)), FakeTransport()
     inbound.connection_made(transport)
@@ -103,8 +104,8 @@ def _receive_consensus(piece_length: int, stream: bytes) -> None:
         if not out_transport.is_closed:
             outbound.data_received(piece)
     for message in messages:
-        sender = SENDER_FIELDS[type(message)]
-        expect(sender is None or getattr(message, sender) == PEER, "a link speaks for one member", message=message)
+        sender = "member_id" if isinstance(message, LeaderSaid) else SENDER_FIELDS[type(message)]
+        expect(sender is not None and getattr(message, sender) == PEER, "a link speaks for one", message=message)
     inbound.connection_lost(None)
     outbound.connection_lost(None)
     links.close()
@@ -119,9 +120,9 @@ def _image_seeds() -> Iterator[bytes]:
     )
     frames = b""
     for length in (40, 64, 64, 500, 3000):
-        frames += encode_message(
-            bytes(length), stream_id=LOG_STREAM_ID, mtu_length=1408, term_offset=len(frames)
-        ) + (encode_commit_frame(1, len(frames)) if length == 500 else b"")
+        frames += encode_message(bytes(length), stream_id=LOG_STREAM_ID, mtu_length=1408, term_offset=len(frames)) + (
+            encode_commit_frame(1, len(frames)) if length == 500 else b""
+        )
     yield b"\x01\xff" + setup.encode() + stamped(frames, ChecksumKind.CRC32)
     yield b"\x00\x10" + setup.encode() + frames[:300]
     yield b"\x01\xff" + setup.encode() + encode_padding(TERM_LENGTH, stream_id=LOG_STREAM_ID)[:64]
@@ -161,11 +162,20 @@ def _receive_log(flags: int, piece_length: int, stream: bytes) -> None:
     for piece in pieces_of(stream, piece_length):
         if transport.is_closed or transport.is_reading_paused:
             break
-        receive(image, piece)
-        received += len(piece)
+        received += _receive_while_open(image, transport, piece)
         expect(len(image._buffer) <= (1 << 20) + 2 * received, "memory follows what came", image=image)
     image.connection_lost(None)
     expect(log_buffer.append_position <= received, "the log is what came", log_buffer=log_buffer)
+
+
+def _receive_while_open(image: LogImage, transport: FakeTransport, data: bytes) -> int:
+    """Let an image receive bytes as a loop would, which reads no more once it is closed or paused."""
+    taken = 0
+    while taken < len(data) and not transport.is_closed and not transport.is_reading_paused:
+        room = len(image.get_buffer(-1))
+        receive(image, data[taken : taken + room])
+        taken += min(room, len(data) - taken)
+    return taken
 
 
 def _status_seeds() -> Iterator[bytes]:
@@ -261,5 +271,3 @@ def snapshot_shipping(data: bytes) -> None:
     written = RecordingLog.parse(bytes(file))
     expect(written.entries == log.entries, "the log that is made can be read", log=log)
     expect(len(log.latest_snapshots(1)) == 2, "the log that is made has the snapshot", log=log)
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -129,10 +130,8 @@ def recording_log(data: bytes) -> None:
 def _change(file: RecordingLogFile) -> None:
     """Do what members and operators do to a log, and persist it."""
     log = file.recording_log
-    try:
+    with contextlib.suppress(ClusterError):  # the snapshot's term is not in the log
         log.invalidate_latest_snapshot()
-    except ClusterError:
-        pass  # the snapshot's term is not in the log
     log.invalidate_snapshots(0, 1 << 62)
     log.remove_incomplete_snapshots(1)
     file.persist()
@@ -203,10 +202,8 @@ class _Area:
 def cluster_mark_file(data: bytes) -> None:
     """cluster-mark.dat: the header, and the error log, which goes on with what is there."""
     disk = disk_with({MARK_FILE_NAME: data})
-    try:
+    with contextlib.suppress(ClusterError):
         read_errors(DIRECTORY / MARK_FILE_NAME, file_system=disk)
-    except ClusterError:
-        pass
     log = ErrorLog(_Area(data[8192:]), lambda: 5)
     log.observe(ErrorObservation("warning", "a", "b", "c", "message"))
     expect(log.observation_count == 1, "an error is counted", log=log)
@@ -230,10 +227,8 @@ def member_notes(data: bytes) -> None:
     notes.note_skip(96, skip_log_position=128)
     again = DeliveryNotesFile.open(DIRECTORY, file_sync_level=1, file_system=disk)
     expect(again.skipped_entries == notes.skipped_entries, "notes are read as they were written", notes=again)
-    try:
+    with contextlib.suppress(ClusterError):
         ClusterIdFile.open(DIRECTORY, disk)
-    except ClusterError:
-        pass
 
 
 # --- snapshots
@@ -290,10 +285,8 @@ def _module_seeds() -> Iterator[bytes]:
 @target(_module_seeds, length_limit=2048)
 def module_snapshot(data: bytes) -> None:
     """The snapshot of a consensus module, taken over by one and written again."""
-    messages: list[ModuleMessage] = []
     try:
-        for encoded in _split(data):
-            messages.append(_decode_module_message(encoded))
+        messages: list[ModuleMessage] = [_decode_module_message(encoded) for encoded in _split(data)]
         snapshot = decode_module_snapshot(messages)
     except RemoteProtocolError:
         return
@@ -355,7 +348,7 @@ def container_snapshot(data: bytes) -> None:
     except ClusterError:
         return
     receiver = SimpleNamespace(takes_requests=True)
-    runner = RequestRunner(receiver, max_reply_length=1024, on_service_error=lambda error: None)  # type: ignore[arg-type]  # nothing is run
+    runner = RequestRunner(receiver, max_reply_length=1024, on_service_error=lambda error: None)
     runner.restore(replies)
     for message in runner.snapshot_messages():
         message.encode()

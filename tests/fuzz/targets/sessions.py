@@ -21,7 +21,7 @@ from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.transport import Purpose
 from trimaran.service_api.types import INGRESS_STREAM_ID, ClusterSessionId
 from trimaran.service_api.wire.frame import encode_frame, encode_message, iter_headers
-from trimaran.service_api.wire.message import registry_of
+from trimaran.service_api.wire.message import Message, registry_of
 from trimaran.service_api.wire.queries import QueryRequest, QueryResponse
 from trimaran.service_api.wire.request import REPLY_HEADER, REQUEST_HEADER, REQUEST_MESSAGE
 from trimaran.service_api.wire.session import (
@@ -44,7 +44,7 @@ def _ingress_seeds() -> Iterator[bytes]:
     yield b"\x01\x1f" + setup() + session_message(bytes(900)) + control(keep_alive())
     long = session_message(b"")[32:64] + bytes(3000)
     yield b"\x01\xff" + setup() + encode_message(long, stream_id=INGRESS_STREAM_ID, mtu_length=1024)
-    accepted = [*INGRESS_MESSAGES.values(), QueryRequest]
+    accepted: list[type[Message]] = [*INGRESS_MESSAGES.values(), QueryRequest]
     for flags in (0, 1):
         for message in sample_messages(accepted):
             yield bytes([flags, 255]) + setup() + control(message)
@@ -113,6 +113,7 @@ def egress(data: bytes) -> None:
     dialogue = Dialogue()
     if flags & 1:
         dialogue.open()
+        dialogue.protocol.request_snapshot(lambda outcome: None)
     else:
         dialogue.up(0)
     carried = b""

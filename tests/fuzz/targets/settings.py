@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def environment_of(settings: dict[str, str]) -> Iterator[None]:
 @cache
 def _scratch() -> Path:
     """A file in memory where there is such a place, as it is written for every input."""
-    place = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108
+    place = "/dev/shm" if os.path.isdir("/dev/shm") else None
     return Path(tempfile.mkdtemp(prefix="trimaran-fuzz-", dir=place)) / "node.toml"
 
 
@@ -77,10 +77,8 @@ def config_file(data: bytes) -> None:
             load_node_config(path)
         except ConfigurationError as error:
             expect(len(str(error)) > 0, "an error says something")
-        try:
+        with suppress(ConfigurationError):
             load_health_limits(path)
-        except ConfigurationError:
-            pass
 
 
 def _variable_seeds() -> Iterator[bytes]:
@@ -98,11 +96,8 @@ def environment(data: bytes) -> None:
         text = name.decode("ascii", "replace")
         if equals and text.isascii() and text.upper().startswith("TRIMARAN_"):
             settings[text] = os.fsdecode(value)
-    with environment_of(settings):
-        try:
-            load_node_config()
-        except ConfigurationError:
-            pass
+    with environment_of(settings), suppress(ConfigurationError):
+        load_node_config()
 
 
 def _secret_seeds() -> Iterator[bytes]:

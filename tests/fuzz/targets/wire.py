@@ -15,7 +15,7 @@ import trimaran.cluster.messages.replies
 import trimaran.cluster.messages.settings
 import trimaran.cluster.messages.shipping
 import trimaran.service_api.wire.queries
-from tests.fuzz.samples import framed, sample_messages
+from tests.fuzz.samples import sample_messages
 from tests.fuzz.target import expect, target
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
@@ -102,7 +102,9 @@ def frames(data: bytes) -> None:
 
 
 def _link_frame_seeds() -> Iterator[bytes]:
-    setup = SetupFrame.at_position(1 << 20, session_id=1, stream_id=100, initial_term_id=-5, term_length_bytes=TERM_LENGTH)
+    setup = SetupFrame.at_position(
+        1 << 20, session_id=1, stream_id=100, initial_term_id=-5, term_length_bytes=TERM_LENGTH
+    )
     yield setup.encode()
     yield StatusFrame.at_position(96, setup=setup).encode()
     yield encode_commit_frame(3, 4096)
@@ -132,7 +134,7 @@ def _models(schema_id: int) -> list[type[Message]]:
     return [
         model
         for _, model in sorted(MESSAGES.items())
-        if model.SCHEMA_ID == schema_id and model.__module__.startswith("trimaran.")
+        if schema_id == model.SCHEMA_ID and model.__module__.startswith("trimaran.")
     ]
 
 

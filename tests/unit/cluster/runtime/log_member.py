@@ -131,7 +131,7 @@ async def member(
             network=SOCKETS,
             recording_log_file=recording_log_file,
             node_state_file=NodeStateFile.open(directory, file_system=disk),
-            peers={ONE: peer or MemberLogEndpoints(nowhere, nowhere, nowhere)}
+            peers={ONE: peer or MemberLogEndpoints(nowhere, nowhere, nowhere, nowhere)}
             | ({} if third is None else {TWO: third}),
             post=posted.append,
             on_recorded=recorded.append,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.unit.archive.served import serving
 from tests.unit.archive.streams import failing, read_all
@@ -40,7 +41,7 @@ async def served_log(
         if damaged_at is not None:
             leader.disk.damage(leader.archive.directory / "0-0.rec", damaged_at, b"?")
         async with serving(leader.archive, authorisation=None) as server:
-            yield log, MemberLogEndpoints(server.endpoint, server.endpoint, server.endpoint)
+            yield log, MemberLogEndpoints(server.endpoint, server.endpoint, server.endpoint, server.endpoint)
 
 
 async def copy_up_to(me: Member, position: int) -> None:
@@ -448,12 +449,33 @@ async def listening(sink: Sink) -> AsyncIterator[str]:
         server.close()
 
 
+def configure_catchup(me: Member, endpoint: str) -> None:
+    """Have the members list say that a follower takes replays there."""
+    me.control._peers = {ONE: replace(me.control._peers[ONE], catchup=Endpoint.parse(endpoint))}
+
+
+async def test_log_is_replayed_to_no_endpoint_but_the_one_in_the_members_list() -> None:
+    """A member that could name any would have the leader send it the whole log, or knock on any port."""
+    async with member() as me:
+        me.append(300)
+        me.control.flush()
+        sink = Sink()
+        async with listening(sink) as endpoint:
+            with capture_logs() as logs:
+                me.control.start_catchup_replay(fx.StartCatchupReplay(ONE, endpoint, 640, SESSION))
+                await until(lambda: not me.control._catchup_replays)
+
+        assert bytes(sink.data) == b""
+        assert any(f"catchup_endpoint={endpoint} expected=" in str(line.get("reason")) for line in logs)
+
+
 async def test_catchup_replay_brings_the_log_and_follows_its_end_until_it_is_stopped() -> None:
     async with member() as me:
         log = me.append(300)
         me.control.flush()
         sink = Sink()
         async with listening(sink) as endpoint:
+            configure_catchup(me, endpoint)
             me.control.start_catchup_replay(fx.StartCatchupReplay(ONE, endpoint, 640, SESSION))
             await until(lambda: len(sink.data) >= 64 + len(log) - 640)
             log += me.append(10)
@@ -473,6 +495,7 @@ async def test_follower_that_asks_for_what_was_purged_is_told_where_the_log_begi
         me.control.flush()
         sink = Sink()
         async with listening(sink) as endpoint:
+            configure_catchup(me, endpoint)
             me.control.start_catchup_replay(fx.StartCatchupReplay(ONE, endpoint, 640, SESSION))
             async with asyncio.timeout(60):
                 await sink.is_over.wait()
@@ -496,7 +519,7 @@ async def test_publication_is_closed_when_the_log_stops() -> None:
     sink = Sink()
     async with listening(sink) as endpoint:
         log_endpoint = Endpoint.parse(endpoint)
-        async with member(MemberLogEndpoints(log_endpoint, log_endpoint, log_endpoint)) as me:
+        async with member(MemberLogEndpoints(log_endpoint, log_endpoint, log_endpoint, log_endpoint)) as me:
             me.control.open_publication(fx.OpenLogPublication(TermId(0), SESSION))
             await until(lambda: len(sink.data) == 64)
 

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport
 from trimaran.cluster.core.context import PROTOCOL_VERSION
+from trimaran.cluster.core.events import LeaderSaid
 from trimaran.cluster.messages.consensus import (
     AppendPosition,
     CanvassPosition,
@@ -94,7 +95,7 @@ class Links:
     """Links of member 0 to members 1 and 2, and what they told."""
 
     def __init__(self, peers: dict[MemberId, Endpoint] | None = None, *, member_id: MemberId = ME) -> None:
-        self.messages: list[Message] = []
+        self.messages: list[Message | LeaderSaid] = []
         self.changes: list[tuple[MemberId, bool]] = []
         self.answers: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.requests: list[bytes] = []
@@ -281,13 +282,14 @@ async def test_connection_that_breaks_the_protocol_is_dropped(data: bytes) -> No
     assert mine.messages == []
 
 
-async def test_stop_catchup_names_its_receiver_and_is_taken_from_any_member() -> None:
+async def test_message_that_names_no_sender_comes_with_the_member_whose_link_it_is() -> None:
+    """Else any member could end another's catch-up, or the whole cluster."""
     mine = Links()
     message = StopCatchup(leadership_term_id=TermId(0), follower_member_id=ME)
 
     mine.accepted(setup(TWO) + framed(message))
 
-    assert mine.messages == [message]
+    assert mine.messages == [LeaderSaid(TWO, message)]
 
 
 # --- whose settings differ
