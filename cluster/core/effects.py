@@ -153,10 +153,12 @@ class JoinLiveLog:
 
 @dataclass(slots=True)
 class StartCatchupReplay:
-    """Leader: replay the log recording from `position` to a follower's catch-up endpoint, following the live end."""
+    """Leader: replay the log recording from `position` to a follower's catch-up endpoint, following the live end.
+
+    To the endpoint that the members list names; what the follower says of that would send the log anywhere.
+    """
 
     member_id: MemberId
-    endpoint: str
     position: int
     log_session_id: int
 

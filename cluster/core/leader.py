@@ -301,7 +301,6 @@ class LeaderTerm:
             ctx.emit(
                 fx.StartCatchupReplay(
                     MemberId(message.follower_member_id),
-                    message.catchup_endpoint,
                     message.log_position,
                     ctx.log_session_id,
                 )

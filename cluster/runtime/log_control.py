@@ -19,7 +19,7 @@ from trimaran.archive.errors import is_damage, is_failed_read
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import replicate
 from trimaran.archive.store.replay import REPLAY_BUFFER_BYTES, ReplaySession
-from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api import ClusterError
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack, Purpose, as_stream_transport
@@ -228,21 +228,9 @@ class LogControl:
         if task is not None:
             task.cancel()
 
-    def _catchup_endpoint(self, effect: fx.StartCatchupReplay) -> Endpoint:
-        """Return where a follower takes a replay: the log goes nowhere but to its configured endpoint.
-
-        Raises:
-            RemoteProtocolError: the follower has named another one.
-            ConfigurationError: it has named none.
-        """
-        endpoint, expected = Endpoint.parse(effect.endpoint), self._peers[effect.member_id].catchup
-        if endpoint != expected:
-            raise RemoteProtocolError(f"catchup_endpoint={endpoint} expected={expected}, as the members list says")
-        return endpoint
-
     async def _replay_catchup(self, effect: fx.StartCatchupReplay) -> None:
         try:
-            endpoint = self._catchup_endpoint(effect)
+            endpoint = self._peers[effect.member_id].catchup
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, writer = await self._network.dial_streams(Purpose.CATCHUP, endpoint, member_id=effect.member_id)
             try:

@@ -14,17 +14,8 @@ from tests.places import ROOT
 
 PAGE: Final = ROOT / "docs" / "fuzzing.md"
 RESULTS: Final = STORED / "campaigns.json"
-_FOUND_IN: Final = (
-    "tests/fuzz/test_findings.py",
-    "tests/unit/cluster/core/peers/test_forged_members.py",
-    "tests/unit/cluster/runtime/test_log_control.py",
-)
-"""Where a test with a docstring is one of a finding; in the last only one is."""
-_OTHERS: Final = {
-    "test_log_is_replayed_to_no_endpoint_but_the_one_in_the_members_list": (
-        "A follower could have the leader send its log to any endpoint"
-    )
-}
+_FOUND_IN: Final = ("tests/fuzz/test_findings.py", "tests/unit/cluster/core/peers/test_forged_members.py")
+"""Where a test with a docstring is one of a finding."""
 
 _INTRODUCTION: Final = """\
 # Fuzzing
@@ -96,8 +87,8 @@ def _findings() -> list[tuple[str, str]]:
     for path in _FOUND_IN:
         tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
         for node in tree.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                said = _OTHERS.get(node.name) if path == _FOUND_IN[-1] else ast.get_docstring(node)
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                said = ast.get_docstring(node)
                 if said is not None:
                     found.append((said.replace("\n", " ").rstrip("."), f"{Path(path).name}::{node.name}"))
     return found

@@ -15,7 +15,7 @@ from tests.unit.cluster.core.solo import S, Solo, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.digests import digest_comparison
-from trimaran.cluster.messages.consensus import StopCatchup, TerminationPosition
+from trimaran.cluster.messages.consensus import CatchupPosition, StopCatchup, TerminationPosition
 from trimaran.cluster.messages.digests import ServiceDigest
 from trimaran.cluster.messages.reads import LeadershipProbe
 from trimaran.service_api.types import MemberId, TermId
@@ -177,6 +177,20 @@ def test_what_an_earlier_leader_said_late_is_no_fault() -> None:
     late = TerminationPosition(leadership_term_id=TermId(0), log_position=640)
 
     assert refusals(solo.feed(ev.LeaderSaid(TWO, late))) == []
+
+
+@pytest.mark.parametrize("endpoint", ["192.0.2.1:9003", "localhost:22", "", "x" * 300])
+def test_follower_cannot_say_where_the_log_is_sent(endpoint: str) -> None:
+    """A follower could have the leader send its log to any endpoint."""
+    solo = Solo(terms=[(0, 0, 640)]).lead()
+    request = CatchupPosition(
+        leadership_term_id=solo.ctx.leadership_term_id,
+        log_position=640,
+        follower_member_id=TWO,
+        catchup_endpoint=endpoint,
+    )
+
+    assert solo.feed(request) == [fx.StartCatchupReplay(TWO, 640, solo.ctx.log_session_id)]
 
 
 # --- digests
