@@ -82,12 +82,12 @@ def parse_members(text: str) -> tuple[MemberEndpoints, ...]:
     Raises:
         ConfigurationError: the user's: names the part that cannot be read and what was expected.
     """
-    if not text.strip():
-        raise ConfigurationError('empty member list: expected members such as "0=127.0.0.1:9000,1=127.0.0.1:9010"')
     if "=" in text:
         members = tuple(_parse_short(part.strip()) for part in text.split(",") if part.strip())
     else:
-        members = tuple(_parse_long(part.strip()) for part in text.split("|") if part.strip())
+        members = tuple(_parse_long(part.strip()) for part in text.split("|") if part.strip(" ,\t\r\n"))
+    if not members:
+        raise ConfigurationError('empty member list: expected members such as "0=127.0.0.1:9000,1=127.0.0.1:9010"')
     ids = [member.member_id for member in members]
     for member_id in ids:
         if ids.count(member_id) > 1:

@@ -266,6 +266,13 @@ def test_member_id_with_too_many_digits_is_a_configuration_error() -> None:
         parse_members(f"{MANY_DIGITS}=127.0.0.1:9000")
 
 
+@pytest.mark.parametrize("text", [",", " , ,", "|", "\t,\n"])
+def test_list_of_members_of_separators_alone_is_empty(text: str) -> None:
+    """A list of members of separators alone was read as a cluster of no members."""
+    with pytest.raises(ConfigurationError, match="empty member list"):
+        parse_members(text)
+
+
 def test_iterations_of_a_secrets_file_are_checked_to_their_last_digit() -> None:
     """Of `iterations 0000060000999` the first ten digits were checked and all were used."""
     text = SecretsFile.empty(bytes).text()
