@@ -181,6 +181,7 @@ def test_padding_that_is_announced_takes_no_memory_before_it_comes() -> None:
     def flow() -> None:
         image = LogImage(
             let_in(quiet_gate(), Purpose.LOG),
+            lambda accepted, setup: None,
             lambda image: image.open(receiver, join_position=None),
             lambda image, reason: None,
             lambda: None,

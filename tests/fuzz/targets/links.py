@@ -151,6 +151,7 @@ def _receive_log(flags: int, piece_length: int, stream: bytes) -> None:
 
     image = LogImage(
         let_in(quiet_gate(), Purpose.LOG),
+        lambda accepted, setup: None,
         open_image,
         lambda image, reason: None,
         lambda: None,
