@@ -28,13 +28,19 @@ CRC32C_POLYNOMIAL: Final = 0x82F6_3B78
 _CRC32_POLYNOMIAL: Final = 0xEDB8_8320
 
 
-def _make_crc32c() -> Callable[..., int]:
-    """Return a function that computes CRC-32C with a table of 256 entries."""
+def make_crc_table(polynomial: int) -> list[int]:
+    """Return what each byte makes of a register that is 0."""
     table = []
     for register in range(256):
         for _ in range(8):
-            register = register >> 1 ^ (CRC32C_POLYNOMIAL if register & 1 else 0)
+            register = register >> 1 ^ (polynomial if register & 1 else 0)
         table.append(register)
+    return table
+
+
+def _make_crc32c() -> Callable[..., int]:
+    """Return a function that computes CRC-32C with a table of 256 entries."""
+    table = make_crc_table(CRC32C_POLYNOMIAL)
 
     def crc32c(data: bytes | bytearray | memoryview, value: int = 0, /) -> int:
         register = value ^ 0xFFFF_FFFF
@@ -90,4 +96,13 @@ ChecksumKind.CRC32C.compute = crc32c
 
 KNOWN_CHECKSUMS: Final = (ChecksumKind.CRC32, ChecksumKind.CRC32C)
 
-__all__ = ["CRC32_SOURCE", "KNOWN_CHECKSUMS", "ChecksumKind", "crc32", "crc32c", "crc32c_by_table"]
+__all__ = [
+    "CRC32C_POLYNOMIAL",
+    "CRC32_SOURCE",
+    "KNOWN_CHECKSUMS",
+    "ChecksumKind",
+    "crc32",
+    "crc32c",
+    "crc32c_by_table",
+    "make_crc_table",
+]

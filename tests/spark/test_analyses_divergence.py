@@ -14,6 +14,7 @@ from trimaran.service_api.errors import ConfigurationError
 
 SINGLE = "single-node-node0"
 CHECKSUMMED = "checksummed-node0"
+CRC32C = "three-crc32c-node0"
 FAILOVER = "three-node-failover-node"
 
 
@@ -60,9 +61,10 @@ def test_a_flipped_byte_is_found_at_its_frame(sample_log: Callable[[str], DataFr
     assert frames[0]["a"]["leadership_term_id"] == entry.fields["leadershipTermId"]
 
 
-def test_checksums_say_whose_bytes_are_wrong(sample_log: Callable[[str], DataFrame]) -> None:
-    position = LogTruth(CHECKSUMMED).of("SessionMessageHeader")[300].position
-    log = sample_log(CHECKSUMMED)
+@pytest.mark.parametrize("name", [CHECKSUMMED, CRC32C])
+def test_checksums_say_whose_bytes_are_wrong(sample_log: Callable[[str], DataFrame], name: str) -> None:
+    position = LogTruth(name).of("SessionMessageHeader")[300].position
+    log = sample_log(name)
 
     (overview,) = rows(divergence(log, flip(log, position, 33)))
 
@@ -70,10 +72,13 @@ def test_checksums_say_whose_bytes_are_wrong(sample_log: Callable[[str], DataFra
     assert (overview["checksum_a"], overview["checksum_b"]) == ("right", "wrong")
 
 
-def test_session_ids_say_nothing_where_one_log_alone_has_checksums(sample_log: Callable[[str], DataFrame]) -> None:
-    log = sample_log(CHECKSUMMED)
+@pytest.mark.parametrize("name", [CHECKSUMMED, CRC32C])
+def test_session_ids_say_nothing_where_one_log_alone_has_checksums(
+    sample_log: Callable[[str], DataFrame], name: str
+) -> None:
+    log = sample_log(name)
     plain = replace(log, "session_id", "1447082106")
-    position = LogTruth(CHECKSUMMED).of("SessionMessageHeader")[300].position
+    position = LogTruth(name).of("SessionMessageHeader")[300].position
 
     (same,) = rows(divergence(log, plain))
     (different,) = rows(divergence(log, flip(plain, position, 33)))
@@ -83,6 +88,32 @@ def test_session_ids_say_nothing_where_one_log_alone_has_checksums(sample_log: C
     assert (different["diverges_at"], different["differences"]) == (position, ["payload"])
     assert (different["checksum_a"], different["checksum_b"]) == ("right", "none")
     assert (session_ids["diverges_at"], session_ids["differences"]) == (96, ["session_id"])
+
+
+def test_session_ids_say_nothing_where_the_logs_have_checksums_of_two_kinds(
+    sample_log: Callable[[str], DataFrame],
+) -> None:
+    log = sample_log(CRC32C)
+    crc32 = "crc32(rpad(payload, ((frame_length - 32 + 31) div 32) * 32, X'00'))"
+    signed = f"cast({crc32} - if({crc32} >= 2147483648, 4294967296, 0) as int)"
+    other = replace(log, "session_id", f"if(type = 1, {signed}, session_id)")
+    position = LogTruth(CRC32C).of("SessionMessageHeader")[300].position
+
+    (same,) = rows(divergence(log, other))
+    (different,) = rows(divergence(log, flip(other, position, 33)))
+
+    assert (same["verdict"], same["differing_frames"]) == ("equal", 0)
+    assert (different["diverges_at"], different["differences"]) == (position, ["payload"])
+    assert (different["checksum_a"], different["checksum_b"]) == ("right", "wrong")
+
+
+def test_where_a_purged_log_begins_its_checksums_are_looked_at(sample_log: Callable[[str], DataFrame]) -> None:
+    """A few frames in the middle of a block, which begin at whole 64 KiB, as each log does."""
+    log = replace(sample_log(CRC32C).where("position < 2000"), "position", "position + 196608")
+
+    (found,) = rows(divergence(log, replace(log, "session_id", "7")))
+
+    assert (found["verdict"], found["start_position"]) == ("equal", 196608)
 
 
 def test_a_foreign_suffix_is_found_where_it_begins(sample_log: Callable[[str], DataFrame]) -> None:

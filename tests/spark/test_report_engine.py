@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from tests.interchange.samples import link_directory
 from tests.spark.log_truth import rows
@@ -155,6 +155,23 @@ def test_members_are_compared_the_same_on_both(spark: SparkSession, database: Sq
     found = assert_same(analyses.compare_members(on_spark), pairs)
     assert {row["verdict"] for row in found} == {"a is longer", "different"}
     assert len(assert_same(analyses.differing_frames(on_spark["node0"], on_spark["changed"]), frames)) == 1
+
+
+def test_members_with_crc32c_and_without_are_compared_the_same_on_both(
+    spark: SparkSession, database: SqlDatabase, tmp_path: Path
+) -> None:
+    directory = str(extract_sample("three-crc32c", tmp_path) / "node0")
+    on_spark = spark.read.format("aeron_archive").load(directory)
+    on_ours = scan_log(database, directory, {})
+    plain_on_spark, plain_on_ours = (
+        log.select(*(F.lit(7).alias(name) if name == "session_id" else name for name in log.columns))
+        for log, F in ((on_spark, functions), (on_ours, ENGINE.functions))
+    )
+    with use_engine(ENGINE):
+        pairs = analyses.compare_members({"a": on_ours, "b": plain_on_ours, "c": on_ours})
+
+    found = assert_same(analyses.compare_members({"a": on_spark, "b": plain_on_spark, "c": on_spark}), pairs)
+    assert [row["verdict"] for row in found] == ["equal"] * 3
 
 
 def test_what_members_logged_says_the_same_on_both(

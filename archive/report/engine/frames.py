@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from duckdb.func import PythonUDFType
+
+from trimaran.service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
 
 from .columns import SqlColumn, order_by, quote, to_column, to_columns
 from .functions import MACROS
@@ -25,7 +26,9 @@ class SqlDatabase:
         self.connection = duckdb.connect(config={"temp_directory": str(directory)})
         for macro in MACROS:
             self.connection.execute(macro)
-        self.connection.create_function("crc32", _crc32, ["BLOB"], "BIGINT", type=PythonUDFType.ARROW)
+        for kind in KNOWN_CHECKSUMS:
+            compute = functools.partial(_compute, kind)
+            self.connection.create_function(kind.label, compute, ["BLOB"], "BIGINT", type=PythonUDFType.ARROW)
         self._numbers = count()
         self._scans: dict[str, Callable[[], Any]] = {}
 
@@ -258,6 +261,6 @@ def _watched(reader: Any, failed: list[Exception]) -> Any:
     return pa.RecordBatchReader.from_batches(reader.schema, watch())
 
 
-def _crc32(payloads: Any) -> Any:
-    values = [None if payload is None else zlib.crc32(payload) for payload in payloads.to_pylist()]
+def _compute(kind: ChecksumKind, payloads: Any) -> Any:
+    values = [None if payload is None else kind.compute(payload) for payload in payloads.to_pylist()]
     return pa.array(values, pa.int64())

@@ -28,10 +28,11 @@ MACROS: Final = (
 
 DIRECT: Final[Mapping[str, str]] = {
     **{
-        name: name
-        for name in ("avg", "bit_xor", "bool_or", "coalesce", "count", "crc32", "first", "flatten", "greatest")
+        name: name for name in ("avg", "bit_xor", "bool_or", "coalesce", "count", "crc32", "crc32c", "first", "flatten")
     },
-    **{name: name for name in ("hex", "lag", "lead", "least", "max", "min", "reverse", "row_number", "sum")},
+    **{
+        name: name for name in ("greatest", "hex", "lag", "lead", "least", "max", "min", "reverse", "row_number", "sum")
+    },
     "length": "byte_count",
     "max_by": "arg_max_null",  # the other one passes over rows whose value is NULL
     "min_by": "arg_min_null",
@@ -39,7 +40,7 @@ DIRECT: Final[Mapping[str, str]] = {
     "unix_micros": "epoch_us",
     "xxhash64": "hash",  # another hash of 64 bits: no analysis says which one it is
 }
-"""DuckDB's functions, and macros of ours, by PySpark's names; `frames` makes crc32."""
+"""DuckDB's functions, and macros of ours, by PySpark's names; `frames` makes crc32 and crc32c."""
 
 
 def __getattr__(name: str) -> Callable[..., SqlColumn]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
 from trimaran.service_api.wire.frame import FRAME_ALIGNMENT
 
 from .engine import Column, DataFrame, F, Window
@@ -24,7 +25,12 @@ COMPARED: Final = (
 
 _LOOKED_AT_BYTES: Final = 1 << 14
 _LOOKED_AT_OF: Final = 64
-"""Checksums are looked for in the frames of the first 16 KiB of a block, and in one of 64 of the others."""
+"""CRC-32 is looked for in the frames of the first 16 KiB of a block, and in one of 64 of the others."""
+_RARELY_OF_BYTES: Final = 1 << 20
+_RARELY_BYTES: Final = 1 << 9
+_SEGMENT_BEGIN_BYTES: Final = 1 << 16
+"""CRC-32C, which is slow here, is looked for in the frames of the first 512 bytes of each MiB, and in those at whole
+64 KiB: any log begins there."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -35,8 +41,9 @@ class BlockComparison:
     stop_a: int | None
     start_b: int | None
     stop_b: int | None
-    is_checksummed_a: bool
-    is_checksummed_b: bool
+    checksum_a: ChecksumKind | None
+    """What its frames carry; None if they carry none."""
+    checksum_b: ChecksumKind | None
     first_block: int | None
     """The first block that differs; None if none does."""
     last_block: int | None
@@ -62,8 +69,8 @@ def block_number(block_length_bytes: int) -> Column:
 def digest_blocks(log: DataFrame, ignore: Sequence[str], block_length_bytes: int) -> DataFrame:
     """One row for each block: the digest of its frames, how many they are, and where they begin and end.
 
-    The session ids have a digest of their own, since they may be checksums; looked_at and right count the frames
-    whose checksum was computed, and those that have it.
+    The session ids have a digest of their own, since they may be checksums; looked_at_ and right_ with the kind count
+    the frames whose checksum was computed, and those that have it.
 
     Raises:
         ConfigurationError: a column is missing, there is none of that name to ignore, or blocks without a length.
@@ -75,10 +82,18 @@ def digest_blocks(log: DataFrame, ignore: Sequence[str], block_length_bytes: int
         raise ConfigurationError(f"too short a block: block_length_bytes={block_length_bytes} expected 32 or more")
     names = [name for name in COMPARED if name not in ignore]
     check_columns(log, "divergence", "position", "frame_length", *names)
-    is_looked_at = F.lit(False)
+    is_looked_at = dict.fromkeys(KNOWN_CHECKSUMS, F.lit(False))
     if {"type", "session_id", "payload"} <= set(names):
-        is_near = F.col("position") % block_length_bytes < _LOOKED_AT_BYTES
-        is_looked_at = is_data() & (is_near | (F.xxhash64("position") % _LOOKED_AT_OF == 0))
+        position = F.col("position")
+        is_near = position % block_length_bytes < _LOOKED_AT_BYTES
+        is_rare = (position % _RARELY_OF_BYTES < _RARELY_BYTES) | (position % _SEGMENT_BEGIN_BYTES == 0)
+        is_looked_at = {
+            ChecksumKind.CRC32: is_data() & (is_near | (F.xxhash64("position") % _LOOKED_AT_OF == 0)),
+            ChecksumKind.CRC32C: is_data() & is_rare,
+        }
+    # A log has one kind: where a frame has the first one, the second, which is slow, is not computed.
+    has_other = F.when(has_valid_checksum(ChecksumKind.CRC32), False).otherwise(has_valid_checksum(ChecksumKind.CRC32C))
+    has_kind = {ChecksumKind.CRC32: has_valid_checksum(ChecksumKind.CRC32), ChecksumKind.CRC32C: has_other}
     contents = [name for name in names if name != "session_id"]
     session_id = F.col("session_id") if "session_id" in names else F.lit(0)
     return log.groupBy(block_number(block_length_bytes).alias("block")).agg(
@@ -87,16 +102,16 @@ def digest_blocks(log: DataFrame, ignore: Sequence[str], block_length_bytes: int
         F.count(F.lit(1)).alias("frames"),
         F.min("position").alias("start"),
         F.max(end_position()).alias("stop"),
-        F.count_if(is_looked_at).alias("looked_at"),
-        F.count_if(F.when(is_looked_at, has_valid_checksum())).alias("right"),
+        *(F.count_if(is_looked_at[kind]).alias(f"looked_at_{kind}") for kind in KNOWN_CHECKSUMS),
+        *(F.count_if(F.when(is_looked_at[kind], has_kind[kind])).alias(f"right_{kind}") for kind in KNOWN_CHECKSUMS),
     )
 
 
 def compare_digests(digest_a: DataFrame, digest_b: DataFrame, ignore: Sequence[str]) -> BlockComparison:
     """Run the comparison of two logs' digests, and say what came of it in the range that both have.
 
-    All rows come together in one task: there is one for each block. Where one log has checksums and the other has not,
-    the session ids do not count.
+    All rows come together in one task: there is one for each block. Where the logs have checksums of two kinds, or one
+    has none, the session ids do not count.
     """
     a, b = (
         digest.select("block", *(F.col(name).alias(f"{name}_{side}") for name in digest.columns if name != "block"))
@@ -114,7 +129,11 @@ def compare_digests(digest_a: DataFrame, digest_b: DataFrame, ignore: Sequence[s
         .agg(
             *(F.min(f"start_{side}").alias(f"start_{side}") for side in "ab"),
             *(F.max(f"stop_{side}").alias(f"stop_{side}") for side in "ab"),
-            *((2 * F.sum(f"right_{side}") > F.sum(f"looked_at_{side}")).alias(f"checksums_{side}") for side in "ab"),
+            *(
+                (2 * F.sum(f"right_{kind}_{side}") > F.sum(f"looked_at_{kind}_{side}")).alias(f"has_{kind}_{side}")
+                for kind in KNOWN_CHECKSUMS
+                for side in "ab"
+            ),
             _blocks(F.col("is_common") & contents_differ).alias("by_contents"),
             _blocks(F.col("is_common") & (contents_differ | ~_same("session_digest"))).alias("by_all"),
         )
@@ -122,13 +141,14 @@ def compare_digests(digest_a: DataFrame, digest_b: DataFrame, ignore: Sequence[s
     )
     assert row is not None  # an aggregate without groups has a row
     facts: dict[str, Any] = row.asDict(recursive=True)
-    is_mixed = bool(facts["checksums_a"]) != bool(facts["checksums_b"])
+    kind_a, kind_b = (next((kind for kind in KNOWN_CHECKSUMS if facts[f"has_{kind}_{side}"]), None) for side in "ab")
+    is_mixed = kind_a is not kind_b
     blocks = facts["by_contents" if is_mixed else "by_all"]
     left_out = {*ignore, "session_id"} if is_mixed else {*ignore}
     return BlockComparison(
         **{name: facts[name] for name in ("start_a", "stop_a", "start_b", "stop_b")},
-        is_checksummed_a=bool(facts["checksums_a"]),
-        is_checksummed_b=bool(facts["checksums_b"]),
+        checksum_a=kind_a,
+        checksum_b=kind_b,
         first_block=blocks["first"],
         last_block=blocks["last"],
         blocks=blocks["numbers"] if len(blocks["numbers"]) <= BLOCK_LIMIT else None,

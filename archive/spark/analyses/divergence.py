@@ -2,7 +2,7 @@
 
 Members of a cluster record the same bytes, so up to where both have recorded, everything is equal. What may differ
 without meaning anything: where the logs begin (one was purged) and end (one is behind), and the session id of a data
-frame, which is a CRC-32 where a recording has checksums, if only one of the two has them.
+frame, which is a CRC-32 or a CRC-32C where a recording has checksums, if the two have not the same kind.
 
 The idea: reduce each log to a digest for every block of positions, compare the digests, and join frames in the range of
 the blocks that differ only. The digest is the xor of a hash of each frame, position included, so that the order of rows
@@ -20,6 +20,7 @@ from itertools import combinations
 from typing import Final
 
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.wire.checksum import ChecksumKind
 
 from ...reading.difference import Verdict
 from .block_digests import (
@@ -53,11 +54,12 @@ def divergence(
       that only one has (NULL if none does), and differences: in which columns, or "only in a", "only in b";
     - differing_frames, only_in_a, only_in_b: how many frames of the compared range are not the same, or are in one
       alone;
-    - checksum_a and checksum_b: whether the frame at diverges_at is what its CRC-32 says: "right" or "wrong", or "none"
-      where the log has no checksums. Where one is wrong that member's disk is to blame, not the cluster.
+    - checksum_a and checksum_b: whether the frame at diverges_at is what its checksum says: "right" or "wrong", or
+      "none" where the log has no CRC-32 and no CRC-32C. Where one is wrong that member's disk is to blame, not the
+      cluster.
 
-    Whether a log has checksums is found out by looking at a few frames of each block. Where one has and the other has
-    not, the session ids say nothing, and are left out.
+    Which checksums a log has is found out by looking at a few frames of each block. Where the two have not the same,
+    the session ids say nothing, and are left out.
 
     Cost: one pass over each log when this is called; where something differs, another one when the result is asked for,
     in which the frames of the blocks that differ are joined by position.
@@ -148,8 +150,8 @@ def _join(log_a: DataFrame, log_b: DataFrame, found: BlockComparison, block_leng
         .where(F.size("differences") > 0)
         .select(
             *("position", "differences"),
-            _checksum("a", found.is_checksummed_a).alias("checksum_a"),
-            _checksum("b", found.is_checksummed_b).alias("checksum_b"),
+            _checksum("a", found.checksum_a).alias("checksum_a"),
+            _checksum("b", found.checksum_b).alias("checksum_b"),
             (_first_byte() if "payload" in names else F.lit(None).cast("int")).alias("first_byte"),
             *("a", "b"),
         )
@@ -211,11 +213,11 @@ def _verdict_of_lengths(found: BlockComparison) -> Verdict:
     return Verdict.A_LONGER if stop_a > stop_b else Verdict.B_LONGER
 
 
-def _checksum(side: str, is_checksummed: bool) -> Column:
+def _checksum(side: str, kind: ChecksumKind | None) -> Column:
     """Whether a frame is what its checksum says; NULL where there is no data frame."""
-    if not is_checksummed:
+    if kind is None:
         return F.lit("none")
-    return F.when(has_valid_checksum(f"{side}."), "right").when(F.col(f"{side}.type") == 1, "wrong")
+    return F.when(has_valid_checksum(kind, f"{side}."), "right").when(F.col(f"{side}.type") == 1, "wrong")
 
 
 def _first_byte() -> Column:
