@@ -62,6 +62,12 @@ COMMANDS: Final = {
         RUN,
         "trimaran secrets add /etc/trimaran/secrets ops; trimaran secrets list /etc/trimaran/secrets",
     ),
+    "certs": Command(
+        "trimaran.cluster.cli.certs:app",
+        "Make certificates for development, and explain any certificate.",
+        RUN,
+        "trimaran certs init certs; trimaran certs show certs/member-0.pem",
+    ),
     "status": Command(
         "trimaran.cluster.cli.status:status",
         "Show the status of every member.",
