@@ -10,6 +10,7 @@ protocol         the session's state machine, sans-IO; its parts: leader_search,
 credentials      who the client is, to the cluster's authenticator
 """
 
+from trimaran.service_api.tls import TlsSettings as TlsSettings
 from trimaran.service_api.wire.session import EventCode as EventCode
 
 from .cluster_client import ClusterClient as ClusterClient

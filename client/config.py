@@ -11,6 +11,7 @@ from trimaran.service_api.cluster_id import parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.member_id import parse_member_id
+from trimaran.service_api.tls import TlsSettings, client_network
 from trimaran.service_api.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_LIMIT
@@ -108,8 +109,12 @@ class ClientConfig:
     client_info: str = ""
     """A name that the cluster shows for this session."""
 
+    tls: TlsSettings | None = None
+    """Files of certificates for TLS, such as `TlsSettings(authorities="authorities.pem", certificate=..., key=...)`;
+    None: plain text. `TlsSettings.of_environment()` reads them from `TRIMARAN_TLS_AUTHORITIES` and so on."""
+
     network: NetworkStack = SOCKETS
-    """What dials the members: TCP sockets, unless a simulation brings another network."""
+    """What dials the members: TCP sockets, with TLS where that is set, unless a simulation brings another network."""
 
     random: Callable[[], float] | None = None
     """Uniform in [0, 1), for back-off and correlation ids; None: a generator of the client's own. A seeded one makes
@@ -120,7 +125,8 @@ class ClientConfig:
             raise ConfigurationError("endpoints=[] expected at least one 'host:port'")
         for endpoint in self.endpoints:
             Endpoint.parse(endpoint)
-        parse_cluster_id(self.cluster_id)
+        network = client_network(self.tls, cluster_id=parse_cluster_id(self.cluster_id), network=self.network)
+        object.__setattr__(self, "network", network)  # made here, once: it reads files
         for name in (
             "connect_timeout_s",
             "dial_timeout_s",

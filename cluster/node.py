@@ -20,6 +20,8 @@ from trimaran.archive import Archive, ArchiveConfig, Recording
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.service_api import ClusteredService, ConfigurationError, ServiceFailedError
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.tls import TlsStack
+from trimaran.service_api.tls.watch import TlsWatch
 from trimaran.service_api.types import (
     INSPECTION_STREAM_ID,
     OPERATION_STREAM_ID,
@@ -281,6 +283,9 @@ class Node:
                 tasks.create_task(self._disk_space.run(), name="disk-space")
                 if self._secrets is not None:
                     tasks.create_task(self._secrets.run(), name="secrets-watch")
+                if isinstance(self._network, TlsStack):
+                    watch = TlsWatch(self._network, info=logger.info, error=logger.error)
+                    tasks.create_task(watch.run(), name="tls-watch")
                 await self.service_agent.start()
                 self._digests.start_from(self._adapter.position)
                 self.vitals.is_service_started = True
@@ -547,6 +552,7 @@ class Node:
             differing_members=lambda: self._links.differences,
             snapshot_fetch=self._snapshot_fetch,
             disk_space=lambda: self._disk_space.newest,
+            certificate=lambda: self._network.expires,
             stalls=self.stalls,
             errors=self.errors,
             query_change=lambda: None if (check := self.service_agent.query_check) is None else check.last_change,
@@ -575,6 +581,7 @@ class Node:
             errors=self.errors,
             disk=timed_disk,
             disk_space=self._disk_space,
+            certificate=lambda: self._network.expires,
             damage=self.archive.damage,
             counts=EffectCounts(),
             clock=self._clock,

@@ -116,6 +116,17 @@ class DivergenceStatus(DocumentPart):
     """What each member found there."""
 
 
+class CertificateStatus(DocumentPart):
+    """The certificate of a member that expires first, of those that it works with."""
+
+    file: Line
+    subject: Line
+    expires_at_ms: int
+    """Milliseconds since the Unix epoch."""
+    expires_in_s: float
+    """By the clock of the member; negative once it has expired."""
+
+
 class MemberStatus(Document):
     """One member's state at the moment it was asked. Positions are bytes in the log."""
 
@@ -187,6 +198,8 @@ class MemberStatus(Document):
     """Client sessions of the cluster that are open at its delivered position."""
     connection_count: Count
     """Client connections to this member; a client keeps one to every member."""
+    certificate: CertificateStatus | None = None
+    """None of a member without TLS."""
     connection_limit: Count | None = None
     """How many of these there may be."""
     descriptor_count: Count | None = None

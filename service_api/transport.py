@@ -40,6 +40,7 @@ from .types import MemberId
 
 if TYPE_CHECKING:
     from .connection_gate import AcceptedConnection, ConnectionGate
+    from .tls.certificates import Certificate
 
 LISTEN_BACKLOG: Final = 4_096
 """Connections that the kernel completes before they are accepted; it caps this at its own limit (`somaxconn`)."""
@@ -144,6 +145,11 @@ class NetworkStack(ABC):
     """Whether `AcceptedConnection.caller` says who a peer is; without that, any peer is believed."""
     cluster_id: ClusterId = NULL_CLUSTER_ID
     """The cluster that the own certificate names."""
+
+    @property
+    def expires(self) -> Certificate | None:
+        """The certificate in use that expires first; None where there is none."""
+        return None
 
     @abstractmethod
     async def listen(

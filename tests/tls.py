@@ -27,7 +27,7 @@ class Issuer:
     @classmethod
     def create(cls, directory: Path, *, cluster_id: ClusterId = CLUSTER) -> Self:
         authority = Authority.create(
-            directory, name="test authority", now=datetime.now(UTC) - timedelta(days=30), lifetime=timedelta(days=60)
+            directory, name="test authority", now=datetime.now(UTC) - timedelta(days=30), lifetime=timedelta(days=120)
         )
         return cls(authority, cluster_id)
 

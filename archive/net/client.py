@@ -18,7 +18,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
+from trimaran.service_api.cluster_id import parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.tls import TlsSettings, client_network
 from trimaran.service_api.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, RecordingId
 from trimaran.service_api.wire.message import Message
@@ -63,18 +65,23 @@ class ArchiveClient:
         on_challenge: OnChallenge | None = None,
         client_info: str = "",
         timeout_s: float = 5.0,
+        tls: TlsSettings | None = None,
+        cluster_id: str = "",
         network: NetworkStack = SOCKETS,
     ) -> AsyncIterator[Self]:
         """Connect to the archive at `host:port`, open a control session, and close everything at the end.
 
         `timeout_s` bounds the dialling and every answer. `on_challenge` gives the credentials that answer a challenge.
+        With `tls` the connection is encrypted; the archive shows that it is a member of the cluster whose id is given,
+        or is named by the own certificate, and otherwise a certificate of its host name.
 
         Raises:
-            ConfigurationError: the endpoint is not `host:port`.
+            ConfigurationError: the endpoint is not `host:port`, or a file of TLS cannot be used.
             ArchiveError: REPLICATION_CONNECTION_FAILURE, or what the archive answered.
             ClusterTimeoutError: it does not answer.
         """
         proof = Credentials(encoded=credentials, on_challenge=on_challenge, client_info=client_info)
+        network = client_network(tls, cluster_id=parse_cluster_id(cluster_id), network=network)
         client = cls(network, Endpoint.parse(endpoint), credentials=proof, timeout_s=timeout_s)
         client._control = await client._dial()
         client._control.on_message = client._signals.take

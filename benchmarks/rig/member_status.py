@@ -38,7 +38,7 @@ async def wait_for_status(
     while time.monotonic() < deadline:
         cluster.check_running()
         try:
-            last = await query_status(endpoint, _ASK_TIMEOUT_S)
+            last = await query_status(endpoint, _ASK_TIMEOUT_S, network=cluster.network)
         except StatusQueryError:
             last = None
         if last is not None and is_so(last):

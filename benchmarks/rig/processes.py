@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.transport import SOCKETS, NetworkStack
 
 PORTS_PER_MEMBER: Final = 5
 """Ingress, consensus, log, catchup and archive, from one base port."""
@@ -172,6 +173,8 @@ class ClusterProcesses:
     prefixes: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """The command before a member's own, by member: one that replaces itself by what it is to run."""
     members: dict[int, ManagedProcess] = field(default_factory=dict)
+    network: NetworkStack = SOCKETS
+    """What this process asks the members with, and its clients dial with."""
 
     def __post_init__(self) -> None:
         self.base_ports = find_base_ports(self.member_count)

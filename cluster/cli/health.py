@@ -33,6 +33,7 @@ from .shared.setting_flags import (
     load_cluster_id_from_flags,
     load_consensus_endpoints,
     load_health_limits_from_flags,
+    load_network_from_flags,
     with_health_flags,
 )
 from .shared.watching import TimeoutOption
@@ -79,9 +80,10 @@ def health(
     """
     endpoints = load_consensus_endpoints(settings)
     limits, cluster_id = load_health_limits_from_flags(settings), load_cluster_id_from_flags(settings)
+    network = load_network_from_flags(settings)
 
     async def ask() -> HealthReport:
-        return diagnose(await ask_cluster(endpoints, timeout, cluster_id=cluster_id), limits)
+        return diagnose(await ask_cluster(endpoints, timeout, cluster_id=cluster_id, network=network), limits)
 
     report = asyncio.run(_ask_until_well(ask, wait))
     print_object(report.model_dump(mode="json"), output, lambda: health_table(report))

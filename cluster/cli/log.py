@@ -35,7 +35,7 @@ from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOpt
 
 from .archive import VOCABULARY
 from .shared.arguments import MemberDirectoryArgument
-from .shared.setting_flags import load_members_from_flags, with_member_flags
+from .shared.setting_flags import load_members_from_flags, load_network_from_flags, with_member_flags
 from .shared.watching import TimeoutOption, pause
 
 OptionalDirectoryArgument = Annotated[
@@ -70,9 +70,10 @@ def tail(
     if directory is not None:
         show_tail(_find_log(directory), VOCABULARY, count, output, follow=follow, wait=pause)
         return
-    from .shared.cluster_log import ClusterLog
+    from .shared.cluster_log import ClusterLog  # here, because it takes the archive's client with it
 
-    rows = ClusterLog(load_members_from_flags(settings), timeout).rows(count, VOCABULARY, is_followed=follow)
+    log = ClusterLog(load_members_from_flags(settings), timeout, network=load_network_from_flags(settings))
+    rows = log.rows(count, VOCABULARY, is_followed=follow)
     with contextlib.suppress(KeyboardInterrupt):  # the proper end of following
         print_stream(rows, output, heading=HEADING, as_line=as_line)
 

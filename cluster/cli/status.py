@@ -19,7 +19,12 @@ from trimaran.archive.tool.output import (
 
 from .shared.cluster_report import ClusterReport, ask_cluster, exit_status
 from .shared.cluster_table import status_table
-from .shared.setting_flags import load_cluster_id_from_flags, load_consensus_endpoints, with_member_flags
+from .shared.setting_flags import (
+    load_cluster_id_from_flags,
+    load_consensus_endpoints,
+    load_network_from_flags,
+    with_member_flags,
+)
 from .shared.watching import TimeoutOption, WatchOption, watch
 
 
@@ -40,9 +45,10 @@ def status(
     10: a leader without a majority; 11: members answer, but there is no leader.
     """
     endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
+    network = load_network_from_flags(settings)
 
     async def ask() -> ClusterReport:
-        return await ask_cluster(endpoints, timeout, cluster_id=cluster_id)
+        return await ask_cluster(endpoints, timeout, cluster_id=cluster_id, network=network)
 
     if watch_every is not None:
         watch(ask, status_table, interval_s=watch_every, output=output)

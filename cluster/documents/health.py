@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
 from trimaran.service_api.member_status import MemberStatus
+from trimaran.service_api.tls.watch import EXPIRY_NOTICE
 
 from ..core.held_entry import HELD_ADVICE
 from ..settings.health_limits import HealthLimits
@@ -70,6 +72,8 @@ class ProblemKind(StrEnum):
     """The disk of a member's directory is nearly full."""
     DESCRIPTORS_SCARCE = "descriptors_scarce"
     """A member has nearly as many client connections, or files open, as it may."""
+    CERTIFICATE_EXPIRES = "certificate_expires"
+    """A certificate that a member works with expires within 14 days, or has expired."""
 
 
 class Problem(BaseModel):
@@ -86,6 +90,7 @@ class Problem(BaseModel):
 
 
 _SCARCE_PERCENT: Final = 90
+_SECONDS_PER_DAY: Final = 86_400
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -376,6 +381,18 @@ def _find_descriptors_scarce(status: MemberStatus, limits: HealthLimits) -> Iter
             yield f"{count:,} {what} of {limit:,}"
 
 
+def _find_certificate_expires(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    found = status.certificate
+    if found is None or found.expires_in_s > EXPIRY_NOTICE.total_seconds():
+        return
+    when = f"{datetime.fromtimestamp(found.expires_at_ms / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
+    if found.expires_in_s < 0:
+        yield f"the certificate has expired: file={found.file} not_after={when}"
+    else:
+        days = found.expires_in_s / _SECONDS_PER_DAY
+        yield f"the certificate expires in {days:.1f} days: file={found.file} not_after={when}"
+
+
 MEMBER_RULES: Final = (
     MemberRule(
         ProblemKind.DIFFERS,
@@ -439,5 +456,12 @@ MEMBER_RULES: Final = (
         "find who holds them (`ss -tn`, connection.refused in its log), or raise connection_limit and the limit of "
         "open files (`ulimit -n`)",
         is_ready=True,  # it serves those whom it has, and members and operators have descriptors of their own
+    ),
+    MemberRule(
+        ProblemKind.CERTIFICATE_EXPIRES,
+        _find_certificate_expires,
+        "have a new one issued, and put it in the place of the file: the member reads it within a second, and no link "
+        "is lost (docs/security.md)",
+        is_ready=True,  # what is connected stays, and before it expires everything works
     ),
 )

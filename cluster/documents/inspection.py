@@ -28,6 +28,7 @@ from trimaran.service_api.documents import (
     read_document,
 )
 from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import INSPECTION_STREAM_ID
 
 from .query import Outcome, StatusQueryError, expect_cluster, query_document, read_answer
@@ -176,6 +177,7 @@ async def inspect_member(
     offset: int = 0,
     limit: int = ROW_LIMIT,
     cluster_id: ClusterId = NULL_CLUSTER_ID,
+    network: NetworkStack = SOCKETS,
 ) -> ViewT:
     """Ask the member at a consensus endpoint (`host:port`); takes at most `timeout_s`.
 
@@ -185,7 +187,12 @@ async def inspect_member(
     """
     request = InspectionRequest(topic=view.TOPIC, offset=offset, limit=limit).model_dump_json().encode()
     payload = await query_document(
-        endpoint, INSPECTION_STREAM_ID, timeout_s, request=request, length_limit_bytes=ANSWER_LIMIT_BYTES
+        endpoint,
+        INSPECTION_STREAM_ID,
+        timeout_s,
+        request=request,
+        length_limit_bytes=ANSWER_LIMIT_BYTES,
+        network=network,
     )
     try:
         answer = read_answer(view, payload)

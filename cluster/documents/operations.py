@@ -15,6 +15,7 @@ from typing import ClassVar
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
 from trimaran.service_api.documents import ClusterIdLine, Document, Id, Line, Position, read_document
+from trimaran.service_api.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import OPERATION_STREAM_ID
 
 from ..core.control_toggle import ActionStep
@@ -82,6 +83,7 @@ async def run_operation(
     *,
     log_position: int | None = None,
     cluster_id: ClusterId = NULL_CLUSTER_ID,
+    network: NetworkStack = SOCKETS,
 ) -> AsyncGenerator[OperationProgress, None]:
     """Ask the leader, at its consensus endpoint (`host:port`), and give each step; ends with the final one.
 
@@ -94,7 +96,8 @@ async def run_operation(
     request = wanted.model_dump_json().encode()
     has_begun = False
     try:
-        async with aclosing(query_documents(endpoint, OPERATION_STREAM_ID, timeout_s, request=request)) as documents:
+        asking = query_documents(endpoint, OPERATION_STREAM_ID, timeout_s, request=request, network=network)
+        async with aclosing(asking) as documents:
             async for document in documents:
                 progress = read_document(OperationProgress, document)
                 has_begun = True

@@ -53,6 +53,11 @@ class Certificate:
     fingerprint: str
     """SHA-256 of it, in hexadecimal digits."""
 
+    @property
+    def expires_at_ms(self) -> int:
+        """When it expires, in milliseconds since the Unix epoch."""
+        return int(self.not_after.timestamp() * 1_000)
+
     def identities(self) -> list[Identity]:
         """Return the identities that it names.
 
@@ -94,9 +99,9 @@ def read_certificates(file: Path, setting: str) -> list[Certificate]:
     try:
         found = x509.load_pem_x509_certificates(data)
         return [_explain(certificate, file) for certificate in found]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError):
         raise ConfigurationError(
-            f"{setting} file holds no certificate in PEM format: file={file} reason={error}; expected "
+            f"{setting} file holds no certificate in PEM format: file={file} expected "
             "-----BEGIN CERTIFICATE----- and what follows"
         ) from None
 

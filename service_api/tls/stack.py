@@ -182,6 +182,8 @@ class TlsStack(SocketStack):
         """Connect without a loop; otherwise as `SocketStack.dial_blocking`."""
         encryption = self.dialling(purpose, endpoint, None)
         plain = super().dial_blocking(purpose, endpoint, timeout_s)
+        if plain.family == socket.AF_UNIX:
+            return plain  # of this machine and this user: there is nothing to encrypt
         try:
             connection = encryption.context.wrap_socket(plain, server_hostname=endpoint.host)
         except BaseException:

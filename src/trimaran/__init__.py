@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .client import SessionClosed as SessionClosed
     from .client import SessionOpened as SessionOpened
     from .client import SyncClusterClient as SyncClusterClient
+    from .client import TlsSettings as TlsSettings
     from .service_api import BackPressureError as BackPressureError
     from .service_api import ClientSession as ClientSession
     from .service_api import Clock as Clock

@@ -58,6 +58,7 @@ HOMES: Final = {
     "SnapshotPublication": "service_api",
     "SyncClusterClient": "client",
     "TermId": "service_api",
+    "TlsSettings": "client",
     "TimeUnit": "service_api",
     "invariant": "service_api",
 }

@@ -30,6 +30,7 @@ from trimaran.benchmarks.rig.member_log import RigMemberLog
 from trimaran.benchmarks.rig.member_status import wait_for_status
 from trimaran.benchmarks.rig.processes import ClusterProcesses, ManagedProcess
 from trimaran.benchmarks.rig.proxies import ProxyMesh
+from trimaran.service_api.transport import SOCKETS, NetworkStack
 
 SERVICE: Final = "tests.system.append_list:AppendListService"
 TIMEOUT_S: Final = 60.0
@@ -117,6 +118,7 @@ class SystemCluster:
         start: Iterable[int] | None = None,
         is_proxied: bool = False,
         service: str = SERVICE,
+        network: NetworkStack = SOCKETS,
     ) -> None:
         self.processes = ClusterProcesses(
             data_dir=data_dir,
@@ -124,6 +126,7 @@ class SystemCluster:
             member_count=member_count,
             settings={**SETTINGS, **(settings or {})},
             group=ForkedGroup(),
+            network=network,
         )
         self.members: dict[int, Member] = {}
         self.mesh: ProxyMesh | None = None
@@ -202,7 +205,9 @@ class SystemCluster:
 
     def requester(self, *member_ids: int, **config: Any) -> Requester:  # Any: fields of ClientConfig
         """A client that knows these members, or all of them."""
-        return Requester([self.endpoints[i] for i in member_ids] or self.endpoints, **config)
+        return Requester(
+            [self.endpoints[i] for i in member_ids] or self.endpoints, **{"network": self.processes.network, **config}
+        )
 
     async def wait_for_leader(self, *, min_term_id: int = 0, timeout_s: float = TIMEOUT_S) -> Leadership:
         """Wait until every running member has closed its election in one term, with one running leader."""

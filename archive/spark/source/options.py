@@ -22,7 +22,18 @@ from .filters import EVERY_ROW, RowFilter
 
 MIN_SPLIT_BYTES: Final = 1 << 16
 
-STREAM_OPTIONS: Final = frozenset({"startingPosition", "maxBytesPerTrigger", "commitFrom"})
+STREAM_OPTIONS: Final = frozenset(
+    {
+        "startingPosition",
+        "maxBytesPerTrigger",
+        "commitFrom",
+        "clusterId",
+        "tlsAuthorities",
+        "tlsCertificate",
+        "tlsKey",
+        "tlsVerify",
+    }
+)
 """Those of streams only: a stream's reader checks them, a batch read refuses them."""
 
 _RANGE: Final = re.compile(r"(\d{1,19}):(\d{1,19})-(\d{1,19})", re.ASCII)

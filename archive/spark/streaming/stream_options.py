@@ -1,6 +1,7 @@
 """The options of a stream: those of a batch read that make sense for one, and three of its own.
 
-`startingPosition`, `maxBytesPerTrigger` and `commitFrom` are a stream's; `path` may be a comma-separated list of
+`startingPosition`, `maxBytesPerTrigger` and `commitFrom` are a stream's, and `tlsAuthorities`, `tlsCertificate`,
+`tlsKey`, `tlsVerify` and `clusterId` for the members that `commitFrom` names; `path` may be a comma-separated list of
 members' directories; `committed` is true unless told.
 """
 
@@ -11,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from trimaran.service_api.cluster_id import parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.tls import TlsSettings
 
 from ...log.member_directory import locate
 from ..source.options import (
@@ -77,6 +80,8 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
         recording_id=read.recording_id,
         committed_position=_committed_position(read, is_given="committed" in given),
         commit_from=_parse_commit_from(given.get("commitfrom", "")),
+        tls=_parse_tls(given),
+        cluster_id=parse_cluster_id(given.get("clusterid", "")),
         starting_position=_starting_position(given.get("startingposition", EARLIEST)),
         is_by_message=read.messages,
         checksums=read.checksums,
@@ -110,6 +115,12 @@ def _parse_commit_from(text: str) -> tuple[Endpoint, ...]:
         return tuple(Endpoint.parse(part.strip()) for part in text.split(",") if part.strip())
     except ConfigurationError as error:
         raise ConfigurationError(f"option commitFrom: {error}: the consensus endpoints of members") from None
+
+
+def _parse_tls(given: Mapping[str, str]) -> TlsSettings | None:
+    """Read the options of TLS; without any the environment's `TRIMARAN_TLS_*` count."""
+    values = {name: given.get(f"tls{name}", "") for name in ("authorities", "certificate", "key", "verify")}
+    return TlsSettings.of_values(values) or TlsSettings.of_environment()
 
 
 def _committed_position(read: ReadOptions, *, is_given: bool) -> int | None:

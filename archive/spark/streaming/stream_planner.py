@@ -23,8 +23,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.tls import TlsSettings, TlsStack
+from trimaran.service_api.transport import SOCKETS
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 
 from ...errors import ArchiveError, ArchiveErrorCode
@@ -63,6 +66,10 @@ class StreamSettings:
     committed_position: int | None = None
     """What the user says is committed, or `UNBOUNDED`; None: only what is known to be committed is shown."""
     commit_from: tuple[Endpoint, ...] = ()
+    tls: TlsSettings | None = None
+    """How members are asked for it; None: in plain text."""
+    cluster_id: ClusterId = NULL_CLUSTER_ID
+    """The cluster that they have to show they are of, where TLS is used."""
     starting_position: int | str = EARLIEST
     is_by_message: bool = False
     checksums: bool | None = None
@@ -140,7 +147,9 @@ class LogPlanner:
         ]
         from .stream_status import CommitAsker  # the driver asks; executors import this module, too, without pydantic
 
-        self._waiter = CommitAsker(settings.commit_from)
+        tls, cluster_id = settings.tls, settings.cluster_id
+        network = SOCKETS if tls is None else TlsStack(tls, cluster_id=cluster_id)
+        self._waiter = CommitAsker(settings.commit_from, network=network)
         self._target_position: int | None = None
         self._planned: Cut | None = None
 

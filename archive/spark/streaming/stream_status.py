@@ -18,7 +18,7 @@ from trimaran.service_api.documents import DocumentVersionError, read_document
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus, leads
-from trimaran.service_api.transport import SOCKETS, Purpose
+from trimaran.service_api.transport import SOCKETS, Purpose, SocketStack
 from trimaran.service_api.types import NULL_VALUE, STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA
 from trimaran.service_api.wire.link_frames import SetupFrame
@@ -44,8 +44,11 @@ class CommitAsker:
     The older terms matter for a log that was not fitted to the newest one: what it can be trusted with is in them.
     """
 
-    def __init__(self, endpoints: Sequence[Endpoint], *, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+    def __init__(
+        self, endpoints: Sequence[Endpoint], *, timeout_s: float = ANSWER_TIMEOUT_S, network: SocketStack = SOCKETS
+    ) -> None:
         self._endpoints = list(endpoints)
+        self._network = network
         self._timeout_s = timeout_s
         self._positions: dict[int, int] = {}
 
@@ -62,7 +65,7 @@ class CommitAsker:
         is_answered = False
         for endpoint in tuple(self._endpoints):
             try:
-                status = ask_member(endpoint, self._timeout_s)
+                status = ask_member(endpoint, self._timeout_s, self._network)
             except DocumentVersionError as error:
                 unread = error
                 continue
@@ -86,7 +89,7 @@ class CommitAsker:
             del self._positions[min(self._positions)]
 
 
-def ask_member(endpoint: Endpoint, timeout_s: float) -> MemberStatus | None:
+def ask_member(endpoint: Endpoint, timeout_s: float, network: SocketStack = SOCKETS) -> MemberStatus | None:
     """Ask one member how it is; None when it does not say.
 
     `timeout_s` is how long it may be silent, before and in the middle of its answer.
@@ -96,7 +99,7 @@ def ask_member(endpoint: Endpoint, timeout_s: float) -> MemberStatus | None:
     """
     parser = FrameParser(STATUS_LENGTH_LIMIT_BYTES)
     try:
-        with SOCKETS.dial_blocking(Purpose.DOCUMENTS, endpoint, timeout_s) as connection:
+        with network.dial_blocking(Purpose.DOCUMENTS, endpoint, timeout_s) as connection:
             connection.sendall(SetupFrame(session_id=NULL_VALUE, stream_id=STATUS_STREAM_ID).encode())
             for _ in range(RECEIVE_LIMIT):
                 data = connection.recv(_RECEIVE_BYTES)

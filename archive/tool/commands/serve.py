@@ -13,6 +13,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
@@ -21,10 +23,14 @@ import typer
 
 from trimaran.service_api.authenticator import AcceptAll, Authenticator
 from trimaran.service_api.authorisation import AllowAll
+from trimaran.service_api.cluster_id import parse_cluster_id
 from trimaran.service_api.connection_gate import ConnectionGate, GateLimits
 from trimaran.service_api.descriptors import DescriptorBudget
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.tls import TlsSettings, TlsStack
+from trimaran.service_api.tls.watch import TlsWatch
+from trimaran.service_api.transport import SOCKETS, NetworkStack, Purpose
 
 from ...config import ArchiveConfig
 from ...errors import ArchiveError
@@ -60,13 +66,33 @@ def serve(
     file_sync_level: Annotated[int, typer.Option(min=0, max=2, help="0 kernel, 1 fdatasync, 2 fsync.")] = 1,
     read_only: Annotated[bool, typer.Option(help="Refuse requests to record or edit.")] = False,
     authenticator: Annotated[str, typer.Option(help="module:Class that decides who may open a session.")] = "",
+    tls_authorities: Annotated[
+        str, typer.Option(envvar="TRIMARAN_TLS_AUTHORITIES", help="Certificates of authorities; turns TLS on.")
+    ] = "",
+    tls_certificate: Annotated[
+        str, typer.Option(envvar="TRIMARAN_TLS_CERTIFICATE", help="The certificate to show, in PEM.")
+    ] = "",
+    tls_key: Annotated[str, typer.Option(envvar="TRIMARAN_TLS_KEY", help="Its private key, in PEM.")] = "",
+    cluster_id: Annotated[
+        str,
+        typer.Option(
+            envvar="TRIMARAN_CLUSTER_ID",
+            help="The cluster whose certificates count; else the one that the own certificate names.",
+        ),
+    ] = "",
+    insecure_plaintext: Annotated[
+        bool, typer.Option("--insecure-plaintext", help="Serve other machines without TLS.")
+    ] = False,
     replay_rate_limit: RateOption = None,
     connection_limit: Annotated[int, typer.Option(min=1, help="The most connections at the same time.")] = 4
     * CONNECTION_LIMIT,
 ) -> None:
     """Serve an archive over TCP: record, replay, edit, copy. Stops in order on SIGTERM and SIGINT."""
     config = _make_config(term_length, segment_length, file_sync_level)
-    options = {
+    tls = {"authorities": tls_authorities, "certificate": tls_certificate, "key": tls_key}
+    network = _make_network(Endpoint(host, port), tls, cluster_id, is_plaintext_allowed=insecure_plaintext)
+    options: dict[str, Any] = {
+        "network": network,
         "authenticator": _load_authenticator(authenticator),
         "authorisation": ReadOnly() if read_only else AllowAll(),
         "replay_rate_limit_bytes_per_s": replay_rate_limit,
@@ -112,14 +138,30 @@ async def _serve(
         )
         server = ArchiveServer(archive, gate=gate, **options)
         await server.start(Endpoint(host, port))
-        try:
-            typer.echo(f"serving on {server.endpoint} directory={directory} pid={os.getpid()}")
-            sys.stdout.flush()
-            await stopped.wait()
-        finally:
-            await server.aclose()
+        async with _watching(options["network"]):
+            try:
+                typer.echo(f"serving on {server.endpoint} directory={directory} pid={os.getpid()}")
+                sys.stdout.flush()
+                await stopped.wait()
+            finally:
+                await server.aclose()
     finally:
         await archive.aclose()
+
+
+@asynccontextmanager
+async def _watching(network: NetworkStack) -> AsyncIterator[None]:
+    """Have the files of TLS read again when they change."""
+    async with asyncio.TaskGroup() as tasks:
+        watching: asyncio.Task[None] | None = None
+        if isinstance(network, TlsStack):
+            logger = structlog.get_logger()
+            watching = tasks.create_task(TlsWatch(network, info=logger.info, error=logger.error).run())
+        try:
+            yield
+        finally:
+            if watching is not None:
+                watching.cancel()
 
 
 def _make_config(term_length: int, segment_length: int, file_sync_level: int) -> ArchiveConfig:
@@ -140,6 +182,29 @@ def _make_config(term_length: int, segment_length: int, file_sync_level: int) ->
         mtu_length_bytes=min(_DEFAULTS.mtu_length_bytes, term_length // 8),
         file_sync_level=file_sync_level,
     )
+
+
+def _make_network(
+    endpoint: Endpoint, values: dict[str, str], cluster_id: str, *, is_plaintext_allowed: bool
+) -> NetworkStack:
+    try:
+        tls = TlsSettings.of_values(values)
+        if tls is not None and not tls.certificate:
+            raise ConfigurationError("--tls-authorities without --tls-certificate and --tls-key: expected all three")
+        if tls is not None:
+            return TlsStack(tls, cluster_id=parse_cluster_id(cluster_id), is_watched=True)
+    except ConfigurationError as error:
+        _fail(str(error), EXIT_USAGE)
+    if endpoint.is_loopback:
+        return SOCKETS
+    if not is_plaintext_allowed:
+        _fail(
+            f"--host {endpoint.host} is no loopback address, and there is no TLS: any process that can connect could "
+            "record and edit; give --tls-authorities, --tls-certificate and --tls-key, or say --insecure-plaintext",
+            EXIT_USAGE,
+        )
+    typer.echo(f"trimaran archive serve: insecure: {endpoint} in plain text, no caller is known", err=True)
+    return SOCKETS
 
 
 def _load_authenticator(name: str) -> Authenticator:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from trimaran.service_api.cluster_id import ClusterId, format_cluster_id, parse_cluster_id
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id, parse_cluster_id
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.identity import CallerRole, Identity
 from trimaran.service_api.tls import TlsSettings
 from trimaran.service_api.tls.certificates import utc_now
-from trimaran.service_api.tls.issuing import LOCAL_NAMES, Authority, write_private
+from trimaran.service_api.tls.issuing import AUTHORITIES_FILE, LOCAL_NAMES, Authority, files_of, write_private
+
+from ...settings.config import MEMBER_ID_PLACE, TLS_PREFIX
+
+CERTIFICATES_NAME: Final = "certs"
+"""The directory of `Certificates` in that of a cluster."""
 
 CLUSTER_ID_FILE: Final = "cluster-id"
 OPERATOR_NAME: Final = "operator"
+CLIENT_NAME: Final = "client"
 USERS: Final = (
-    (CallerRole.CLIENT, "client"),
+    (CallerRole.CLIENT, CLIENT_NAME),
     (CallerRole.OPERATOR, OPERATOR_NAME),
     (CallerRole.OBSERVER, "observer"),
 )
@@ -69,6 +76,42 @@ def make_certificates(
         f"{role}/{name}": issue_one(authority, Identity(cluster_id, role, name), hosts=hosts, days=days)
         for role, name in (*wanted, *USERS)
     }
+
+
+@dataclass(slots=True, frozen=True)
+class Certificates:
+    """The certificates of a cluster that a command runs on this machine, in a directory of their own."""
+
+    directory: Path
+
+    @property
+    def exist(self) -> bool:
+        """Whether they have been made."""
+        return (self.directory / AUTHORITIES_FILE).is_file()
+
+    @property
+    def node_settings(self) -> dict[str, str]:
+        """The settings of every member, as text."""
+        files = files_of(self.directory, f"{CallerRole.MEMBER}-{MEMBER_ID_PLACE}")
+        return {f"{TLS_PREFIX}{name}": getattr(files, name) for name in ("authorities", "certificate", "key")}
+
+    @property
+    def operator(self) -> TlsSettings:
+        """The files of who looks and operates."""
+        return files_of(self.directory, f"{CallerRole.OPERATOR}-{OPERATOR_NAME}")
+
+    @property
+    def client(self) -> TlsSettings:
+        """The files of who opens sessions."""
+        return files_of(self.directory, f"{CallerRole.CLIENT}-{CLIENT_NAME}")
+
+    def make(self, member_count: int, *, cluster_id: ClusterId = NULL_CLUSTER_ID) -> None:
+        """Make them, for a cluster with this id, or one that is drawn. Blocks.
+
+        Raises:
+            ConfigurationError: the directory cannot be used.
+        """
+        make_certificates(self.directory, cluster_id=cluster_id or draw_cluster_id(), member_count=member_count)
 
 
 def issue_one(authority: Authority, identity: Identity, *, hosts: Sequence[str], days: int) -> TlsSettings:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption, print_object, print_rows
+from trimaran.archive.tool.output import OutputFormat, OutputOption, print_rows
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.identity import CallerRole, Identity
 from trimaran.service_api.tls.certificates import CLIENT_USAGE, SERVER_USAGE, Certificate, read_certificates, utc_now
@@ -29,7 +29,7 @@ def show(file: FileArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     rows = [explain(certificate, now) for certificate in read_certificates(file, "certificate")]
     if output is OutputFormat.TABLE:
         for row in rows:
-            print_object(row, output, lambda row=row: _as_text(row))
+            typer.echo(_as_text(row))
     else:
         print_rows(rows, output)
 

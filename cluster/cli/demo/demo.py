@@ -25,6 +25,7 @@ from trimaran.service_api.errors import ClusterError, ConfigurationError
 from ...core.members import quorum_threshold
 from ...settings.service_loading import load_service_class
 from ..app import report_error
+from ..certs.development import CERTIFICATES_NAME, Certificates
 from ..shared.examples import REQUESTS_FILE, SERVICE_MODULE, examples_directory
 from ..shared.local_nodes import LocalNodes, free_base_ports
 from ..shared.single_process import replies_of
@@ -63,6 +64,7 @@ class DemoOptions:
     file_sync_level: int
     inflight_limit: int
     kill_leader: bool
+    with_tls: bool
 
     @property
     def can_survive(self) -> bool:
@@ -78,6 +80,7 @@ class _Run:
     directory: Path
     view: DemoView
     nodes: LocalNodes
+    certificates: Certificates | None
     leaders: list[LeaderSeen] = field(default_factory=list)
     killed: list[int] = field(default_factory=list)
     stream: RequestStream | None = None
@@ -130,6 +133,7 @@ def demo(
     inflight: Annotated[
         int, typer.Option(min=1, max=4096, help="The most unanswered requests at the same time.")
     ] = 1024,
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS, with certificates made for this run.")] = False,
 ) -> None:
     """Run three nodes, kill the leader half-way through real requests, and check every reply.
 
@@ -144,6 +148,7 @@ def demo(
             file_sync_level=file_sync_level,
             inflight_limit=inflight,
             kill_leader=kill_leader,
+            with_tls=tls,
         )
         report = uvloop.run(_run(options))
         if json_file is not None:
@@ -185,6 +190,7 @@ async def _run(options: DemoOptions) -> DemoReport:
     messages = load_messages(options.requests_file, _encoder())
     expected = await replies_of(service_class(), messages)
     directory = _fresh_directory(options.directory)
+    certificates = _make_certificates(options, directory)
     nodes = LocalNodes(
         directory,
         [f"127.0.0.1:{port}" for port in free_base_ports(options.member_count)],
@@ -194,11 +200,12 @@ async def _run(options: DemoOptions) -> DemoReport:
             "file_sync_level": str(options.file_sync_level),
             "term_length_bytes": TERM_LENGTH,
             "segment_length_bytes": SEGMENT_LENGTH,
+            **({} if certificates is None else certificates.node_settings),
         },
     )
     console = Console()
     with DemoView(console) as view:
-        run = _Run(options, directory, view, nodes)
+        run = _Run(options, directory, view, nodes, certificates)
         try:
             cluster_session_id = await _run_cluster(run, messages)
         finally:
@@ -206,6 +213,14 @@ async def _run(options: DemoOptions) -> DemoReport:
         report = _make_report(run, expected, cluster_session_id)
     print_demo_report(report, console)
     return report
+
+
+def _make_certificates(options: DemoOptions, directory: Path) -> Certificates | None:
+    if not options.with_tls:
+        return None
+    certificates = Certificates(directory / CERTIFICATES_NAME)
+    certificates.make(options.member_count)
+    return certificates
 
 
 def _encoder() -> Any:  # the service's own class for a request, from a module that is loaded by name
@@ -216,6 +231,8 @@ def _encoder() -> Any:  # the service's own class for a request, from a module t
 async def _run_cluster(run: _Run, messages: Sequence[bytes]) -> int:
     """Start the nodes, stream everything through them, and stop them; the result is the session's id."""
     run.view.say("data", str(run.directory))
+    if run.certificates is not None:
+        run.view.say("tls", f"certificates in {run.certificates.directory}")
     if run.options.kill_leader and not run.options.can_survive:
         run.view.say("note", "the leader will not be killed: the others would be no majority")
     stream = run.stream = RequestStream(
@@ -232,7 +249,8 @@ async def _run_cluster(run: _Run, messages: Sequence[bytes]) -> int:
                 "node",
                 f"member {node.member_id} pid {node.process.pid} ingress {run.nodes.endpoints[node.member_id]}",
             )
-        client = await connect(run.nodes.endpoints, stream, timeout_s=CONNECT_TIMEOUT_S)
+        tls = None if run.certificates is None else run.certificates.client
+        client = await connect(run.nodes.endpoints, stream, timeout_s=CONNECT_TIMEOUT_S, tls=tls)
         cluster_session_id = int(client.cluster_session_id)
         run.on_leader(client.leadership_term_id, client.leader_member_id)
         follower = group.create_task(run.view.follow(stream))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter_ns
 from typing import Protocol
 
-from trimaran.client import ClusterClient
+from trimaran.client import ClientConfig, ClusterClient, TlsSettings
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.wire.session import EventCode
 
@@ -141,15 +141,18 @@ class RequestStream:
         """Nothing: the requests of a session that ends say so."""
 
 
-async def connect(endpoints: Sequence[str], stream: RequestStream, *, timeout_s: float) -> ClusterClient:
+async def connect(
+    endpoints: Sequence[str], stream: RequestStream, *, timeout_s: float, tls: TlsSettings | None = None
+) -> ClusterClient:
     """Open the session; it takes as long as the nodes need to start and elect a leader.
 
     Raises:
         DemoFailedError: there was no leader in time.
     """
     try:
-        return await ClusterClient.connect(
-            endpoints, egress_listener=stream, connect_timeout_s=timeout_s, client_info="trimaran demo"
+        config = ClientConfig(
+            endpoints=tuple(endpoints), connect_timeout_s=timeout_s, client_info="trimaran demo", tls=tls
         )
+        return await ClusterClient.connect(egress_listener=stream, config=config)
     except ClusterError as error:
         raise DemoFailedError(f"no session with the cluster: {error}") from error

@@ -20,6 +20,7 @@ from trimaran.archive.reading.message_view import Vocabulary
 from trimaran.archive.tool.commands.rows import MessageRows
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, fail
 from trimaran.service_api.member_status import leads
+from trimaran.service_api.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import LOG_STREAM_ID
 
 from ...documents.inspection import ROW_LIMIT, MembersView
@@ -41,7 +42,10 @@ class _Batch(NamedTuple):
 class ClusterLog:
     """The committed log, as the cluster's leader has it."""
 
-    def __init__(self, members: Sequence[MemberEndpoints], timeout_s: float) -> None:
+    def __init__(
+        self, members: Sequence[MemberEndpoints], timeout_s: float, *, network: NetworkStack = SOCKETS
+    ) -> None:
+        self._network = network
         self._members = members
         self._timeout_s = timeout_s
 
@@ -106,11 +110,15 @@ class ClusterLog:
 
     async def _ask(self) -> MembersView:
         endpoints = {member.member_id: member.consensus for member in self._members}
-        return await ask_for_best(endpoints, MembersView, self._timeout_s, offset=0, limit=ROW_LIMIT)
+        return await ask_for_best(
+            endpoints, MembersView, self._timeout_s, offset=0, limit=ROW_LIMIT, network=self._network
+        )
 
     def _connect(self, view: MembersView) -> AbstractAsyncContextManager[ArchiveClient]:
         endpoint = next(member.archive for member in self._members if member.member_id == view.answered_by)
-        return ArchiveClient.connect(endpoint, client_info="trimaran log", timeout_s=self._timeout_s)
+        return ArchiveClient.connect(
+            endpoint, client_info="trimaran log", timeout_s=self._timeout_s, network=self._network
+        )
 
     async def _read(self, view: MembersView, start: int, end: int) -> AsyncIterator[RecordedMessage]:
         """Yield the messages of [start, end); both are where a message begins or ends."""

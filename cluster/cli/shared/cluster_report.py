@@ -17,6 +17,7 @@ from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_OK, EXIT_UNHEALTHY
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.documents import printable_line
 from trimaran.service_api.member_status import MemberStatus, find_leader
+from trimaran.service_api.transport import SOCKETS, NetworkStack
 
 from ...core.members import quorum_threshold
 from ...documents.query import Outcome, StatusQueryError, query_status
@@ -76,23 +77,35 @@ class ClusterReport(BaseModel):
 
 
 async def ask_cluster(
-    endpoints: Mapping[int, str], timeout_s: float, *, cluster_id: ClusterId = NULL_CLUSTER_ID
+    endpoints: Mapping[int, str],
+    timeout_s: float,
+    *,
+    cluster_id: ClusterId = NULL_CLUSTER_ID,
+    network: NetworkStack = SOCKETS,
 ) -> ClusterReport:
     """Ask every member at once and put their answers together; takes at most `timeout_s`.
 
     With a `cluster_id` the answer of another cluster's member is no answer, and its outcome says so.
     """
     asked_at_ms = SystemClock().epoch_time()
-    return make_report(await ask_members(endpoints, timeout_s, cluster_id=cluster_id), asked_at_ms=asked_at_ms)
+    return make_report(
+        await ask_members(endpoints, timeout_s, cluster_id=cluster_id, network=network), asked_at_ms=asked_at_ms
+    )
 
 
 async def ask_members(
-    endpoints: Mapping[int, str], timeout_s: float, *, cluster_id: ClusterId = NULL_CLUSTER_ID
+    endpoints: Mapping[int, str],
+    timeout_s: float,
+    *,
+    cluster_id: ClusterId = NULL_CLUSTER_ID,
+    network: NetworkStack = SOCKETS,
 ) -> list[MemberReport]:
     """Ask every member at once at its consensus endpoint; takes at most `timeout_s`, however many there are."""
     async with asyncio.TaskGroup() as group:
         asked = [
-            group.create_task(_ask_member(member_id, endpoint, timeout_s, cluster_id), name=f"status-{member_id}")
+            group.create_task(
+                _ask_member(member_id, endpoint, timeout_s, cluster_id, network), name=f"status-{member_id}"
+            )
             for member_id, endpoint in endpoints.items()
         ]
     return [task.result() for task in asked]
@@ -136,9 +149,11 @@ def exit_status(report: ClusterReport) -> int:
     return EXIT_OK if report.has_quorum else EXIT_UNHEALTHY
 
 
-async def _ask_member(member_id: int, endpoint: str, timeout_s: float, cluster_id: ClusterId) -> MemberReport:
+async def _ask_member(
+    member_id: int, endpoint: str, timeout_s: float, cluster_id: ClusterId, network: NetworkStack
+) -> MemberReport:
     try:
-        status = await query_status(endpoint, timeout_s, cluster_id=cluster_id)
+        status = await query_status(endpoint, timeout_s, cluster_id=cluster_id, network=network)
         if status.member_id != member_id:
             raise StatusQueryError(Outcome.INVALID, f"{endpoint} answers as member {status.member_id}")
     except StatusQueryError as error:

@@ -29,10 +29,11 @@ from trimaran.archive.tool.output import (
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.member_status import find_leader, leads, term_order
+from trimaran.service_api.transport import SOCKETS, NetworkStack
 
 from ...documents.inspection import ROW_LIMIT, View, ViewT, inspect_member
 from ...documents.query import StatusQueryError
-from .setting_flags import load_cluster_id_from_flags, load_consensus_endpoints
+from .setting_flags import load_cluster_id_from_flags, load_consensus_endpoints, load_network_from_flags
 from .watching import watch
 
 LEADER_STYLE: Final = "bold green"
@@ -77,10 +78,17 @@ class Inspection:
             Exit: no member answers, or none of them leads.
         """
         endpoints, cluster_id = self._endpoints(), load_cluster_id_from_flags(self.settings)
+        network = load_network_from_flags(self.settings)
 
         async def ask() -> ViewT:
             return await ask_for_best(
-                endpoints, view, self.timeout_s, offset=self.offset, limit=self.limit, cluster_id=cluster_id
+                endpoints,
+                view,
+                self.timeout_s,
+                offset=self.offset,
+                limit=self.limit,
+                cluster_id=cluster_id,
+                network=network,
             )
 
         try:
@@ -119,6 +127,7 @@ async def ask_for_best(
     offset: int,
     limit: int,
     cluster_id: ClusterId = NULL_CLUSTER_ID,
+    network: NetworkStack = SOCKETS,
 ) -> ViewT:
     """Ask every member at once; return the leader's answer, or without a leader the one of the highest term.
 
@@ -130,7 +139,9 @@ async def ask_for_best(
             group.create_task(
                 _ask(
                     member_id,
-                    inspect_member(endpoint, view, timeout_s, offset=offset, limit=limit, cluster_id=cluster_id),
+                    inspect_member(
+                        endpoint, view, timeout_s, offset=offset, limit=limit, cluster_id=cluster_id, network=network
+                    ),
                     endpoint,
                 ),
                 name=f"inspect-{member_id}",

@@ -31,12 +31,13 @@ from trimaran.archive.tool.output import (
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.member_status import MemberStatus, find_leader
+from trimaran.service_api.transport import NetworkStack
 
 from ...core.control_toggle import ActionStep
 from ...documents.operations import Operation, OperationProgress, run_operation
 from ...documents.query import Outcome
 from .cluster_report import MemberReport, ask_members
-from .setting_flags import load_cluster_id_from_flags, load_consensus_endpoints
+from .setting_flags import load_cluster_id_from_flags, load_consensus_endpoints, load_network_from_flags
 
 _STATUS_TIMEOUT_S: Final = 2.0
 _LOOK_INTERVAL_S: Final = 0.1
@@ -100,8 +101,9 @@ def carry_out(
         Exit: it was not done, or not by all.
     """
     endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
+    network = load_network_from_flags(settings)
     with ended_by_reader():
-        asyncio.run(_carry_out(operation, endpoints, timeout_s, output, cluster_id, log_position))
+        asyncio.run(_carry_out(operation, endpoints, timeout_s, output, cluster_id, log_position, network))
 
 
 async def _carry_out(
@@ -111,12 +113,18 @@ async def _carry_out(
     output: OutputFormat,
     cluster_id: ClusterId,
     entry_position: int | None,
+    network: NetworkStack,
 ) -> None:
     deadline_s = asyncio.get_running_loop().time() + timeout_s
-    leader_id = await _find_leader(endpoints, timeout_s, cluster_id)
+    leader_id = await _find_leader(endpoints, timeout_s, cluster_id, network)
     steps: list[OperationProgress] = []
     asking = run_operation(
-        endpoints[leader_id], operation, timeout_s, log_position=entry_position, cluster_id=cluster_id
+        endpoints[leader_id],
+        operation,
+        timeout_s,
+        log_position=entry_position,
+        cluster_id=cluster_id,
+        network=network,
     )
     try:
         async with aclosing(asking) as progress:
@@ -128,7 +136,7 @@ async def _carry_out(
     last = steps[-1]
     parts: list[MemberPart] = []
     if last.log_position is not None and (last.step is ActionStep.DONE or operation in _STOPPING):
-        async with aclosing(_watch_members(operation, endpoints, last.log_position, deadline_s)) as done:
+        async with aclosing(_watch_members(operation, endpoints, last.log_position, deadline_s, network)) as done:
             async for part in done:
                 parts.append(part)
                 _print_part(part, output)
@@ -152,8 +160,11 @@ async def _carry_out(
         fail(f"{operation}: members {late} did not finish within {timeout_s:g} s", EXIT_FAILED)
 
 
-async def _find_leader(endpoints: Mapping[int, str], timeout_s: float, cluster_id: ClusterId) -> int:
-    reports = await ask_members(endpoints, min(timeout_s, _STATUS_TIMEOUT_S), cluster_id=cluster_id)
+async def _find_leader(
+    endpoints: Mapping[int, str], timeout_s: float, cluster_id: ClusterId, network: NetworkStack
+) -> int:
+    limit_s = min(timeout_s, _STATUS_TIMEOUT_S)
+    reports = await ask_members(endpoints, limit_s, cluster_id=cluster_id, network=network)
     other = next((report for report in reports if report.outcome is Outcome.OTHER_CLUSTER), None)
     if other is not None:
         fail(f"refused: {other.detail}", EXIT_REFUSED)
@@ -167,14 +178,14 @@ async def _find_leader(endpoints: Mapping[int, str], timeout_s: float, cluster_i
 
 
 async def _watch_members(
-    operation: Operation, endpoints: Mapping[int, str], log_position: int, deadline_s: float
+    operation: Operation, endpoints: Mapping[int, str], log_position: int, deadline_s: float, network: NetworkStack
 ) -> AsyncGenerator[MemberPart, None]:
     """Ask every member again and again until each has done its part, cannot be reached, or time is up."""
     loop = asyncio.get_running_loop()
     open_parts = dict(endpoints)
     while True:
         left_s = deadline_s - loop.time()
-        reports = await ask_members(open_parts, max(0.05, min(left_s, _STATUS_TIMEOUT_S)))
+        reports = await ask_members(open_parts, max(0.05, min(left_s, _STATUS_TIMEOUT_S)), network=network)
         for report in reports:
             part = _part_of(operation, report, log_position, is_late=left_s <= 0)
             if part is not None:

@@ -16,8 +16,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from trimaran.service_api.cluster_id import ClusterId
+from trimaran.service_api.tls import client_network
+from trimaran.service_api.transport import NetworkStack
 
-from ...settings.config import MemberEndpoints, NodeConfig
+from ...settings.config import TLS_PREFIX, MemberEndpoints, NodeConfig
 from ...settings.config_layers import (
     CONFIG_FILE_VARIABLE,
     LoadedConfig,
@@ -29,11 +31,14 @@ from ...settings.config_layers import (
     load_members,
     load_node_config,
     load_shared_settings,
+    load_tls,
     setting_kind,
 )
 from ...settings.health_limits import HealthLimits
 
 CONFIG_FLAG: Final = typer.Option("--config", "-c", metavar="FILE", help="A TOML file of settings.", show_default=False)
+_ASKING: Final = ("members", "cluster_id", *(name for name in NodeConfig.model_fields if name.startswith(TLS_PREFIX)))
+"""The settings of a command that asks members."""
 
 
 def setting_parameters(names: Collection[str] | None = None) -> list[inspect.Parameter]:
@@ -75,13 +80,13 @@ def with_setting_flags(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_member_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags that name the members and their cluster to a command; otherwise as `with_setting_flags`."""
-    return _with_flags(function, ("members", "cluster_id"))
+    """Add the flags of members, their cluster, and TLS to a command; otherwise as `with_setting_flags`."""
+    return _with_flags(function, _ASKING)
 
 
 def with_health_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags that name the members and the limits of health to a command; otherwise as `with_setting_flags`."""
-    return _with_flags(function, ("members", "cluster_id", *(field.name for field in fields(HealthLimits))))
+    """Add the flags of `with_member_flags` and the limits of health to a command; otherwise as `with_setting_flags`."""
+    return _with_flags(function, (*_ASKING, *(field.name for field in fields(HealthLimits))))
 
 
 def _with_flags(function: Callable[..., None], names: Collection[str] | None) -> Callable[..., None]:
@@ -168,6 +173,15 @@ def load_cluster_id_from_flags(settings: dict[str, Any]) -> ClusterId:
         ConfigurationError: the user's: see `load_cluster_id`.
     """
     return load_cluster_id(*_file_and_flags(settings))
+
+
+def load_network_from_flags(settings: dict[str, Any]) -> NetworkStack:
+    """The network stack of a command that asks members: with TLS, where settings of it are given.
+
+    Raises:
+        ConfigurationError: the user's: see `load_tls`; or a file cannot be used.
+    """
+    return client_network(load_tls(*_file_and_flags(settings)), cluster_id=load_cluster_id_from_flags(settings))
 
 
 def load_health_limits_from_flags(settings: dict[str, Any]) -> HealthLimits:

@@ -1,17 +1,23 @@
 """The directory of a development cluster. It stores the list of members, so that a restart is the same cluster.
 
-`cluster.toml` names the members, and is what other commands take: `trimaran status --config DIR/cluster.toml`.
+`cluster.toml` names the members, and is what other commands take: `trimaran status --config DIR/cluster.toml`. With TLS
+the certificates are in `certs`, and the file names those of the operator, who the commands are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, parse_cluster_id
 from trimaran.service_api.errors import ConfigurationError
 
+from ...runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME
 from ...settings.config_layers import load_members
+from ..certs.development import CERTIFICATES_NAME, Certificates
 from ..shared.local_nodes import free_base_ports
 
 CONFIG_FILE_NAME: Final = "cluster.toml"
@@ -27,6 +33,8 @@ class Place:
     endpoints: tuple[str, ...]
     """The base endpoint of each member, by member id."""
     is_new: bool
+    certificates: Certificates | None = None
+    """None: in plain text."""
 
     @property
     def config_file(self) -> Path:
@@ -39,8 +47,10 @@ class Place:
         return ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(self.endpoints))
 
 
-def open_place(directory: Path, *, member_count: int | None, base_port: int | None) -> Place:
+def open_place(directory: Path, *, member_count: int | None, base_port: int | None, with_tls: bool = False) -> Place:
     """Find the cluster that lies in a directory, or lay one out: three members on free ports unless told otherwise.
+
+    A cluster that has certificates, or with `with_tls` is given some, uses TLS from then on.
 
     Raises:
         ConfigurationError: the user's: the directory holds something else, or a cluster of another size or place.
@@ -50,11 +60,13 @@ def open_place(directory: Path, *, member_count: int | None, base_port: int | No
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if config_file.is_file():
-            return _known_place(directory, member_count, base_port)
+            place = _known_place(directory, member_count, base_port)
+            return _with_certificates(place, with_tls=with_tls)
         if any(directory.iterdir()):
             raise ConfigurationError(f"directory holds no cluster of `trimaran up`: dir={directory} is not empty")
         place = Place(directory, _lay_out(3 if member_count is None else member_count, base_port), is_new=True)
         config_file.write_text(f'members = "{place.members}"\n', encoding="utf-8")
+        place = _with_certificates(place, with_tls=with_tls)
     except OSError as error:
         raise ConfigurationError(f"directory cannot be used: dir={directory} reason={error.strerror}") from error
     return place
@@ -72,6 +84,29 @@ def _known_place(directory: Path, member_count: int | None, base_port: int | Non
             f"--port {base_port}"
         )
     return Place(directory, endpoints, is_new=False)
+
+
+def _with_certificates(place: Place, *, with_tls: bool) -> Place:
+    certificates = Certificates(place.directory / CERTIFICATES_NAME)
+    if certificates.exist:
+        return replace(place, certificates=certificates)
+    if not with_tls:
+        return place
+    certificates.make(len(place.endpoints), cluster_id=_known_cluster_id(place))
+    operator = certificates.operator
+    lines = [f"{name} = {json.dumps(getattr(operator, name))}" for name in ("authorities", "certificate", "key")]
+    with place.config_file.open("a", encoding="utf-8") as file:
+        file.write("\n".join(["", "[tls]", *lines, ""]))
+    return replace(place, certificates=certificates)
+
+
+def _known_cluster_id(place: Place) -> ClusterId:
+    """Return what the members have kept already, if they have run before."""
+    for member_id in range(len(place.endpoints)):
+        file = place.directory / f"node-{member_id}" / "cluster" / CLUSTER_ID_FILE_NAME
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return parse_cluster_id(file.read_text(encoding="ascii").partition(" ")[0])
+    return NULL_CLUSTER_ID
 
 
 def _lay_out(member_count: int, base_port: int | None) -> tuple[str, ...]:

@@ -18,8 +18,10 @@ import uvloop
 from trimaran.archive.tool.output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_OK, OutputFormat, OutputOption, fail
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.quantities import format_size_bytes, parse_size_bytes
+from trimaran.service_api.tls import client_network
 
 from ...runtime.activities import ActivityScope
+from ...settings.config import TLS_PREFIX, NodeConfig
 from ...settings.config_layers import check_settings
 from ...settings.member_endpoints import MemberEndpoints, parse_members
 from ...settings.service_loading import load_service_class
@@ -37,7 +39,10 @@ STATUS_TIMEOUT_S: Final = 1.0
 EXAMPLE_SERVICE: Final = f"{SERVICE_MODULE}:AccessQuota"
 DEVELOPMENT_LENGTH_BYTES: Final = 16 << 20
 """Of terms and segments, shorter than the defaults: a development cluster should not take much room."""
-OWN_SETTINGS: Final = ("member_id", "members", "directory", "metrics_endpoint", "log_format")
+OWN_SETTINGS: Final = (
+    *("member_id", "members", "directory", "metrics_endpoint", "log_format", "insecure_plaintext"),
+    *(name for name in NodeConfig.model_fields if name.startswith(TLS_PREFIX)),
+)
 """What this command decides for each member."""
 
 MembersOption = Annotated[
@@ -57,6 +62,9 @@ PortOption = Annotated[
     int | None,
     typer.Option("--port", min=1, max=65_000, help="The first base port. [default: free ports]", show_default=False),
 ]
+TlsOption = Annotated[
+    bool, typer.Option("--tls", help="Use TLS: make certificates in DIR/certs, unless they are there.")
+]
 OnceOption = Annotated[bool, typer.Option("--once", help="Exit as soon as every member is in the leader's term.")]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for a leader.")
@@ -70,6 +78,7 @@ def up(
     port: PortOption = None,
     once: OnceOption = False,
     timeout: TimeoutOption = 60.0,
+    tls: TlsOption = False,
     output: OutputOption = OutputFormat.TABLE,
     **settings: Any,
 ) -> None:
@@ -86,7 +95,9 @@ def up(
     service = shared["service"]
     for name in service.split(","):
         load_service_class(name, Path(shared["service_dir"]))
-    place = open_place(directory, member_count=members, base_port=port)
+    place = open_place(directory, member_count=members, base_port=port, with_tls=tls)
+    if place.certificates is not None:
+        shared |= place.certificates.node_settings
     try:
         with UpView(place, service, output) as view:
             has_led = uvloop.run(_run(place, shared, view, is_once=once, timeout_s=timeout))
@@ -158,8 +169,9 @@ async def _watch(place: Place, view: UpView, *, is_once: bool, timeout_s: float)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
     has_led = False
+    network = client_network(None if place.certificates is None else place.certificates.operator)
     while True:
-        report = await ask_cluster(endpoints, STATUS_TIMEOUT_S)
+        report = await ask_cluster(endpoints, STATUS_TIMEOUT_S, network=network)
         view.show(report)
         has_led = has_led or report.has_quorum
         if is_once and report.in_term_count == report.member_count:

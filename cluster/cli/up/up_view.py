@@ -96,15 +96,29 @@ class UpView:
             "is_new": self._place.is_new,
         }
 
+    def _environment(self) -> str:
+        """What a client's files are given with; empty without TLS."""
+        certificates = self._place.certificates
+        if certificates is None:
+            return ""
+        files = certificates.client
+        names = ("authorities", "certificate", "key")
+        return " ".join(f"TRIMARAN_TLS_{name.upper()}={shlex.quote(getattr(files, name))}" for name in names) + " "
+
     def _introduction(self) -> list[str]:
         endpoints = ",".join(self._place.endpoints)
         connect = f"from trimaran import SyncClusterClient as C; c = C('{endpoints}'.split(','))"
+        if self._place.certificates is not None:
+            connect = (
+                "from trimaran import ClientConfig, SyncClusterClient as C, TlsSettings; "
+                f"c = C(config=ClientConfig(endpoints={self._place.endpoints!r}, tls=TlsSettings.of_environment()))"
+            )
         client = f"{connect}; print(c.leader_member_id); c.close()"
         return [
             f"data      {self._place.directory} ({'new' if self._place.is_new else 'as it was'})",
             f"service   {self._service}",
             f"members   {self._place.members}",
-            f'client    python -c "{client}"',
+            f'client    {self._environment()}python -c "{client}"',
             f"look      trimaran status --config {shlex.quote(str(self._place.config_file))} --watch 1",
             "end       Ctrl-C",
         ]

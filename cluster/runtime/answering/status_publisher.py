@@ -18,6 +18,7 @@ from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.distribution import installed_version
 from trimaran.service_api.documents import RoleName, printable_line
 from trimaran.service_api.member_status import (
+    CertificateStatus,
     ClockStatus,
     DamagedPlaceStatus,
     DifferingMember,
@@ -29,6 +30,7 @@ from trimaran.service_api.member_status import (
     ReluctanceStatus,
     SnapshotFetchStatus,
 )
+from trimaran.service_api.tls.certificates import Certificate
 from trimaran.service_api.transport import Purpose
 from trimaran.service_api.types import TICKS_PER_MS, MemberId
 from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
@@ -71,6 +73,7 @@ class StatusPublisher:
         differing_members: Callable[[], Mapping[MemberId, str]],
         snapshot_fetch: Callable[[], FetchProgress | None],
         disk_space: Callable[[], DiskSpace | None],
+        certificate: Callable[[], Certificate | None],
         stalls: StallTracker,
         errors: ErrorLog,
         progress: ProgressTracker,
@@ -86,6 +89,7 @@ class StatusPublisher:
         self._differing_members = differing_members
         self._snapshot_fetch = snapshot_fetch
         self._disk_space = disk_space
+        self._certificate = certificate
         self._stalls = stalls
         self._errors = errors
         self._progress = progress
@@ -141,6 +145,7 @@ class StatusPublisher:
             reluctance=_describe_reluctance(module),
             session_count=len(module.sessions.sessions),
             connection_count=self._connection_count(),
+            certificate=_describe_certificate(self._certificate(), self._clock.epoch_time()),
             connection_limit=self._gate.limits(Purpose.INGRESS).connection_limit,
             descriptor_count=None if descriptors is None else descriptors.used_count,
             descriptor_limit=None if descriptors is None else descriptors.limit,
@@ -172,6 +177,17 @@ def describe_divergence(divergence: Divergence) -> DivergenceStatus:
         member_ids=sorted(divergence.differing),
         has_majority=divergence.has_majority,
         detail=printable_line(str(divergence)),
+    )
+
+
+def _describe_certificate(certificate: Certificate | None, now_ms: int) -> CertificateStatus | None:
+    if certificate is None:
+        return None
+    return CertificateStatus(
+        file=printable_line(str(certificate.file)),
+        subject=printable_line(certificate.subject),
+        expires_at_ms=certificate.expires_at_ms,
+        expires_in_s=(certificate.expires_at_ms - now_ms) / _MS_PER_S,
     )
 
 

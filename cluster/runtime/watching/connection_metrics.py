@@ -44,6 +44,16 @@ CONNECTION_METRICS: Final = (
         ("endpoint", "kind"),
     ),
     MetricRow(
+        "trimaran_certificate_expires_seconds",
+        "gauge",
+        "seconds until the first certificate of those that it works with expires; none without TLS",
+        lambda v: (
+            None
+            if (certificate := v.certificate()) is None
+            else (certificate.expires_at_ms - v.clock.epoch_time()) / 1_000
+        ),
+    ),
+    MetricRow(
         "trimaran_unfinished_bytes",
         "gauge",
         "bytes of clients' messages that have begun and not ended",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from trimaran.service_api import Clock
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.member_status import MemberStatus
+from trimaran.service_api.tls.certificates import Certificate
 
 from ...core import effects as fx
 from ...core.consensus_module import ConsensusModule
@@ -139,6 +140,8 @@ class Vitals:
     disk: TimedFileSystem | None
     """None when syncs are not timed."""
     disk_space: DiskSpaceWatch
+    certificate: Callable[[], Certificate | None]
+    """The certificate that expires first; None without TLS."""
     damage: DamageTracker
     counts: EffectCounts
     clock: Clock

@@ -23,6 +23,7 @@ from trimaran.cluster.documents.health import (
 from trimaran.cluster.settings.health_limits import HealthLimits
 from trimaran.service_api.documents import LINE_LENGTH_LIMIT
 from trimaran.service_api.member_status import (
+    CertificateStatus,
     ClockStatus,
     DamagedPlaceStatus,
     DifferingMember,
@@ -54,6 +55,12 @@ def divergence(member_ids: list[int], *, has_majority: bool) -> DivergenceStatus
     )
 
 
+def certificate(*, days: float) -> CertificateStatus:
+    return CertificateStatus(
+        file="member-1.pem", subject="CN=member-1", expires_at_ms=1_800_000_000_000, expires_in_s=days * 86_400
+    )
+
+
 def clock(problem: str | None) -> ClockStatus:
     """What a member says of the clocks."""
     return ClockStatus(majority_difference_s=None, cluster_time_ahead_s=0.0, problem=problem, members=[])
@@ -80,6 +87,7 @@ WELL: dict[ProblemKind, list[dict[str, Any]]] = {
         {"connection_count": 89, "connection_limit": 100, "descriptor_count": 1_799, "descriptor_limit": 2_000},
         {"connection_count": 10_000, "connection_limit": None},
     ],
+    ProblemKind.CERTIFICATE_EXPIRES: [{"certificate": None}, {"certificate": certificate(days=14.1)}],
     ProblemKind.DAMAGED: [{"damaged_places": [], "damaged_place_count": 0}],
     ProblemKind.DIFFERS: [{"differing_members": []}],
     ProblemKind.CLOCK_OFF: [{"clock": None}, {"clock": clock(None)}],
@@ -133,6 +141,16 @@ ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
         ProblemKind.DESCRIPTORS_SCARCE,
         {"descriptor_count": 1_800, "descriptor_limit": 2_000},
         "1,800 files and connections open of 2,000",
+    ),
+    (
+        ProblemKind.CERTIFICATE_EXPIRES,
+        {"certificate": certificate(days=13.9)},
+        "the certificate expires in 13.9 days: file=member-1.pem not_after=2027-01-15 08:00 UTC",
+    ),
+    (
+        ProblemKind.CERTIFICATE_EXPIRES,
+        {"certificate": certificate(days=-1)},
+        "the certificate has expired: file=member-1.pem not_after=2027-01-15 08:00 UTC",
     ),
     (
         ProblemKind.SERVICE_HELD,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
+from tests.tls import Issuer
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo
 from trimaran.archive.disk.file_system import DiskSpace
@@ -18,6 +20,7 @@ from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
 from trimaran.service_api.connection_gate import ConnectionGate, GateLimits
 from trimaran.service_api.documents import read_document
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, DifferingMember, ElectionStatus, MemberStatus
+from trimaran.service_api.tls.certificates import Certificate, read_certificates
 from trimaran.service_api.transport import Purpose
 from trimaran.service_api.types import MemberId
 
@@ -51,6 +54,7 @@ def publisher_of(
     differing: dict[MemberId, str] | None = None,
     space: DiskSpace | None = None,
     damaged: Sequence[DamagedPlace] = (),
+    certificate: Certificate | None = None,
 ) -> StatusPublisher:
     clock = SoloClock(solo)
     return StatusPublisher(
@@ -64,6 +68,7 @@ def publisher_of(
         differing_members=lambda: differing or {},
         snapshot_fetch=lambda: fetch,
         disk_space=lambda: space,
+        certificate=lambda: certificate,
         stalls=StallTracker(clock.monotonic_ns, threshold_ns=100 * MS),
         errors=ErrorLog(NoArea(), clock.epoch_time),
         query_change=lambda: None,
@@ -203,3 +208,14 @@ def test_asking_changes_nothing() -> None:
 
     assert solo.take() == []
     assert solo.module.next_deadline_ns() == deadline_ns
+
+
+def test_status_names_the_certificate_that_expires_first(tmp_path: Path) -> None:
+    (certificate,) = read_certificates(Path(Issuer.create(tmp_path).member(0).certificate), "certificate")
+
+    found = publisher_of(Solo(), certificate=certificate).describe().certificate
+
+    assert found is not None
+    assert (found.file, found.subject) == (str(tmp_path / "member-0.pem"), "CN=member-0")
+    assert found.expires_at_ms == certificate.expires_at_ms
+    assert publisher_of(Solo()).describe().certificate is None
