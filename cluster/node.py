@@ -41,7 +41,7 @@ from .core.control_toggle import ControlToggle
 from .core.events import LinkChanged, SeedAnnounced
 from .core.log.log_publisher import max_message_length
 from .core.log.retention import needed_log_position
-from .core.member_settings import settings_of
+from .core.member_settings import find_seeded, settings_of
 from .core.service_messages import SERVICE_LIMIT
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent, NodeEnd
@@ -368,6 +368,7 @@ class Node:
             on_known=lambda: self._links.announce(self._identity.cluster_id),
         )
         self._links.on_announced = self._identity.look
+        self._links.find_seeded = lambda: find_seeded(self.module.ctx, self.log_start_position)
         self._links.on_seeded = lambda member_id: self.agent.post(SeedAnnounced(member_id))
         snapshots = SnapshotTaker(
             self.archive,

@@ -4,7 +4,8 @@ A message that one service offers would be refused on one member and taken on an
 gives each entry to something that the others do not have; a leader's terms would not end where a follower's do, or its
 frames be longer than a follower's recording takes, as where one member has an imported log. Nobody would notice before
 a snapshot differs, or a client is told two things. So members say these settings when they meet, and one that differs
-is not heard: it cannot lead, nor vote, nor count in a quorum. Both sides say why.
+is not heard: it cannot lead, nor vote, nor count in a quorum. Both sides say why. So they do where one log begins with
+the state of a snapshot and the other with nothing.
 """
 
 from __future__ import annotations
@@ -43,8 +44,14 @@ def settings_of(ctx: ConsensusContext) -> MemberSettings:
         aeron_messages_only=config.aeron_messages_only,
         app_version=config.app_version,
         cluster_id=ctx.cluster_id,
-        is_log_seeded=ctx.recording_log.is_seeded,
     )
+
+
+def find_seeded(ctx: ConsensusContext, log_start_position: int) -> bool | None:
+    """Find what this member tells the others of its log's begin, which is nothing as long as the log is empty."""
+    if ctx.recording_log.is_seeded:
+        return True
+    return None if ctx.is_log_empty or log_start_position > 0 else False
 
 
 def difference(mine: MemberSettings, theirs: MemberSettings) -> str | None:
@@ -60,4 +67,7 @@ def difference(mine: MemberSettings, theirs: MemberSettings) -> str | None:
     if mine.cluster_id and theirs.cluster_id and mine.cluster_id != theirs.cluster_id:
         here, other_id = (format_cluster_id(member.cluster_id) for member in (mine, theirs))
         found.append(f"another cluster: cluster_id={here} here, {other_id} at member {theirs.member_id}")
+    if {mine.is_log_seeded, theirs.is_log_seeded} == {True, False}:
+        begin, begin_there = ("the state of a snapshot" if one.is_log_seeded else "nothing" for one in (mine, theirs))
+        found.append(f"another log: it begins with {begin} here, with {begin_there} at member {theirs.member_id}")
     return "; ".join(found) or None

@@ -30,5 +30,6 @@ class MemberSettings(TrimaranMessage):
     cluster_id: Int64 = 0
     """Which cluster the member belongs to; 0 while it does not know, which goes with every id."""
     checksum_kind: ChecksumKind | None = ChecksumKind.CRC32
-    is_log_seeded: bool | None = False
-    """Whether the log begins with the state of a snapshot: a member whose log is empty needs that state first."""
+    is_log_seeded: bool | None = None
+    """Whether the log begins with the state of a snapshot, or with nothing; None where it is empty, or was purged. A
+    member whose log is empty needs that state first."""

@@ -111,6 +111,11 @@ async def wait_for_own_term(member: Member, last_term_id: int, *, service_count:
     return await wait_for(find, timeout_s=TIMEOUT_S, what=f"a term after {last_term_id} at {member!r}")
 
 
+def named_lengths(document: Any) -> dict[str, str]:
+    """The lengths that an import prints: those of the log, which a member that begins empty goes on with."""
+    return {name: str(value) for name, value in document["settings"].items() if name.endswith("_length_bytes")}
+
+
 async def wait_for_loaded_state(member: Member) -> None:
     """Wait until the member's service was given a snapshot: one that begins empty starts twice."""
     await wait_for(
@@ -306,8 +311,7 @@ async def test_a_member_that_begins_empty_gets_the_state_that_the_log_was_seeded
     source = extract_sample("seeded", data_dir / "aeron") / f"node{node}"
     cluster = SystemCluster(data_dir, service=ONE)
     document, _ = await run_import(str(source), *[f"--to={cluster.directory_of(i)}" for i in range(2)])
-    lengths = {name: str(value) for name, value in document["settings"].items() if name.endswith("_length_bytes")}
-    cluster.processes.settings = {**cluster.processes.settings, **lengths}
+    cluster.processes.settings = {**cluster.processes.settings, **named_lengths(document)}
 
     async with cluster:  # member 2 has nothing
         await cluster.wait_for_leader()
@@ -325,6 +329,24 @@ async def test_a_member_that_begins_empty_gets_the_state_that_the_log_was_seeded
     newest = [states_in(report)[max(states_in(report))] for report in reports]
     assert newest == [newest[0]] * 3
     assert state["payload_bytes"] == {0: 44266, 1: 47263}[node] + 20_001
+
+
+async def test_a_seeded_member_takes_no_part_in_a_cluster_that_began_without_it(data_dir: Path) -> None:
+    """It came too late: the others had begun a log with nothing before it, and to replay that gave it another state."""
+    source = extract_sample("seeded", data_dir / "aeron") / "node0"
+    cluster = SystemCluster(data_dir, service=ONE, start=[0, 1])
+    (document,) = await run_import(str(source), f"--to={cluster.directory_of(2)}")
+    cluster.processes.settings = {**cluster.processes.settings, **named_lengths(document)}
+
+    async with cluster:
+        await cluster.wait_for_leader()
+        seeded = cluster.start(2)
+        differed = await seeded.wait_for_event("member.settings_differed")
+        seeded.kill()
+        del cluster.members[2]  # its log is none of this cluster's
+
+    assert "another log: it begins with the state of a snapshot here, with nothing at member" in differed["reason"]
+    assert seeded.events("aeron_sample.term") == []
 
 
 async def test_a_member_started_on_a_seeded_directory_begins_a_new_log(data_dir: Path) -> None:

@@ -87,7 +87,7 @@ class MemberLinks:
         answerers: Mapping[int, Answerer],
     ) -> None:
         self._member_id = MemberId(settings.member_id)
-        self._settings = settings
+        self._fixed_settings = settings
         self._peers = peers
         self._on_message = on_message
         self._on_link_changed = on_link_changed
@@ -105,6 +105,8 @@ class MemberLinks:
         """Told when that changes."""
         self.on_seeded: Callable[[MemberId], None] = lambda member_id: None
         """Told of each member that says that its log is seeded, before any other message of it."""
+        self.find_seeded: Callable[[], bool | None] = lambda: None
+        """Whether this member's log is seeded, which members are told as it is when they connect."""
         self._refusals: dict[tuple[MemberId | None, str], _Refusals] = {}
         """What was refused, by member and message: a few kinds of messages of a few members."""
         self._speaking: object = None
@@ -167,11 +169,15 @@ class MemberLinks:
 
     def announce(self, cluster_id: ClusterId) -> None:
         """Tell every member that dialled in, and those that will, which cluster this member belongs to."""
-        self._settings = self._settings.model_copy(update={"cluster_id": cluster_id})
+        self._fixed_settings = self._fixed_settings.model_copy(update={"cluster_id": cluster_id})
         for inbound in [*self._inbound.values()]:
             inbound.answer_settings()
         for member_id, theirs in [*self._answered.items()]:
             self._on_answered_settings(member_id, theirs)
+
+    @property
+    def _settings(self) -> MemberSettings:
+        return self._fixed_settings.model_copy(update={"is_log_seeded": self.find_seeded()})
 
     def greeting(self) -> bytes:
         """Encode the message that says this member's settings."""
@@ -268,7 +274,7 @@ class _Outbound(asyncio.Protocol):
         setup = SetupFrame(
             session_id=links._member_id,
             stream_id=CONSENSUS_STREAM_ID,
-            cluster_id=links._settings.cluster_id,
+            cluster_id=links._fixed_settings.cluster_id,
             member_id=links._member_id,
         )
         stream.write(setup.encode() + self._links.greeting())
@@ -347,7 +353,7 @@ class _Inbound(asyncio.Protocol):
                 if self._peer_id is None:
                     setup = _decode_setup(frame.type, frame.raw)
                     if setup.stream_id != CONSENSUS_STREAM_ID:  # what members say there names the cluster, and answers
-                        expect_own_cluster(setup, self._links._settings.cluster_id)
+                        expect_own_cluster(setup, self._links._fixed_settings.cluster_id)
                     if setup.stream_id == STATUS_STREAM_ID:
                         self._answer_status()
                         return

@@ -13,6 +13,7 @@ from tests.unit.cluster.core.solo import S, Solo, messages, of, path
 from trimaran.cluster.core import dialogue
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.member_settings import difference, find_seeded, settings_of
 from trimaran.cluster.core.members import ClusterMember
 from trimaran.cluster.core.reason import ReasonKind
 from trimaran.cluster.messages.consensus import NewLeadershipTerm, Vote
@@ -108,6 +109,40 @@ def test_who_has_a_log_or_the_seed_needs_none(solo: Solo) -> None:
 
     assert of(effects, fx.FetchSnapshot) == []
     assert not solo.ctx.lacks_seed
+
+
+@pytest.mark.parametrize(
+    ("solo", "log_start_position", "expected"),
+    [
+        (Solo(), 0, None),
+        (Solo(terms=[(0, 0, 96)]), 0, False),
+        (Solo(terms=[(0, 0, 96)]), 64, None),
+        (add_seed(Solo()), 0, True),
+    ],
+    ids=["empty", "from nothing", "purged", "seeded"],
+)
+def test_members_say_how_their_logs_begin(solo: Solo, log_start_position: int, expected: bool | None) -> None:
+    assert find_seeded(solo.ctx, log_start_position) is expected
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "expected"),
+    [
+        (True, False, "another log: it begins with the state of a snapshot here, with nothing at member 1"),
+        (False, True, "another log: it begins with nothing here, with the state of a snapshot at member 1"),
+        (True, None, None),
+        (False, None, None),
+        (True, True, None),
+    ],
+)
+def test_members_whose_logs_begin_differently_are_not_of_one_cluster(
+    mine: bool, theirs: bool | None, expected: str | None
+) -> None:
+    settings = settings_of(Solo().ctx)
+    here = settings.model_copy(update={"is_log_seeded": mine})
+    there = settings.model_copy(update={"is_log_seeded": theirs, "member_id": ONE})
+
+    assert difference(here, there) == expected
 
 
 def test_a_leader_tells_a_member_without_terms_of_the_first_that_there_is() -> None:

@@ -399,6 +399,22 @@ async def test_member_that_was_dialled_answers_with_its_own_settings_and_again_w
     assert later.take_written() == greeting(ME, cluster_id=5)
 
 
+async def test_each_member_is_told_how_the_log_begins_as_it_is_when_it_connects() -> None:
+    """A log that was empty a moment ago begins with nothing now: a member with a seeded log must not follow it."""
+    mine = Links()
+    seeded: list[MemberId] = []
+    begins: list[bool | None] = [None]
+    mine.links.find_seeded, mine.links.on_seeded = lambda: begins[-1], seeded.append
+
+    _, before = mine.accepted(setup(ONE, is_log_seeded=True))
+    begins.append(False)
+    _, after = mine.accepted(setup(TWO, is_log_seeded=True) + greeting(TWO))
+
+    assert before.take_written() == greeting(ME)
+    assert after.take_written() == greeting(ME, is_log_seeded=False)
+    assert (seeded, mine.messages) == ([ONE], [])
+
+
 async def test_what_an_endpoint_announces_is_news_and_an_answer_that_is_none_ends_the_connection() -> None:
     mine, news = Links(), []
     mine.links.on_announced = lambda: news.append(dict(mine.links.announced_cluster_ids))
