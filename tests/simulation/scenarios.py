@@ -25,7 +25,7 @@ from trimaran.cluster.simulation.clients.linearizability import check_log_order
 from trimaran.cluster.simulation.clients.queries import QueryMix, check_stale_reads
 from trimaran.cluster.simulation.clients.register_model import RegisterModel, explained
 from trimaran.cluster.simulation.clients.workload import Workload, WorkloadSettings
-from trimaran.cluster.simulation.cluster import DIRECTORY, Member, Settings, SimulatedCluster
+from trimaran.cluster.simulation.cluster import Member, Settings, SimulatedCluster
 from trimaran.cluster.simulation.referee import Referee
 from trimaran.cluster.simulation.registers import Registers, Request, RequestKind
 from trimaran.cluster.simulation.rules import RuleBroken, expect
@@ -40,6 +40,7 @@ from .action_scenarios import a_cluster_that_stops, a_suspended_cluster, an_orde
 from .bound_scenarios import clients_that_read_nothing, connections_that_say_nothing
 from .careless_plants import Deaf, a_member_without_memory, an_entry_that_a_majority_cannot_deliver, nested_messages
 from .code_plants import a_member_with_other_code
+from .damage_scenarios import a_flipped_bit, data_that_turned_into_padding
 from .digest_scenarios import a_member_whose_service_differs
 from .relay_scenarios import a_leader_that_dies_with_the_offers
 
@@ -474,26 +475,6 @@ def replies_of_an_old_leader(scene: Scene) -> None:
     expect(not listener.late, "a client is shown nothing of an old leader", late=listener.late[:3])
 
 
-def a_flipped_bit(scene: Scene) -> None:
-    """A bit of an old entry flips while its member is down: it says so and stops, whoever leads."""
-    scene.start()
-    scene.add_flood("flood", 1_000)
-    scene.run(0.3)
-    scene.cluster.clients["flood"].kill()
-    victim = scene.followers()[0]
-    assert victim.node is not None
-    path = DIRECTORY / "archive" / f"{victim.node.module.ctx.log_recording_id}-0.rec"
-    scene.cluster.kill(victim.member_id)
-    place = next(end for end, what in scene.referee.delivered.items() if end > 70_000 and what[0] == "message") - 100
-    byte = victim.machine.disk.durable_read(path, 1, place)[0]
-    victim.machine.disk.damage(path, place, bytes([byte ^ 1]))
-    scene.referee.damaged[victim.member_id] = None
-    scene.failures[victim.member_id] = None
-    scene.cluster.start(victim.member_id)
-    scene.run(5)
-    expect(not victim.is_running, "a member whose log is damaged stops", member=victim)
-
-
 def a_changed_frame(scene: Scene) -> None:
     """The version of a log frame changes between leader and follower: the follower refuses it, and asks once more."""
     leader = scene.start()
@@ -652,6 +633,7 @@ SCENARIOS: Final = {
     "no-quorum": Scenario(no_quorum, member_count=5),
     "full-disk": Scenario(a_full_disk),
     "flipped-bit": Scenario(a_flipped_bit),
+    "data-turned-padding": Scenario(data_that_turned_into_padding),
     "changed-frame": Scenario(a_changed_frame),
     "damaged-leader": Scenario(a_damaged_leader),
     "old-replies": Scenario(replies_of_an_old_leader),

@@ -27,7 +27,7 @@ from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.files import node_state_file, recording_log_file
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.log_control import LogControl
-from trimaran.service_api.wire.frame import ReadableBuffer, unpack_header
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, FrameHeader, ReadableBuffer, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 
 from .plant import Plant, Planting
@@ -215,6 +215,40 @@ def _read_without_looking(planting: Planting) -> None:
         return length
 
     planting.replace(range_reader, "_valid_frames_length", valid_frames_length)
+
+
+def _take_any_padding(planting: Planting) -> None:
+    """Padding is taken for padding, also where its bytes have the checksum in its header, as a data frame's do."""
+    real_fault, real_skip = FrameRules.find_checksum_fault, FrameRules.skip_valid_frames
+
+    def find_checksum_fault(self: FrameRules, header: FrameHeader, buffer: ReadableBuffer, offset: int) -> str | None:
+        fault = real_fault(self, header, buffer, offset)
+        if fault is None or header.type != TYPE_PADDING:
+            return fault
+        planting.ran()
+        return None
+
+    def skip_valid_frames(
+        self: FrameRules, buffer: ReadableBuffer, offset: int, position: int, end: int
+    ) -> tuple[int, int | None]:
+        following, last = real_skip(self, buffer, offset, position, end)
+        while following + HEADER_LENGTH <= end:
+            header, at = unpack_header(buffer, following), position + following - offset
+            if (
+                header.type != TYPE_PADDING
+                or following + header.aligned_length > end
+                or self.find_header_fault(header, at) is not None
+                or real_fault(self, header, buffer, following) is None
+            ):
+                break
+            planting.ran()
+            last, following = following, following + header.aligned_length
+            more, last_of_more = real_skip(self, buffer, following, position + following - offset, end)
+            following, last = more, last if last_of_more is None else last_of_more
+        return following, last
+
+    planting.replace(FrameRules, "find_checksum_fault", find_checksum_fault)
+    planting.replace(FrameRules, "skip_valid_frames", skip_valid_frames)
 
 
 def _take_any_version(planting: Planting) -> None:
@@ -430,6 +464,13 @@ PLANTS = (
         "a frame that is not valid is not delivered",
         _read_without_looking,
         "flipped-bit",
+    ),
+    Plant(
+        "padding-was-data",
+        6,
+        "padding whose bytes have its checksum was a data frame",
+        _take_any_padding,
+        "data-turned-padding",
     ),
     Plant(
         "gate-skips-a-rule",
