@@ -195,7 +195,7 @@ def _archive_of(data: bytes) -> tuple[MemoryFileSystem, RecordingDescriptor]:
         segment_file_length=2 * TERM_LENGTH if flags & 16 else TERM_LENGTH,
     )
     length = descriptor.segment_file_length
-    files = {CATALOG_FILE_NAME: encode_catalog([descriptor], next_recording_id=1)[:4096]}
+    files = {CATALOG_FILE_NAME: _EMPTY + encode_entry(descriptor) + bytes(64)}
     for base in range(0, max(1, len(frames)), length):
         segment = frames[base : base + length]
         is_whole = not flags & 32

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from unittest.mock import patch
 
 from tests.fuzz.loops import on_loop
 from tests.fuzz.samples import framed, make_sample
@@ -25,6 +26,7 @@ from trimaran.cluster.core.snapshots.shipped_snapshot import (
 from trimaran.cluster.messages.backup import SnapshotRecording
 from trimaran.cluster.messages.settings import MemberSettings
 from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer
+from trimaran.cluster.runtime.links import log_links
 from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, _LogLink
 from trimaran.cluster.runtime.links.member_links import MemberLinks, _Inbound, _Outbound
 from trimaran.service_api.endpoint import Endpoint
@@ -132,7 +134,8 @@ def _image_seeds() -> Iterator[bytes]:
 def log_image(data: bytes) -> None:
     """What a follower gets on its log and catch-up endpoints, before it wants the stream and after."""
     if len(data) >= 2:
-        on_loop(lambda: _receive_log(data[0], 1 + data[1], data[2:]))
+        with patch.object(log_links, "_RECEIVE_BUFFER_BYTES", 1 << 12):  # a small one is made sooner, and has to grow
+            on_loop(lambda: _receive_log(data[0], 1 + data[1], data[2:]))
 
 
 def _receive_log(flags: int, piece_length: int, stream: bytes) -> None:
@@ -164,7 +167,7 @@ def _receive_log(flags: int, piece_length: int, stream: bytes) -> None:
         if transport.is_closed or transport.is_reading_paused:
             break
         received += _receive_while_open(image, transport, piece)
-        expect(len(image._buffer) <= (1 << 20) + 2 * received, "memory follows what came", image=image)
+        expect(len(image._buffer) <= (1 << 13) + 2 * received, "memory follows what came", image=image)
     image.connection_lost(None)
     expect(log_buffer.append_position <= received, "the log is what came", log_buffer=log_buffer)
 
