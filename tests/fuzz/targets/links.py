@@ -66,7 +66,8 @@ SETTINGS = MemberSettings(
 
 def _consensus_seeds() -> Iterator[bytes]:
     greeting = framed([SETTINGS.model_copy(update={"member_id": PEER})], CONSENSUS_STREAM_ID)
-    head = SetupFrame(session_id=PEER, stream_id=CONSENSUS_STREAM_ID).encode() + greeting
+    setup = SetupFrame(session_id=PEER, stream_id=CONSENSUS_STREAM_ID, member_id=PEER)
+    head = setup.encode() + greeting
     yield b"\xff" + head
     yield b"\xff" + SetupFrame(session_id=PEER, stream_id=STATUS_STREAM_ID).encode()
     for kind, sender in SENDER_FIELDS.items():
