@@ -74,8 +74,9 @@ demo: $(CORE) compiled  ## Run three nodes, kill the leader half-way, check ever
 notebooks: $(STAMP)  ## Open JupyterLab on the notebooks; on a machine without a browser follow the address it prints.
 	@$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
-# Several workers run the suite, two on two cores. `make test WORKERS=0` runs it in one process, for a debugger.
-WORKERS ?= auto
+# Several workers run the suite: one more than there are cores, since many tests wait for a process or a timer.
+# `make test WORKERS=0` runs it in one process, for a debugger.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 SUITE := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 FAST_TESTS := $(wildcard tests/test_*.py) tests/fuzz tests/scenarios $(addprefix tests/unit/,service_api client cluster/core)

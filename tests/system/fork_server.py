@@ -32,6 +32,15 @@ from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup, die_
 PRELOADED: Final = ("trimaran.cluster.cli.node", "trimaran.cluster.node", "tests.system.append_list", "uvloop")
 
 
+def readable(sockets: Sequence[socket.socket], timeout_s: float | None) -> list[socket.socket]:
+    """The sockets that have something to read, waited for so long. Not by `select`, which knows 1,024 descriptors."""
+    poller, by_descriptor = select.poll(), {sock.fileno(): sock for sock in sockets}
+    for descriptor in by_descriptor:
+        poller.register(descriptor, select.POLLIN)
+    events = poller.poll(None if timeout_s is None else timeout_s * 1_000)
+    return [by_descriptor[descriptor] for descriptor, _ in events]
+
+
 class ForkedProcess(subprocess.Popen[bytes]):
     """A child of the server, with the part of `Popen` that tests use."""
 
@@ -93,7 +102,7 @@ class ForkServer:
 
     def take_reports(self, timeout_s: float | None) -> None:
         """Read what the server has said, waiting for it so long."""
-        if not select.select([self._socket], [], [], timeout_s)[0]:
+        if not readable([self._socket], timeout_s):
             return
         received = self._socket.recv(65536)
         assert received, f"the fork server has ended: exit_status={self._popen.wait()}"
@@ -152,7 +161,7 @@ def serve(client: socket.socket) -> list[str]:
     signal.set_wakeup_fd(waking.fileno())
     requests = b""
     while True:
-        ready, _, _ = select.select([client, woken], [], [])
+        ready = readable([client, woken], None)
         if woken in ready:
             woken.recv(4096)
             report_ends(client)

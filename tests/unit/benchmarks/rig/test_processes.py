@@ -81,7 +81,9 @@ def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     parent.communicate()
 
     # The kernel tells of the child's end through its pidfd.
-    readable, _, _ = select.select([child], [], [], 30)
+    poller = select.poll()
+    poller.register(child, select.POLLIN)
+    readable = poller.poll(30_000)
     os.close(child)
     assert readable
 
