@@ -61,6 +61,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Be
 
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
 SyncOption = Annotated[int, typer.Option(min=0, max=2, help="0 page cache, 1 fdatasync, 2 fsync.")]
+TlsOption = Annotated[bool, typer.Option("--tls", help="Encrypt, with certificates made for the run.")]
 SettingOption = Annotated[list[str] | None, typer.Option(help="Another node setting, as name=value; may be repeated.")]
 DirectoryOption = Annotated[
     Path | None, typer.Option("--dir", help="Where members keep files; default: a fresh one in ./.bench.")
@@ -94,6 +95,7 @@ def echo(
     ] = None,
     file_sync_level: SyncOption = 1,
     checksums: Annotated[bool, typer.Option(help="A CRC-32 in every recorded frame.")] = True,
+    tls: TlsOption = False,
     setting: SettingOption = None,
     endpoints: Annotated[
         str | None, typer.Option(help="Ingress endpoints of a running cluster, instead of starting one.")
@@ -114,6 +116,7 @@ def echo(
         rate=rate,
         file_sync_level=file_sync_level,
         checksums=checksums,
+        tls=tls,
         node_settings=dict(_parse_setting(text) for text in setting or ()),
         endpoints=tuple(filter(None, (endpoints or "").split(","))),
         time_limit_s=time_limit,
@@ -360,6 +363,7 @@ def catchup(
     rate: Annotated[float, typer.Option(help="Messages of 32 bytes a second, offered meanwhile.")] = 100_000,
     seconds: Annotated[float, typer.Option(help="For how long, with the member away and again with it back.")] = 10.0,
     file_sync_level: SyncOption = 1,
+    tls: TlsOption = False,
     setting: SettingOption = None,
     directory: DirectoryOption = None,
     keep: KeepOption = False,
@@ -372,6 +376,7 @@ def catchup(
         rate=rate,
         seconds=seconds,
         file_sync_level=file_sync_level,
+        tls=tls,
         node_settings=dict(_parse_setting(text) for text in setting or ()),
     )
     report = catchup_scenario.run(parameters, directory=directory, keep=keep)
@@ -384,6 +389,7 @@ def compare(
     payload: PayloadOption = 32,
     depths: Annotated[str, typer.Option(help="Messages in flight, with commas: some of 1,64,1024.")] = "1,64,1024",
     peers: Annotated[str, typer.Option(help="Only systems whose names contain one of these, with commas.")] = "",
+    tls: Annotated[bool, typer.Option("--tls", help="Measure ourselves with TLS, too.")] = False,
     directory: DirectoryOption = None,
     keep: KeepOption = False,
     json: JsonOption = None,
@@ -394,6 +400,7 @@ def compare(
         payload=payload,
         depths=_parse_numbers("depths", depths),
         peers=tuple(filter(None, peers.split(","))),
+        tls=tls,
     )
     on_round = None if json is None else partial(write_json, path=json)
     report = compare_scenario.run(parameters, directory=directory, keep=keep, on_round=on_round)

@@ -26,7 +26,7 @@ from typing import Any, Self, TypeAlias
 
 import uvloop
 
-from trimaran.client import ClusterClient
+from trimaran.client import ClientConfig, ClusterClient, TlsSettings
 from trimaran.service_api.errors import ClusterError
 
 from ..machine.environment import tune_garbage_collector
@@ -59,6 +59,8 @@ class ClientParameters:
     """Whether messages are requests, in a closed loop."""
     session_count: int | None = None
     """Sessions that the traffic goes round, in a closed loop; None: one, whose client is `EchoLoad`'s."""
+    tls: dict[str, str] | None = None
+    """The fields of `TlsSettings`, for one session; None: plain text."""
     measure_s: float | None = None
     """Measure for about so long, at the rate of the warm-up, and `message_count` messages at least."""
 
@@ -117,12 +119,14 @@ async def _open_load(parameters: ClientParameters) -> AsyncIterator[tuple[Load, 
         load = RequestLoad(payload_length=length, inflight=inflight)
     else:
         load = EchoLoad(payload_length=length, inflight=inflight, rate_per_s=parameters.rate_per_s)
-    async with ClusterClient.connect(
-        parameters.endpoints,
-        egress_listener=load if isinstance(load, EchoLoad) else None,
+    config = ClientConfig(
+        endpoints=tuple(parameters.endpoints),
         connect_timeout_s=timeout_s,
         client_info="benchmark",
-    ) as cluster:
+        tls=None if parameters.tls is None else TlsSettings(**parameters.tls),
+    )
+    listener = load if isinstance(load, EchoLoad) else None
+    async with ClusterClient.connect(egress_listener=listener, config=config) as cluster:
         yield load, partial(load.run, cluster), cluster
 
 

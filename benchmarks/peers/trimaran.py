@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,9 @@ from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
 from .peer import MEMBERS, START_TIMEOUT_S, Measured, Missing
+
+WITH_TLS: Final = " with TLS"
+"""What the name of ourselves has in addition where we run with TLS."""
 
 _TIME_LIMIT_S: Final = 120.0
 
@@ -31,14 +35,15 @@ class _Silence:
 
 
 class Trimaran:
-    """`trimaran node` at one file sync level."""
+    """`trimaran node` at one file sync level, in plain text or with TLS."""
 
     client = "one process, its own asyncio client"
     warmup_messages = 0
 
-    def __init__(self, file_sync_level: int) -> None:
+    def __init__(self, file_sync_level: int, *, with_tls: bool = False) -> None:
         self._settings: Mapping[str, str] = {"file_sync_level": str(file_sync_level)}
-        self.name = f"Trimaran, file sync level {file_sync_level}"
+        self._with_tls = with_tls
+        self.name = f"Trimaran{WITH_TLS if with_tls else ''}, file sync level {file_sync_level}"
         self.durability = "on disk (fdatasync) on a majority" if file_sync_level else "in the page cache of a majority"
         self._cluster: ClusterProcesses | None = None
         self._directory = Path()
@@ -51,7 +56,9 @@ class Trimaran:
     def start(self, directory: Path, group: ProcessGroup) -> None:
         """Start the members and wait for a leader."""
         self._directory, self._group = directory, group
-        self._cluster = ClusterProcesses(directory, ECHO_SERVICE, MEMBERS, settings=self._settings, group=group)
+        self._cluster = ClusterProcesses(
+            directory, ECHO_SERVICE, MEMBERS, settings=self._settings, group=group, with_tls=self._with_tls
+        )
         for member_id in range(MEMBERS):
             self._cluster.start_member(member_id)
         asyncio.run(wait_until_serving(self._cluster, time_limit_s=START_TIMEOUT_S))
@@ -67,6 +74,7 @@ class Trimaran:
             message_count=messages,
             rate_per_s=None,
             connect_timeout_s=START_TIMEOUT_S,
+            tls=None if self._cluster.client_tls is None else asdict(self._cluster.client_tls),
         )
         results, _ = asyncio.run(
             run_clients(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import NetworkStack, Purpose
 
 from .member_log import RigMemberLog
 from .processes import ClusterProcesses, ProcessError
@@ -103,7 +104,7 @@ class Meter:
         counts = {}
         for member_id, member in cluster.members.items():
             endpoint = _metrics_endpoint(RigMemberLog(cluster.log_path_of(member_id)))
-            counts[member.name] = _count_syncs(await _fetch(endpoint))
+            counts[member.name] = _count_syncs(await _fetch(endpoint, cluster.network))
         return counts
 
 
@@ -123,7 +124,7 @@ def _metrics_endpoint(log: RigMemberLog) -> Endpoint:
     return Endpoint.parse(str(found[-1]["endpoint"]))
 
 
-async def _fetch(endpoint: Endpoint) -> str:
+async def _fetch(endpoint: Endpoint, network: NetworkStack) -> str:
     """Get the page of metrics.
 
     Raises:
@@ -131,7 +132,7 @@ async def _fetch(endpoint: Endpoint) -> str:
     """
     try:
         async with asyncio.timeout(_ASK_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+            reader, writer = await network.dial_streams(Purpose.METRICS, endpoint)
             try:
                 writer.write(f"GET /metrics HTTP/1.1\r\nHost: {endpoint}\r\nConnection: close\r\n\r\n".encode())
                 return (await reader.read()).decode()

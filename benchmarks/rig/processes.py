@@ -24,7 +24,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.transport import SOCKETS, NetworkStack
+
+from .certificates import certificates_in
 
 PORTS_PER_MEMBER: Final = 5
 """Ingress, consensus, log, catchup and archive, from one base port."""
@@ -175,9 +178,16 @@ class ClusterProcesses:
     members: dict[int, ManagedProcess] = field(default_factory=dict)
     network: NetworkStack = SOCKETS
     """What this process asks the members with, and its clients dial with."""
+    with_tls: bool = False
+    """Whether it makes certificates, for its members, for itself, and for client processes (`client_tls`)."""
+    client_tls: TlsSettings | None = None
 
     def __post_init__(self) -> None:
         self.base_ports = find_base_ports(self.member_count)
+        if self.with_tls:
+            certificates = certificates_in(self.data_dir)
+            self.settings = {**certificates.node_settings, **self.settings}
+            self.network, self.client_tls = TlsStack(certificates.operator), certificates.client
 
     def __enter__(self) -> Self:
         self.data_dir.mkdir(parents=True, exist_ok=True)

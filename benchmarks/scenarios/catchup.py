@@ -58,6 +58,8 @@ class CatchupParameters:
     seconds: float = 10.0
     """How long it does, each time."""
     file_sync_level: int = 1
+    tls: bool = False
+    """Whether members and clients encrypt."""
     node_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings for `trimaran node`, by name."""
 
@@ -81,7 +83,8 @@ def run(parameters: CatchupParameters, *, directory: Path | None = None, keep: b
     with data_directory(directory, "catchup", keep=keep) as data_dir, progress_line(total) as progress:
         environment = describe(data_dir)
         progress.describe("three members' first start")
-        with ClusterProcesses(data_dir, ECHO_SERVICE, _MEMBERS, settings=given) as cluster:
+        members = ClusterProcesses(data_dir, ECHO_SERVICE, _MEMBERS, settings=given, with_tls=parameters.tls)
+        with members as cluster:
             asyncio.run(_wait_all(cluster, range(_MEMBERS), 1))
         progress.describe(f"making logs of {parameters.missed_mib} MiB")
         log = _lengthen(data_dir, parameters)
@@ -115,7 +118,9 @@ async def _measure(
     parameters: CatchupParameters, data_dir: Path, given: Mapping[str, str], log: LongLog, progress: ProgressLine
 ) -> Report:
     with ProcessGroup() as group:
-        cluster = ClusterProcesses(data_dir, ECHO_SERVICE, _MEMBERS, settings=given, group=group)
+        cluster = ClusterProcesses(
+            data_dir, ECHO_SERVICE, _MEMBERS, settings=given, group=group, with_tls=parameters.tls
+        )
         for member_id in range(_MEMBERS):
             if member_id != _AWAY:
                 cluster.start_member(member_id)
@@ -160,6 +165,7 @@ async def _offer(
         message_count=round(parameters.rate * parameters.seconds),
         rate_per_s=parameters.rate,
         connect_timeout_s=_LIMIT_S,
+        tls=None if cluster.client_tls is None else asdict(cluster.client_tls),
     )
     results, _ = await run_clients([client], cluster, group, progress, data_dir=data_dir, time_limit_s=_LIMIT_S)
     return Histogram.from_json(results[0]["latencies"])

@@ -26,7 +26,7 @@ from ..peers.jetstream import JetStream
 from ..peers.peer import Measured, Missing, Peer
 from ..peers.pysyncobj import PySyncObj
 from ..peers.redis import Redis
-from ..peers.trimaran import Trimaran
+from ..peers.trimaran import WITH_TLS, Trimaran
 from ..peers.zookeeper import ZooKeeper
 from ..rig.processes import ProcessGroup
 from ..statistics.report import Report, first_leaf, progress_line
@@ -58,6 +58,8 @@ class CompareParameters:
     depths: tuple[int, ...] = (1, 64, 1024)
     peers: tuple[str, ...] = ()
     """Only those whose names contain one of these; empty: all."""
+    tls: bool = False
+    """Whether we run with TLS, too."""
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.payload < 8:
@@ -70,7 +72,9 @@ def make_peers() -> list[Peer]:
     """Make everybody, ourselves first."""
     return [
         Trimaran(1),
+        Trimaran(1, with_tls=True),
         Trimaran(0),
+        Trimaran(0, with_tls=True),
         Etcd(),
         EtcdTransactions(),
         ZooKeeper(),
@@ -111,7 +115,8 @@ def run(
     Raises:
         ConfigurationError: nobody of those who are asked for is installed.
     """
-    wanted = [peer for peer in make_peers() if _is_wanted(peer.name, parameters.peers)]
+    everybody = [peer for peer in make_peers() if parameters.tls or WITH_TLS not in peer.name]
+    wanted = [peer for peer in everybody if _is_wanted(peer.name, parameters.peers)]
     versions = {peer.name: peer.find() for peer in wanted}
     present = [peer.name for peer in wanted if not isinstance(versions[peer.name], Missing)]
     if not present:

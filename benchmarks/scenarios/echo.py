@@ -44,6 +44,8 @@ class EchoParameters:
     """Open loop: messages a second over all clients; None: closed loop."""
     file_sync_level: int = 1
     checksums: bool = True
+    tls: bool = False
+    """Whether members and clients encrypt, with certificates made for the run."""
     node_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings for `trimaran node`, by name."""
     endpoints: tuple[str, ...] = ()
@@ -60,6 +62,8 @@ class EchoParameters:
             raise ConfigurationError(f"payload={self.payload} expected at least {SEQUENCE.size} bytes")
         if self.rate is not None and self.rate <= 0:
             raise ConfigurationError(f"rate={self.rate} expected more than 0")
+        if self.tls and self.endpoints:
+            raise ConfigurationError("tls with endpoints: certificates are made for a cluster that is started here")
         for name in ("messages", "inflight"):
             if getattr(self, name) < self.clients:
                 value = getattr(self, name)
@@ -86,7 +90,9 @@ def run(parameters: EchoParameters, *, directory: Path | None = None, keep: bool
                 **METRICS_SETTING,
                 **parameters.node_settings,
             }
-            members = ClusterProcesses(data_dir, ECHO_SERVICE, parameters.members, settings=settings)
+            members = ClusterProcesses(
+                data_dir, ECHO_SERVICE, parameters.members, settings=settings, with_tls=parameters.tls
+            )
             cluster = stack.enter_context(members)
         progress = stack.enter_context(progress_line(parameters.messages))
         try:
@@ -106,7 +112,7 @@ async def _measure(
     endpoints = list(parameters.endpoints) if cluster is None else cluster.ingress_endpoints
     meter = Meter(cluster)
     results, _ = await run_clients(
-        [_client_parameters(parameters, index, endpoints) for index in range(parameters.clients)],
+        [_client_parameters(parameters, index, endpoints, cluster) for index in range(parameters.clients)],
         cluster,
         group,
         progress,
@@ -140,7 +146,9 @@ def _node_settings(parameters: EchoParameters) -> dict[str, object]:
     return node_settings(names, {**given, **parameters.node_settings})
 
 
-def _client_parameters(parameters: EchoParameters, index: int, endpoints: list[str]) -> ClientParameters:
+def _client_parameters(
+    parameters: EchoParameters, index: int, endpoints: list[str], cluster: ClusterProcesses | None
+) -> ClientParameters:
     return ClientParameters(
         endpoints=endpoints,
         payload_length=parameters.payload,
@@ -149,4 +157,5 @@ def _client_parameters(parameters: EchoParameters, index: int, endpoints: list[s
         message_count=share(parameters.messages, parameters.clients, index),
         rate_per_s=None if parameters.rate is None else parameters.rate / parameters.clients,
         connect_timeout_s=_CONNECT_TIMEOUT_S,
+        tls=None if cluster is None or cluster.client_tls is None else asdict(cluster.client_tls),
     )

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Final
 
 from trimaran.service_api import ClusteredService
+from trimaran.service_api.identity import STRANGER, Caller, CallerRole, Proof
 from trimaran.service_api.types import MemberId
 
 from ..node import Node
@@ -132,6 +133,7 @@ class SimulatedCluster:
 
     def _make_member(self, number: int) -> Member:
         machine = self._make_machine(f"member-{number}")
+        self.network.identify(machine.address, Caller(CallerRole.MEMBER, str(number), Proof.CERTIFICATE))
         told = asdict(self.settings)
         del told["member_count"]
         machine.spare_sync_delay_us = told.pop("spare_sync_delay_us")
@@ -242,6 +244,8 @@ class SimulatedCluster:
     def add_client(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> Machine:
         """Start a client's process on a machine of its own."""
         machine = self.clients[name] = self._make_machine(name)
+        if self.network.caller_at(name) is STRANGER:  # a test may have said otherwise
+            self.network.identify(name, Caller(CallerRole.CLIENT, name, Proof.CERTIFICATE))
         machine.start(main)
         return machine
 

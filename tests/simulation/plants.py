@@ -21,6 +21,7 @@ from . import (
     code_plants,
     consensus_plants,
     digest_plants,
+    identity_plants,
     query_plants,
     relay_plants,
     request_plants,
@@ -36,6 +37,7 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
         (
             *consensus_plants.PLANTS,
             *digest_plants.PLANTS,
+            *identity_plants.PLANTS,
             *storage_plants.PLANTS,
             *service_plants.PLANTS,
             *snapshot_plants.PLANTS,

@@ -20,7 +20,8 @@ from typing import Any, Final, cast
 
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import Listener, MakeProtocol, NetworkStack, P, Purpose
+from trimaran.service_api.identity import STRANGER, Caller
+from trimaran.service_api.transport import Listener, MakeProtocol, NetworkStack, P, PeerRefusedError, Purpose
 from trimaran.service_api.types import MemberId
 
 from .loop import SimulatedLoop
@@ -60,7 +61,12 @@ class _Block:
 
 
 class Network(NetworkStack):
-    """The machines' addresses, who listens where, and what is wrong between them."""
+    """The machines' addresses, who listens where, and what is wrong between them.
+
+    As with TLS, each process shows who it is: by the address of its machine. Who is not identified is a stranger.
+    """
+
+    shows_callers = True
 
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
         self.scheduler = scheduler
@@ -77,9 +83,20 @@ class Network(NetworkStack):
         self.transports: dict[SimulatedTransport, None] = {}
         self._next_port = _CLIENT_PORTS_BEGIN
         self._count = 0
+        self._callers: dict[str, Caller] = {}
 
     def __repr__(self) -> str:
         return f"<Network connections={len(self.transports) // 2} blocked={sorted(self._blocked)}>"
+
+    # --- who processes are
+
+    def identify(self, address: str, caller: Caller) -> None:
+        """Say what a process at an address shows, on either side of a connection."""
+        self._callers[address] = caller
+
+    def caller_at(self, address: str) -> Caller:
+        """Return what a process at an address shows."""
+        return self._callers.get(address, STRANGER)
 
     # --- what processes do
 
@@ -109,6 +126,7 @@ class Network(NetworkStack):
 
         Raises:
             ConnectionRefusedError: the machine is there and nobody listens.
+            PeerRefusedError: it is not the member that is meant.
         """
         loop = _running_loop()
         reached: asyncio.Future[_SimulatedListener | None] = loop.create_future()
@@ -121,6 +139,8 @@ class Network(NetworkStack):
         listener = await reached
         if listener is None or listener.is_closed:
             raise ConnectionRefusedError(111, f"connection refused: {endpoint}")
+        if member_id is not None and (shown := self.caller_at(endpoint.host)).member_id not in (None, member_id):
+            raise PeerRefusedError(f"{endpoint} is not member {member_id}: it shows {shown}")
         self._next_port += 1
         here, there = (loop.address, self._next_port), (endpoint.host, endpoint.port)
         mine = SimulatedTransport(self, loop, here, there)
@@ -274,8 +294,9 @@ class _SimulatedListener(Listener):
         if accepted is None:
             transport.begin(asyncio.Protocol)
             transport.abort()
-        else:
-            transport.begin(partial(self._make_protocol, accepted))
+            return
+        accepted.caller = self.network.caller_at(transport.peer_address[0])
+        transport.begin(partial(self._make_protocol, accepted))
 
     def close(self) -> None:
         """Stop listening."""
