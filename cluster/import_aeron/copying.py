@@ -259,14 +259,7 @@ def _write_recording_log(survey: Survey, directory: Path) -> None:
 
 def _write_set(log: RecordingLog, found: SourceSnapshotSet) -> None:
     for entry in reversed(found.entries):  # the module's comes last: it makes the set one
-        log.append_snapshot(
-            recording_id=entry.recording_id,
-            leadership_term_id=entry.leadership_term_id,
-            term_base_log_position=entry.term_base_log_position,
-            log_position=entry.log_position,
-            timestamp=entry.timestamp,
-            service_id=entry.service_id,
-        )
+        log.append_snapshot_of(entry)
 
 
 def _write_node_state(survey: Survey, directory: Path, now_ms: int) -> None:

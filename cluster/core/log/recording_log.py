@@ -371,6 +371,17 @@ class RecordingLog:
             entry_type=EntryType.SNAPSHOT,
         )
 
+    def append_snapshot_of(self, entry: RecordingLogEntry) -> RecordingLogEntry:
+        """Add the snapshot of one service as another recording log has it."""
+        return self.append_snapshot(
+            recording_id=entry.recording_id,
+            leadership_term_id=entry.leadership_term_id,
+            term_base_log_position=entry.term_base_log_position,
+            log_position=entry.log_position,
+            timestamp=entry.timestamp,
+            service_id=entry.service_id,
+        )
+
     def append_standby_snapshot(
         self,
         *,

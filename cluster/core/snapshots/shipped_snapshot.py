@@ -82,14 +82,7 @@ def make_recording_log(
     """
     recording_log = RecordingLog()
     for entry in seed:
-        recording_log.append_snapshot(
-            recording_id=entry.recording_id,
-            leadership_term_id=entry.leadership_term_id,
-            term_base_log_position=entry.term_base_log_position,
-            log_position=entry.log_position,
-            timestamp=entry.timestamp,
-            service_id=entry.service_id,
-        )
+        recording_log.append_snapshot_of(entry)
     if not all(entry.is_valid for entry in seed):
         recording_log.invalidate_snapshots(0, 1)
     for term in terms:

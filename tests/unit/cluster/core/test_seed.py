@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.cluster.core.node import MS
+from tests.unit.cluster.core.seeded import add_seed
 from tests.unit.cluster.core.solo import S, Solo, messages, of, path
 from trimaran.cluster.core import dialogue
 from trimaran.cluster.core import effects as fx
@@ -22,16 +23,10 @@ from trimaran.service_api.types import MemberId, TermId
 ONE, TWO = MemberId(1), MemberId(2)
 
 
-def add_seed(solo: Solo) -> Solo:
-    for service_id in (0, -1):
-        solo.ctx.recording_log.append_snapshot(
-            recording_id=5 - service_id,
-            leadership_term_id=1,
-            term_base_log_position=0,
-            log_position=0,
-            timestamp=0,
-            service_id=service_id,
-        )
+def seeded() -> Solo:
+    """A member with an empty log and the seed."""
+    solo = Solo()
+    add_seed(solo.ctx.recording_log)
     return solo
 
 
@@ -103,7 +98,7 @@ def test_what_was_begun_without_the_seed_is_void() -> None:
     assert of(effects, fx.FetchSnapshot) == [fx.FetchSnapshot(TWO)]
 
 
-@pytest.mark.parametrize("solo", [Solo(terms=[(0, 0, 96)]), add_seed(Solo())], ids=["has a log", "has the seed"])
+@pytest.mark.parametrize("solo", [Solo(terms=[(0, 0, 96)]), seeded()], ids=["has a log", "has the seed"])
 def test_who_has_a_log_or_the_seed_needs_none(solo: Solo) -> None:
     effects = solo.feed(ev.SeedAnnounced(ONE)) + solo.wait(1_000 * MS)
 
@@ -117,7 +112,7 @@ def test_who_has_a_log_or_the_seed_needs_none(solo: Solo) -> None:
         (Solo(), 0, None),
         (Solo(terms=[(0, 0, 96)]), 0, False),
         (Solo(terms=[(0, 0, 96)]), 64, None),
-        (add_seed(Solo()), 0, True),
+        (seeded(), 0, True),
     ],
     ids=["empty", "from nothing", "purged", "seeded"],
 )

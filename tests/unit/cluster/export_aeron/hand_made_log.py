@@ -9,8 +9,9 @@ from trimaran.archive.files.reader import MessageReader, RecordedMessage
 from trimaran.archive.log.log_file import LogFile
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.service_api.types import LOG_STREAM_ID, RecordingId
+from trimaran.service_api.types import LOG_STREAM_ID, RecordingId, TermId
 from trimaran.service_api.wire.checksum import ChecksumKind
+from trimaran.service_api.wire.log.messages import EntrySkip
 from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
 from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 
@@ -47,6 +48,18 @@ class HandMadeLog:
     def message(self, payload: bytes, *, session_id: int = SESSION) -> int:
         """Append a session message; return where it ends."""
         return self.publisher.append_message(SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, 1, session_id, 5) + payload)
+
+    def skip(self, position: int) -> int:
+        """Append what an operator has the entry skipped with that ends at a position; return where it ends."""
+        skip = EntrySkip(
+            leadership_term_id=TermId(1),
+            log_position=0,
+            timestamp=9,
+            action=None,
+            flags=256,
+            skipped_log_position=position,
+        )
+        return self.publisher.append_positioned(skip)
 
     def close(self) -> LogFile:
         """Write it to disk."""

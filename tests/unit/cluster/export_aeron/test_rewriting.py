@@ -16,7 +16,7 @@ from trimaran.cluster.export_aeron.request_decisions import RequestDecisions
 from trimaran.cluster.export_aeron.rewriting import LogRewriter
 from trimaran.service_api.types import TermId
 from trimaran.service_api.wire.checksum import ChecksumKind
-from trimaran.service_api.wire.log.messages import EntrySkip, TimerEvent
+from trimaran.service_api.wire.log.messages import TimerEvent
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
@@ -98,16 +98,7 @@ def test_what_an_operator_had_skipped_is_left_out_and_so_is_the_entry_that_says_
     made = HandMadeLog(tmp_path)
     kept, skipped = made.message(b"kept"), [made.message(b"x" * 5000), made.request(1, b"fatal")]
     for position in skipped:
-        made.publisher.append_positioned(
-            EntrySkip(
-                leadership_term_id=TermId(1),
-                log_position=0,
-                timestamp=9,
-                action=None,
-                flags=256,
-                skipped_log_position=position,
-            )
-        )
+        made.skip(position)
     last = made.request(2, b"next")
     log = made.close()
 
@@ -125,16 +116,7 @@ def test_a_skipped_message_of_a_service_cannot_be_left_out(tmp_path: Path) -> No
     """Its consensus module waits for it, and would append it again."""
     made = HandMadeLog(tmp_path)
     position = made.message(b"of a service", session_id=-(1 << 63) + 1)
-    made.publisher.append_positioned(
-        EntrySkip(
-            leadership_term_id=TermId(1),
-            log_position=0,
-            timestamp=9,
-            action=None,
-            flags=256,
-            skipped_log_position=position,
-        )
-    )
+    made.skip(position)
 
     _, rewriter = rewrite(made.close())
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.archive.streams import launch
 from tests.unit.cluster.core.node import config
+from tests.unit.cluster.core.seeded import add_seed
 from trimaran.archive import Archive
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx
@@ -117,25 +118,9 @@ async def test_who_has_nothing_of_use_says_so_and_keeps_nothing(log: RecordingLo
         assert not retention._is_read(5)
 
 
-def with_seed(log: RecordingLog, *, is_valid: bool = True) -> RecordingLog:
-    """The log begins with a set of recordings 8 and 9."""
-    for service_id in (0, -1):
-        log.append_snapshot(
-            recording_id=8 - service_id,
-            leadership_term_id=0,
-            term_base_log_position=0,
-            log_position=0,
-            timestamp=9,
-            service_id=service_id,
-        )
-    if not is_valid:
-        log.invalidate_snapshots(0, 1)
-    return log
-
-
 async def test_who_has_nothing_is_offered_what_the_log_begins_with() -> None:
     """The newest one would do, too; but the log from 0 on, which comes after it, needs this one."""
-    async with office(with_seed(log_with_snapshot())) as (asked, _):
+    async with office(add_seed(log_with_snapshot())) as (asked, _):
         [offer] = await ask(asked, query(NULL_POSITION))
 
     assert isinstance(offer, SnapshotOffer)
@@ -144,7 +129,7 @@ async def test_who_has_nothing_is_offered_what_the_log_begins_with() -> None:
 
 
 async def test_who_has_nothing_is_not_offered_a_later_snapshot_and_the_log_from_0_on() -> None:
-    async with office(with_seed(log_with_snapshot(), is_valid=False)) as (asked, _):
+    async with office(add_seed(log_with_snapshot(), is_valid=False)) as (asked, _):
         [offer] = await ask(asked, query(NULL_POSITION))
 
     assert isinstance(offer, SnapshotOffer)
@@ -153,7 +138,7 @@ async def test_who_has_nothing_is_not_offered_a_later_snapshot_and_the_log_from_
 
 
 async def test_where_the_log_was_purged_who_has_nothing_is_offered_the_newest_snapshot() -> None:
-    async with office(with_seed(log_with_snapshot()), log_start_position=32) as (asked, _):
+    async with office(add_seed(log_with_snapshot()), log_start_position=32) as (asked, _):
         offer, *_ = await ask(asked, query(NULL_POSITION))
 
     assert isinstance(offer, SnapshotOffer)
