@@ -270,7 +270,7 @@ def read_manifest(path: Path) -> dict[str, Any] | None:
         manifest = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # RecursionError: values in values without end
         raise ExportRefusedError(f"not the file of an export: {path}: {error}") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("recordings"), dict):
         raise ExportRefusedError(f"not the file of an export: {path}")

@@ -5,7 +5,9 @@ The working corpus and the findings lie in `.fuzz/`; what a fresh clone begins w
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -82,14 +84,23 @@ def _run_child(
     if executions is not None:
         options.append(f"-runs={executions}")
     command = [sys.executable, "-m", "tests.fuzz.child", target.name, str(FINDINGS), *options, str(corpus)]
+    scratch = WORK / "scratch"  # libFuzzer ends the child without a word, which leaves its files
+    scratch.mkdir(parents=True, exist_ok=True)
     before = result.executions
     with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(scratch)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as child:
         assert child.stderr is not None
         for line in child.stderr:
             _note_line(line, before, result)
             show(result)
+    shutil.rmtree(scratch, ignore_errors=True)
     return child.returncode == 0
 
 

@@ -24,6 +24,7 @@ from trimaran.archive.files.mark_file import MARK_FILE_NAME, read_archive_mark_f
 from trimaran.archive.format import messages
 from trimaran.archive.net.connection import ArchiveConnection, Credentials
 from trimaran.archive.net.control import PROTOCOL_VERSION, RESPONSE_STREAM_ID, error_of
+from trimaran.archive.reading.export import ExportRefusedError, read_manifest
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
@@ -85,6 +86,15 @@ def test_catalog_entry_that_is_impossible_and_has_a_wrong_checksum_is_reported()
     assert found.problem is not None
     assert found.wrong_checksum
     assert found == parse_catalog(header + bytes(entry) + bytes(64)).entries[0]
+
+
+def test_file_of_an_export_with_values_without_end_is_refused(tmp_path: Path) -> None:
+    """The file of an export with deep values ended the command with a RecursionError."""
+    path = tmp_path / "manifest.json"
+    path.write_text("[" * 100_000)
+
+    with pytest.raises(ExportRefusedError, match="not the file of an export"):
+        read_manifest(path)
 
 
 # --- archive over TCP

@@ -90,6 +90,11 @@ class SnapshotProvider:
             return
         assert isinstance(query, SnapshotQuery)
         ctx = self._ctx
+        if query.follower_member_id not in {member.member_id for member in ctx.others}:
+            # Each id holds a lease: ids without end would keep old snapshots, and memory, without end.
+            expected = f"follower_member_id={query.follower_member_id} expected another member of {[*ctx.members]}"
+            logger.warning("snapshot_query.refused", reason=expected)
+            return
         log_start_position = self._archive.descriptor(ctx.log_recording_id).start_position
         wants_seed = query.log_position == NULL_POSITION and ctx.recording_log.is_seeded and log_start_position == 0
         find = ctx.recording_log.seed if wants_seed else ctx.recording_log.latest_snapshots

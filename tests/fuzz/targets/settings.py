@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -54,9 +56,15 @@ def environment_of(settings: dict[str, str]) -> Iterator[None]:
 
 @cache
 def _scratch() -> Path:
-    """A file in memory where there is such a place, as it is written for every input."""
-    place = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    return Path(tempfile.mkdtemp(prefix="trimaran-fuzz-", dir=place)) / "node.toml"
+    """Make a directory that lasts as long as the process."""
+    directory = Path(tempfile.mkdtemp(prefix="trimaran-fuzz-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+def scratch_file(name: str) -> Path:
+    """Name a file that is written for every input."""
+    return _scratch() / name
 
 
 def _config_seeds() -> Iterator[bytes]:
@@ -70,7 +78,7 @@ def _config_seeds() -> Iterator[bytes]:
 @target(_config_seeds, length_limit=8192)
 def config_file(data: bytes) -> None:
     """The configuration file of a node."""
-    path = _scratch()
+    path = scratch_file("node.toml")
     path.write_bytes(data)
     with environment_of({}):
         try:

@@ -19,6 +19,7 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.members import ClusterMember
 from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTerms, SnapshotOffer, SnapshotQuery
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
@@ -40,7 +41,7 @@ def context(recording_log: RecordingLog, *, append_position: int = 0) -> Consens
         recording_log=recording_log,
         log_recording_id=RecordingId(0),
         log_buffer=LogBuffer(position=append_position, retained_bytes=1 << 16),
-        members={},
+        members={MemberId(other): ClusterMember(MemberId(other)) for other in range(3)},
         append_position=append_position,
     )
 
@@ -89,8 +90,17 @@ async def ask(asked: SnapshotProvider, request: bytes) -> list[Message]:
     return [decode_message(document, registry=SHIPPING_ANSWERS) async for document in asked.answer(request)]
 
 
-def query(log_position: int) -> bytes:
-    return SnapshotQuery(follower_member_id=ONE, log_position=log_position).encode()
+def query(log_position: int, member_id: int = ONE) -> bytes:
+    return SnapshotQuery(follower_member_id=MemberId(member_id), log_position=log_position).encode()
+
+
+@pytest.mark.parametrize("member_id", [0, 3, -1, (1 << 31) - 1])
+async def test_nothing_is_kept_for_an_id_that_no_other_member_has(member_id: int) -> None:
+    """Each id held a lease of its own: a stranger that asked in one name after the other kept every snapshot for ever."""
+    async with office(log_with_snapshot()) as (asked, retention):
+        assert await ask(asked, query(0, member_id)) == []
+
+    assert not retention._is_read(5)
 
 
 async def test_the_newest_snapshot_is_offered_with_all_terms_up_to_it_and_kept() -> None:
