@@ -97,7 +97,7 @@ def _findings() -> list[tuple[str, str]]:
                 said = ast.get_docstring(node)
                 if said is not None:
                     found.append((said.replace("\n", " ").rstrip("."), f"{Path(path).name}::{node.name}"))
-    return found + _FOUND_ELSEWHERE
+    return [*found, *_FOUND_ELSEWHERE]
 
 
 def write_page() -> None:

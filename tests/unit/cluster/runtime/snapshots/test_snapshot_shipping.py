@@ -96,7 +96,7 @@ def query(log_position: int, member_id: int = ONE) -> bytes:
 
 @pytest.mark.parametrize("member_id", [0, 3, -1, (1 << 31) - 1])
 async def test_nothing_is_kept_for_an_id_that_no_other_member_has(member_id: int) -> None:
-    """Each id held a lease of its own: a stranger that asked in one name after the other kept every snapshot for ever."""
+    """Each id held a lease: a stranger that asked in one name after the other kept every snapshot for ever."""
     async with office(log_with_snapshot()) as (asked, retention):
         assert await ask(asked, query(0, member_id)) == []
 
