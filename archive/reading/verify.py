@@ -74,7 +74,7 @@ def verify_recording(
 ) -> RecordingVerdict:
     """Walk all frames of the recording of a catalog entry, or those of its last segment only.
 
-    `checksums` says whether frames carry a CRC-32; None takes what the catalog entry says. A deleted
+    `checksums` says whether frames carry a checksum; None takes what the catalog entry says. A deleted
     recording is skipped. `is_fault_tolerant` goes on behind what is wrong. `on_progress` is told the position now and
     then.
     """

@@ -62,7 +62,7 @@ class BatchCutRules:
     split_bytes: int = NO_LIMIT
     """A split is made at the first place that is so far behind the last one."""
     checksums: bool | None = None
-    """Whether CRC-32s are checked; None where the catalog says that there are some."""
+    """Whether checksums are checked; None where the catalog says that there are some."""
 
 
 class LogWalk:

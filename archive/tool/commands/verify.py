@@ -20,14 +20,14 @@ from .progress import one_bar, progress_bars
 
 
 class ChecksumMode(StrEnum):
-    """Whether frames are checked against a CRC-32: as the catalog says, always, or never."""
+    """Whether frames are checked against a checksum: as the catalog says, always, or never."""
 
     AUTO = "auto"
     ON = "on"
     OFF = "off"
 
 
-ChecksumOption = Annotated[ChecksumMode, typer.Option("--checksum", help="Whether frames carry a CRC-32.")]
+ChecksumOption = Annotated[ChecksumMode, typer.Option("--checksum", help="Whether frames carry a checksum.")]
 LastSegmentOption = Annotated[bool, typer.Option("--last-segment", help="Only the last segment of each recording.")]
 FaultTolerantOption = Annotated[
     bool,
