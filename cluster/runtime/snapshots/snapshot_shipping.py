@@ -334,7 +334,7 @@ class SnapshotFetcher:
             for found in offer.snapshots
         ]
         if not snapshots:
-            raise ClusterError(f"the leader has no snapshot: {offer.detail}")
+            raise ClusterError(f"member {shipment.source_member_id} has no snapshot: {offer.detail}")
         shipment.log_position = check_offer(terms, snapshots, service_count=ctx.config.service_count)
         if shipment.log_position <= ctx.snapshot_needed_after:
             raise ClusterError(

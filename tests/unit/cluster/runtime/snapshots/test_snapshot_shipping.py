@@ -224,7 +224,7 @@ async def fetching(documents: list[bytes] | None) -> AsyncIterator[Fetching]:
         (None, "no process listens"),
         ([], "closed without an answer"),
         ([b"garbage"], "message"),
-        ([offer_of(0, detail="none here")], "the leader has no snapshot: none here"),
+        ([offer_of(0, detail="none here")], "member 1 has no snapshot: none here"),
         ([offer_of(0, term_count=2)], "answer ends early"),
         ([LeadershipTerms().encode()], "unexpected answer"),
         ([offer_of(0, term_count=2), offer_of(0)], "unexpected answer"),
