@@ -143,6 +143,8 @@ class NetworkStack(ABC):
 
     shows_callers: bool = False
     """Whether `AcceptedConnection.caller` says who a peer is; without that, any peer is believed."""
+    encrypts: bool = False
+    """Whether a certificate can be refused, of which the one who dials is not told: the connection is lost at once."""
     cluster_id: ClusterId = NULL_CLUSTER_ID
     """The cluster that the own certificate names."""
 

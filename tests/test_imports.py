@@ -83,6 +83,18 @@ def test_no_module_of_a_running_node_is_loaded_twice() -> None:
     assert (result.stdout, result.stderr) == ("0\n", "")
 
 
+def test_what_reads_certificates_is_not_loaded_without_tls() -> None:
+    """It takes as long as everything else of a small command; who runs in plain text does not pay for it."""
+    code = (
+        "import sys, trimaran.cluster.node, trimaran.cluster.cli.node, trimaran.client, trimaran.archive.net.client\n"
+        "print([name for name in sys.modules if name.partition('.')[0] == 'cryptography'])\n"
+    )
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert loaded.strip() == "[]"
+
+
 def test_what_spark_finds_by_its_name_imports_the_data_source_only() -> None:
     tree = ast.parse((ROOT / "src" / "pyspark_trimaran.py").read_text(encoding="utf-8"))
 

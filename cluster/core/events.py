@@ -223,6 +223,8 @@ class ClientConnect:
 
     connection_id: int
     request: SessionConnectRequest
+    certified_principal: bytes = b""
+    """Who it is by its certificate; empty where it has shown none that opens sessions."""
 
 
 @dataclass(slots=True)

@@ -344,7 +344,7 @@ class LeaderTerm:
     def on_client_connect(self, event: ClientConnect) -> None:
         """A client asks for a session."""
         if not self._actions.holds(event):
-            self._sessions.on_connect(event.connection_id, event.request, self.publisher)
+            self._sessions.on_connect(event, self.publisher)
 
     def on_client_challenge_response(self, event: ClientChallengeResponse) -> None:
         """A client shows its session's secret, or answers a challenge; if it was not asked, it is sent to ask again."""

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Final
 
 from trimaran.service_api import ClusteredService
-from trimaran.service_api.identity import STRANGER, Caller, CallerRole, Proof
+from trimaran.service_api.identity import Caller, CallerRole, Proof
 from trimaran.service_api.types import MemberId
 
 from ..node import Node
@@ -242,10 +242,8 @@ class SimulatedCluster:
     # --- clients
 
     def add_client(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> Machine:
-        """Start a client's process on a machine of its own."""
+        """Start a client's process on a machine of its own; it shows no certificate, unless `identify` said so."""
         machine = self.clients[name] = self._make_machine(name)
-        if self.network.caller_at(name) is STRANGER:  # a test may have said otherwise
-            self.network.identify(name, Caller(CallerRole.CLIENT, name, Proof.CERTIFICATE))
         machine.start(main)
         return machine
 

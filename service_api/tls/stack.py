@@ -74,6 +74,7 @@ class TlsStack(SocketStack):
     """TCP with TLS, by the running event loop."""
 
     shows_callers = True
+    encrypts = True
 
     def __init__(
         self,

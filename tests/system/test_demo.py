@@ -73,6 +73,35 @@ def test_the_cluster_survives_the_death_of_its_leader(tmp_path: Path, requests_f
     assert figures["data_dir"] == str(tmp_path / "data")
 
 
+def test_a_demo_with_tls_survives_the_death_of_its_leader(tmp_path: Path, requests_file: Path) -> None:
+    figures = run_demo(tmp_path, "--requests", requests_file, "--inflight", "256", "--tls")
+
+    assert (figures["requests"], figures["replies"]) == (4_000, 4_000)
+    assert figures["recordings_identical"] is True
+    assert (tmp_path / "data" / "certs" / "member-2.pem").is_file()
+
+
+def test_a_development_cluster_with_tls_is_the_same_cluster_when_it_starts_again(tmp_path: Path) -> None:
+    """The first start is in plain text: the certificates that come later name the cluster that there is."""
+    directory, environment = tmp_path / "up", {k: v for k, v in os.environ.items() if not k.startswith("TRIMARAN_")}
+
+    def run(*arguments: str | Path) -> str:
+        command = [sys.executable, "-m", "trimaran", *map(str, arguments)]
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    run("up", "--once", "--dir", directory)
+    cluster_id = (directory / "node-0" / "cluster" / "cluster-id").read_text().split()[0]
+    introduction = run("up", "--once", "--tls", "--dir", directory)
+    assert "TRIMARAN_TLS_CERTIFICATE=" in introduction
+    (shown,) = json.loads(run("certs", "show", directory / "certs" / "member-1.pem", "-o", "json"))
+    assert shown["identities"] == [f"trimaran://{cluster_id}/member/1"]
+    run("up", "--once", "--dir", directory)  # it has certificates, and uses them
+
+
 def test_the_real_requests_get_the_replies_of_a_single_process(tmp_path: Path) -> None:
     """The day's totals, which follow from the rule and the data alone."""
     figures = run_demo(tmp_path)

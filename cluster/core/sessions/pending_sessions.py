@@ -35,6 +35,7 @@ from trimaran.service_api.wire.session_token import TOKEN_PARAMETER, channel_dig
 
 from .. import effects as fx
 from ..context import ConsensusContext
+from ..events import ClientConnect
 from ..log.log_publisher import LogPublisher
 from .session_answers import PROTOCOL_MAJOR_VERSION, answer, redirect
 from .session_state import SessionState, enter
@@ -55,6 +56,8 @@ class PendingSession:
     connection_id: int
     request: SessionConnectRequest
     time_of_last_activity_ns: int
+    certified_principal: bytes = b""
+    """Who the client is by its certificate: then the authenticator is not asked."""
     encoded_principal: bytes = b""
     state: SessionState = SessionState.INIT
 
@@ -77,18 +80,19 @@ class PendingSessions:
     def __repr__(self) -> str:
         return f"<PendingSessions {[*self._sessions.values()]}>"
 
-    def on_connect(
-        self, connection_id: int, request: SessionConnectRequest, publisher: LogPublisher, *, open_count: int
-    ) -> None:
-        """A client wants a session: let the authenticator decide, or say why it cannot have one."""
-        ctx = self._ctx
+    def on_connect(self, event: ClientConnect, publisher: LogPublisher, *, open_count: int) -> None:
+        """A client wants a session: let the authenticator decide, or say why it cannot have one.
+
+        A client that has shown who it is with its certificate needs nothing else.
+        """
+        ctx, connection_id, request = self._ctx, event.connection_id, event.request
         before = self._sessions.get(connection_id)
         if before is not None and _wants_the_same(before.request, request):
             return  # it was impatient: what becomes of its first request answers the second as well
         self.on_disconnected(connection_id)
         if ctx.cluster_id == NULL_CLUSTER_ID and DEMAND_PARAMETER in request.response_channel:
             return  # this cluster is about to form and has no id yet: the client asks again
-        session = PendingSession(self._next_session_id, connection_id, request, ctx.now_ns)
+        session = PendingSession(self._next_session_id, connection_id, request, ctx.now_ns, event.certified_principal)
         self._next_session_id -= 1
         problem = self._problem_with(request, open_count)
         if problem is not None:
@@ -96,6 +100,9 @@ class PendingSessions:
             return
         self._sessions[connection_id] = session
         enter(session, SessionState.CONNECTED)
+        if session.certified_principal:
+            self._admit(session, session.certified_principal, publisher)
+            return
         ctx.authenticator.on_connect_request(session.session_id, request.encoded_credentials, ctx.timestamp)
         self._ask(session, publisher)
 
@@ -182,10 +189,7 @@ class PendingSessions:
             self._ctx.authenticator.on_challenged_session(proxy, self._ctx.timestamp)
         match proxy.decision:
             case SessionState.AUTHENTICATED:
-                del self._sessions[session.connection_id]
-                enter(session, SessionState.AUTHENTICATED)
-                session.encoded_principal = proxy.payload
-                self._open_session(session, publisher)
+                self._admit(session, proxy.payload, publisher)
             case SessionState.CHALLENGED:
                 enter(session, SessionState.CHALLENGED)
                 self._send_challenge(session, proxy.payload)
@@ -194,6 +198,12 @@ class PendingSessions:
                 self._reject(session, EventCode.AUTHENTICATION_REJECTED, "authentication rejected")
             case _:
                 pass  # undecided: asked again at the next poll
+
+    def _admit(self, session: PendingSession, encoded_principal: bytes, publisher: LogPublisher) -> None:
+        del self._sessions[session.connection_id]
+        enter(session, SessionState.AUTHENTICATED)
+        session.encoded_principal = encoded_principal
+        self._open_session(session, publisher)
 
     def _send_challenge(self, session: PendingSession, encoded_challenge: bytes) -> None:
         challenge = Challenge(

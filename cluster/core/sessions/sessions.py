@@ -27,7 +27,6 @@ from trimaran.service_api.wire.session import (
     AdminResponseCode,
     EventCode,
     NewLeaderEvent,
-    SessionConnectRequest,
     SessionLimits,
 )
 from trimaran.service_api.wire.session_token import channel_digest
@@ -216,9 +215,9 @@ class SessionManager:
 
     # --- the leader
 
-    def on_connect(self, connection_id: int, request: SessionConnectRequest, publisher: LogPublisher) -> None:
+    def on_connect(self, event: ClientConnect, publisher: LogPublisher) -> None:
         """A client wants a session."""
-        self.pending.on_connect(connection_id, request, publisher, open_count=len(self.sessions))
+        self.pending.on_connect(event, publisher, open_count=len(self.sessions))
 
     def _open(self, pending: PendingSession, publisher: LogPublisher) -> None:
         """Append the opening of a session. The client is answered when it is delivered.

@@ -18,6 +18,10 @@ CONNECT_TIMEOUT_S: Final = 2.0
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 
+_AT_ONCE_S: Final = 0.2
+_LOST_LIMIT: Final = 3
+"""After so many encrypted connections in a row that were lost so soon, a member is dialled more seldom."""
+
 logger = structlog.get_logger()
 
 
@@ -32,11 +36,20 @@ async def dial_forever(
     """Keep one connection to a member's endpoint: when it is lost, connect again, pausing longer after each failure.
 
     `make_protocol` is given a future that its protocol resolves when the connection is lost. Who answers and is not
-    that member is logged: when that begins, and when it answers otherwise.
+    that member is logged: when that begins, and when it answers otherwise. Connections that are encrypted and lost at
+    once, several in a row, are failures: the other side refuses the certificate, which it sees after the dialling.
     """
     loop = asyncio.get_running_loop()
-    pause_s = _FIRST_PAUSE_S
-    refusal: str | None = None
+    pause_s, lost_count = _FIRST_PAUSE_S, 0
+    told: str | None = None
+
+    def tell(reason: str) -> None:
+        nonlocal told
+        if reason != told:
+            told = reason
+            facts = {"link": purpose.value, "endpoint": str(endpoint), "reason": reason}
+            logger.error("member_link.refused", peer_member_id=member_id, **facts)
+
     while True:
         closed: asyncio.Future[None] = loop.create_future()
         try:
@@ -45,21 +58,21 @@ async def dial_forever(
                     purpose, endpoint, partial(make_protocol, closed), member_id=member_id
                 )
         except (OSError, TimeoutError) as error:
-            if isinstance(error, PeerRefusedError) and str(error) != refusal:
-                refusal = str(error)
-                logger.error(
-                    "member_link.refused",
-                    peer_member_id=member_id,
-                    link=purpose.value,
-                    endpoint=str(endpoint),
-                    reason=refusal,
-                )
+            if isinstance(error, PeerRefusedError):
+                tell(str(error))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             continue
-        pause_s, refusal = _FIRST_PAUSE_S, None
+        begun_s = loop.time()
         try:
             await closed
         finally:
             transport.close()
+        lost_count = lost_count + 1 if network.encrypts and loop.time() - begun_s < _AT_ONCE_S else 0
+        if lost_count >= _LOST_LIMIT:
+            tell("it ends each connection at once: it may refuse this member's certificate, and its own log says why")
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        else:
+            pause_s = _FIRST_PAUSE_S
+            told = told if lost_count else None
         await asyncio.sleep(pause_s)

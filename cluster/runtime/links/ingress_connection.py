@@ -18,6 +18,7 @@ import structlog
 from trimaran.service_api import ClusterError, LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
 from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.identity import CallerRole
 from trimaran.service_api.transport import as_stream_transport, has_peer_closed
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
@@ -72,6 +73,9 @@ _LINGER_S: Final = 10.0
 _LINGER_LIMIT_BYTES: Final = 1 << 20
 """With more in its transport a connection that is cut off is dropped at once: this memory is wanted."""
 _MAX_FRAME_LENGTH: Final = 65504
+
+_OPENS_SESSIONS: Final = frozenset({CallerRole.CLIENT, CallerRole.OPERATOR})
+"""Whose certificates are enough for a session; its name is the principal."""
 
 _ADMIN_TYPES: Final = frozenset(AdminRequestType)
 
@@ -521,13 +525,18 @@ class IngressConnection(asyncio.BufferedProtocol):
         if isinstance(message, SessionKeepAlive):
             self._on_keep_alive(message)
         elif isinstance(message, SessionConnectRequest):
-            post(ev.ClientConnect(connection_id, message))
+            post(ev.ClientConnect(connection_id, message, self._certified_principal()))
         elif isinstance(message, SessionCloseRequest):
             post(ev.ClientClose(connection_id, message.leadership_term_id, message.cluster_session_id))
         elif isinstance(message, ChallengeResponse):
             self._on_challenge_response(message)
         else:
             raise RemoteProtocolError(f"ingress message {type(message).__name__} is not one that clients send here")
+
+    def _certified_principal(self) -> bytes:
+        """Who the client is by its certificate; empty where the authenticator has to decide."""
+        caller = self._accepted.caller
+        return caller.name.encode() if caller.role in _OPENS_SESSIONS else b""
 
     def _on_challenge_response(self, message: ChallengeResponse) -> None:
         length = len(message.encoded_credentials)

@@ -17,6 +17,8 @@ from trimaran.cluster.core.election import ballot, canvass, election, leader_pha
 from trimaran.cluster.core.election.election import Election
 from trimaran.cluster.core.election.leader_phase import LeaderPhase
 from trimaran.cluster.core.election_state import ElectionState
+from trimaran.cluster.core.events import ClientConnect
+from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.members import ClusterMember
 from trimaran.cluster.core.peers import message_rules
@@ -165,21 +167,21 @@ def _give_session_ids_from_memory(patch: pytest.MonkeyPatch) -> None:
 def _answer_before_the_open_commits(patch: pytest.MonkeyPatch) -> None:
     real = SessionManager.on_connect
 
-    def on_connect(self: SessionManager, connection_id: int, request: object, publisher: object) -> None:
+    def on_connect(self: SessionManager, event: ClientConnect, publisher: LogPublisher) -> None:
         known = {*self._awaiting_open}
-        real(self, connection_id, request, publisher)  # type: ignore[arg-type]  # passed on as they came
+        real(self, event, publisher)
         for session_id in {*self._awaiting_open} - known:
             session = self.sessions[session_id]
             del self._awaiting_open[session_id]
             answer(
                 self._ctx,
-                connection_id,
+                event.connection_id,
                 session.correlation_id,
                 EventCode.OK,
                 session_id=session_id,
                 detail="",
             )
-            self._open_ingress(connection_id, session_id)
+            self._open_ingress(event.connection_id, session_id)
 
     patch.setattr(SessionManager, "on_connect", on_connect)
 

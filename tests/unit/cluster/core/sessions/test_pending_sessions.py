@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -120,6 +121,20 @@ def test_authenticated_session_is_opened_with_its_principal_in_the_log() -> None
     assert (event.cluster_session_id, event.encoded_principal) == (1, b"alice")
     assert solo.module.sessions.sessions[ClusterSessionId(1)].encoded_principal == b"alice"
     assert doorman.told == [("connect", -2, b"alice")]
+    assert (answer_of(effects).code, pending(solo)) == (EventCode.OK, 0)
+
+
+def test_a_certificate_is_the_principal_and_nobody_else_is_asked() -> None:
+    doorman = Doorman(refuse)
+    solo = leader(doorman)
+
+    solo.feed(replace(connect(), certified_principal=b"app"))
+    (event,) = appended(solo)
+    effects = deliver(solo, event)
+
+    assert isinstance(event, SessionOpenEvent)
+    assert event.encoded_principal == b"app"
+    assert doorman.told == []
     assert (answer_of(effects).code, pending(solo)) == (EventCode.OK, 0)
 
 

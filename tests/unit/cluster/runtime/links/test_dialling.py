@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from tests.tls import Issuer
 from trimaran.cluster.runtime.links.dialling import dial_forever
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.tls import TlsStack
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import MemberId
 
@@ -48,3 +53,43 @@ async def test_a_name_that_nobody_knows_is_asked_for_again_until_somebody_does(m
     with contextlib.suppress(asyncio.CancelledError):
         await dialling
     listener.close()
+
+
+async def test_a_member_whose_certificate_is_refused_says_so_once_and_dials_more_seldom(tmp_path: Path) -> None:
+    """The handshake is over when the other side sees the certificate, so the refusal comes afterwards."""
+    mine, theirs = Issuer.create(tmp_path / "mine"), Issuer.create(tmp_path / "theirs")
+    settings = mine.member(0)
+    both = tmp_path / "both.pem"
+    both.write_bytes(Path(settings.authorities).read_bytes() + Path(theirs.member(1).authorities).read_bytes())
+    network = TlsStack(replace(settings, authorities=str(both)), member_id=MemberId(0))
+    server = TlsStack(theirs.member(1), member_id=MemberId(1))
+    refused = asyncio.Queue[str]()
+    gate = ConnectionGate(warn=lambda event, **fields: refused.put_nowait(event))
+    listener = await server.listen(
+        Purpose.LOG, Endpoint("127.0.0.1", 0), lambda accepted: asyncio.Protocol(), gate=gate
+    )
+    pauses = []
+
+    class Lost(asyncio.Protocol):
+        def __init__(self, closed: asyncio.Future[None]) -> None:
+            self._closed = closed
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            pauses.append(asyncio.get_running_loop().time())
+            self._closed.set_result(None)
+
+    with capture_logs() as logged:
+        dialling = asyncio.create_task(
+            dial_forever(network, Purpose.LOG, listener.endpoint, Lost, member_id=MemberId(1))
+        )
+        async with asyncio.timeout(60):
+            while len(pauses) < 7:  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0.01)
+    dialling.cancel()
+    listener.close()
+    await listener.wait_closed()
+    gate.close()
+
+    assert [event["event"] for event in logged] == ["member_link.refused"]
+    assert "it may refuse this member's certificate" in logged[0]["reason"]
+    assert pauses[-1] - pauses[-2] > 0.15
