@@ -31,7 +31,6 @@ from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
 from trimaran.service_api import LocalProtocolError
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.identity import Caller, CallerRole, Proof
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
@@ -679,27 +678,3 @@ def test_queries_are_handed_over_and_are_in_no_log(owner: FakeIngressOwner, leng
     assert owner.queries == [(client.connection.connection_id, query)] * 2
     assert owner.log_buffer.append_position == 0
     assert owner.posted == []
-
-
-@pytest.mark.parametrize(
-    ("role", "principal"),
-    [
-        (CallerRole.CLIENT, b"app"),
-        (CallerRole.OPERATOR, b"app"),
-        (CallerRole.OBSERVER, b""),
-        (CallerRole.MEMBER, b""),
-        (CallerRole.STRANGER, b""),
-    ],
-)
-def test_the_name_of_a_clients_certificate_is_its_principal(
-    owner: FakeIngressOwner, ingress: Ingress, role: CallerRole, principal: bytes
-) -> None:
-    client = Client(ingress)
-    client.connection._accepted.caller = Caller(role, "app", Proof.CERTIFICATE)
-    connect = SessionConnectRequest(
-        correlation_id=CorrelationId(9), response_stream_id=EGRESS_STREAM_ID, version=256, response_channel=""
-    )
-
-    client.send(control(connect))
-
-    assert owner.posted == [ev.ClientConnect(client.connection.connection_id, connect, principal)]

@@ -8,16 +8,15 @@ from tests.unit.cluster.runtime.fake_gate import FakeTime, quiet_gate
 from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
 from tests.unit.cluster.runtime.ingress_client import (
     Client,
+    control,
     session_message,
 )
+from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.links.ingress import Ingress
-from trimaran.service_api.types import (
-    INGRESS_STREAM_ID,
-)
+from trimaran.service_api.identity import Caller, CallerRole, Proof
+from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, CorrelationId
 from trimaran.service_api.wire.frame import FLAG_BEGIN, encode_frame
-from trimaran.service_api.wire.session import (
-    SessionEvent,
-)
+from trimaran.service_api.wire.session import SessionConnectRequest, SessionEvent
 from trimaran.service_api.wire.stream import FrameParser
 
 
@@ -114,3 +113,26 @@ def test_session_that_is_bound_has_no_deadline(owner: FakeIngressOwner) -> None:
     time.advance(300)
 
     assert not client.transport.is_closed
+
+
+@pytest.mark.parametrize(
+    ("role", "principal"),
+    [
+        (CallerRole.CLIENT, b"app"),
+        (CallerRole.OPERATOR, b"app"),
+        (CallerRole.OBSERVER, b""),
+        (CallerRole.MEMBER, b""),
+        (CallerRole.STRANGER, b""),
+    ],
+)
+def test_the_name_of_a_clients_certificate_is_its_principal(role: CallerRole, principal: bytes) -> None:
+    owner = FakeIngressOwner()
+    client = Client(Ingress(owner, gate=quiet_gate()))
+    client.connection._accepted.caller = Caller(role, "app", Proof.CERTIFICATE)
+    connect = SessionConnectRequest(
+        correlation_id=CorrelationId(9), response_stream_id=EGRESS_STREAM_ID, version=256, response_channel=""
+    )
+
+    client.send(control(connect))
+
+    assert owner.posted == [ev.ClientConnect(client.connection.connection_id, connect, principal)]
