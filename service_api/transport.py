@@ -75,6 +75,10 @@ HANDSHAKE_TIMEOUT_S: Final = 5.0
 _GOODBYE_TIMEOUT_S: Final = 2.0
 """How long an encrypted connection that closes waits for the other side to say that it has heard so."""
 
+_HANDSHAKE_LIMIT: Final = 512
+"""Handshakes under way at one endpoint, each with some 50 KiB; at the limit the oldest is ended: an honest one takes
+milliseconds. A connection that sends nothing costs none of that."""
+
 _ACCEPT_LIMIT: Final = 64
 """Connections that one endpoint accepts in a pass of the loop, so that others have their turn."""
 
@@ -256,6 +260,8 @@ class SocketListener(Listener):
         self._purpose, self._make_protocol, self._gate = purpose, make_protocol, gate
         self._encryption = encryption
         self._making: dict[asyncio.Task[None], None] = {}
+        self._handshakes: dict[AcceptedConnection, None] = {}
+        """Those under way, the oldest first."""
         for sock in sockets:
             self._loop.add_reader(sock.fileno(), self._accept, sock)
 
@@ -334,7 +340,10 @@ class SocketListener(Listener):
         encryption: Encryption,
         make_protocol: Callable[[], asyncio.BaseProtocol],
     ) -> None:
-        """Agree on encryption; what the gate ends meanwhile fails at once, for its socket is shut."""
+        """Agree on encryption; what the gate ends meanwhile fails at once, for its socket is shut.
+
+        Nothing is made for the handshake before its first byte has come.
+        """
         accepted.end = partial(_shut, sock)
 
         def open_protocol(certificate: PeerCertificate | None) -> asyncio.BaseProtocol:
@@ -343,6 +352,8 @@ class SocketListener(Listener):
 
         opening = _Opening(open_protocol)
         try:
+            await self._first_byte(sock)
+            self._begin_handshake(accepted)
             await self._loop.connect_accepted_socket(
                 lambda: opening,
                 sock,
@@ -354,6 +365,29 @@ class SocketListener(Listener):
         except OSError as error:
             accepted.refuse("handshake", f"no encrypted connection: {describe_handshake_error(error)}")
             raise
+        finally:
+            self._handshakes.pop(accepted, None)
+
+    async def _first_byte(self, sock: socket.socket) -> None:
+        """Return when there is something to read: a byte, or the end.
+
+        Raises:
+            TimeoutError: nothing came in time.
+        """
+        readable: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(sock.fileno(), _resolve, readable)
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                await readable
+        finally:
+            self._loop.remove_reader(sock.fileno())
+
+    def _begin_handshake(self, accepted: AcceptedConnection) -> None:
+        if len(self._handshakes) >= _HANDSHAKE_LIMIT:
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.refuse("evicted", f"it makes room for newer handshakes: limit={_HANDSHAKE_LIMIT}")
+        self._handshakes[accepted] = None
 
 
 class _Opening(asyncio.Protocol, Generic[P]):
@@ -389,6 +423,11 @@ class _Opening(asyncio.Protocol, Generic[P]):
         return self._protocol
 
 
+def _resolve(readable: asyncio.Future[None]) -> None:
+    if not readable.done():
+        readable.set_result(None)
+
+
 def _shut(sock: socket.socket, reason: str) -> None:
     with contextlib.suppress(OSError):  # it is over already
         sock.shutdown(socket.SHUT_RDWR)
@@ -398,6 +437,8 @@ def describe_handshake_error(error: OSError) -> str:
     """Say in one line why two sides did not agree on encryption."""
     if isinstance(error, PeerRefusedError):
         return str(error)
+    if isinstance(error, TimeoutError):
+        return f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s"
     verified = getattr(error, "verify_message", None)
     if verified:
         return f"the certificate of the other side is refused: {verified}"

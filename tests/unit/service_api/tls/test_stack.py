@@ -17,6 +17,7 @@ import pytest
 import uvloop
 
 from tests.tls import CLUSTER, OTHER_CLUSTER, Issuer
+from trimaran.service_api import transport
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
 from trimaran.service_api.endpoint import Endpoint
@@ -408,3 +409,36 @@ async def test_a_connection_that_makes_room_for_another_is_ended_in_the_middle_o
             writer.transport.abort()
         while server.gate.count(Purpose.INGRESS):  # noqa: ASYNC110  # nobody announces it
             await asyncio.sleep(0.01)
+
+
+@on_both_loops
+async def test_handshakes_that_get_no_further_make_room_for_newer_ones(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_HANDSHAKE_LIMIT", 2)
+    caller = TlsStack(issuer.of(CallerRole.CLIENT, "app"))
+
+    async with serving(issuer.member(1), Purpose.INGRESS) as server:
+        begun = [await asyncio.open_connection("127.0.0.1", server.endpoint.port) for _ in range(3)]
+        for _, writer in begun:
+            writer.write(b"\x16\x03\x01\x02\x00\x01")
+            await asyncio.sleep(0.05)
+        assert await begun[0][0].read() == b""
+        assert server.gate.refused_counts["ingress", "evicted"] == 1
+
+        assert await say_hello(caller, server) == b"hello"
+        assert server.gate.refused_counts["ingress", "evicted"] == 2
+        for _, writer in begun:
+            writer.transport.abort()
+
+
+@on_both_loops
+async def test_who_sends_nothing_is_ended_in_time(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "HANDSHAKE_TIMEOUT_S", 0.2)
+
+    async with serving(issuer.member(1), Purpose.CONSENSUS) as server:
+        silent, writer = await asyncio.open_connection("127.0.0.1", server.endpoint.port)
+
+        assert await silent.read() == b""
+        assert "no handshake within 0.2 s" in await server.refusals.get()
+        writer.transport.abort()
