@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import structlog
 
@@ -60,6 +60,9 @@ _STRANGER_TIMEOUT_S: Final = 2.0
 
 _ACCEPTED: Final = registry_of(*SENDER_FIELDS)
 """What a member takes from another: what the core handles."""
+
+_OF_LEADERS: Final[tuple[type[Message], ...]] = (StopCatchup, TerminationPosition)
+"""What only a leader sends. Types are looked up: asking a pydantic model for its instances takes microseconds."""
 
 _GREETING: Final = registry_of(MemberSettings)
 """What it takes first, and what it is answered."""
@@ -109,8 +112,8 @@ class MemberLinks:
         """Whether this member's log is seeded, which members are told as it is when they connect."""
         self._refusals: dict[tuple[MemberId | None, str], _Refusals] = {}
         """What was refused, by member and message: a few kinds of messages of a few members."""
-        self._speaking: object = None
-        """The address at the other end of the link whose message is being handled."""
+        self._speaking: asyncio.Transport | None = None
+        """The link whose message is being handled."""
         self._status_count = 0
         self._listener: Listener | None = None
         self._shows_callers = False
@@ -226,7 +229,8 @@ class MemberLinks:
         if refusals.told_s is not None and now_s - refusals.told_s < _REFUSAL_INTERVAL_S:
             return
         refusals.told_s = now_s
-        peers = [self._speaking] if self._speaking is not None else self._find_peernames(effect.member_id)
+        speaking = self._speaking
+        peers = self._find_peernames(effect.member_id) if speaking is None else [speaking.get_extra_info("peername")]
         logger.warning(
             "member_message.refused",
             peer_member_id=effect.member_id,
@@ -376,12 +380,11 @@ class _Inbound(asyncio.Protocol):
 
     def _hand_over(self, message: Message) -> None:
         """Have the core handle a message; what it has to say of the sender names this connection."""
-        links, transport = self._links, self._transport
-        assert transport is not None
-        links._speaking = transport.get_extra_info("peername")
+        links = self._links
+        links._speaking = self._transport
         assert self._peer_id is not None
-        if isinstance(message, StopCatchup | TerminationPosition):
-            links._on_message(LeaderSaid(self._peer_id, message))
+        if type(message) in _OF_LEADERS:
+            links._on_message(LeaderSaid(self._peer_id, cast(StopCatchup | TerminationPosition, message)))
         else:
             links._on_message(message)
         links._speaking = None

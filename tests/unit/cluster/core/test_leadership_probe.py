@@ -266,7 +266,8 @@ def test_late_answer_to_an_earlier_question_makes_nothing_look_new() -> None:
     solo.feed(ev.ReadsWanted(1))
 
     assert solo.feed(position(solo, solo.now_ns - MS, 960)) == []
-    assert solo.feed(position(solo, solo.now_ns, 960, leader_id=2)) == []
+    (refused,) = solo.feed(position(solo, solo.now_ns, 960, leader_id=2))
+    assert isinstance(refused, fx.MessageRefused)
 
 
 def test_follower_asks_again_with_the_same_time() -> None:
