@@ -7,6 +7,7 @@ is damaged: it is named with the reason, the others are shown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -15,11 +16,12 @@ from trimaran.archive.disk.file_system import OsFileSystem, opened, read_fully
 from trimaran.archive.format.messages import ArchiveMarkFileHeader
 from trimaran.archive.reading.message_view import view_decoded
 from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
+from trimaran.service_api.cluster_id import CLUSTER_ID_PATTERN
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
 
 from ..messages import MarkFileHeader
-from ..runtime.files.mark_file import MARK_FILE_HEADER_LENGTH, MARK_FILE_NAME
+from ..runtime.files.mark_file import CLUSTER_ID_LENGTH, CLUSTER_ID_POSITION, MARK_FILE_HEADER_LENGTH, MARK_FILE_NAME
 from ..runtime.files.node_state_file import NODE_STATE_FILE_LENGTH, NODE_STATE_FILE_NAME, parse_node_state
 from .shared.arguments import MemberDirectoryArgument
 
@@ -83,6 +85,9 @@ def _view_mark(header: Message, data: bytes, file_length: int) -> dict[str, Any]
     expected = view["fields"]["headerLength"] + view["fields"]["errorBufferLength"]
     if expected and expected != file_length:
         raise RemoteProtocolError(f"file_length={file_length} expected={expected}, as its header says")
+    cluster_id = data[CLUSTER_ID_POSITION : CLUSTER_ID_POSITION + CLUSTER_ID_LENGTH]
+    if isinstance(header, MarkFileHeader) and re.fullmatch(CLUSTER_ID_PATTERN.encode(), cluster_id):
+        view["fields"]["trimaranClusterId"] = cluster_id.decode()
     return view
 
 

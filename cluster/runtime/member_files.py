@@ -72,6 +72,9 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
             stack.callback(recording_log.close)
             notes = DeliveryNotesFile.open(directory, file_sync_level=sync_level, file_system=disk)
             cluster_id = ClusterIdFile.open(directory, disk)
+            cluster_id.on_stored = mark.note_cluster_id
+            if cluster_id.cluster_id:
+                mark.note_cluster_id(cluster_id.cluster_id)
             settle_cluster_id(cluster_id, configured=config.cluster_id, certified=host.network.cluster_id)
         except OSError as error:
             raise ConfigurationError(f"directory cannot be used: directory={directory} reason={error}") from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,8 @@ class ClusterIdFile:
         self._file_system = file_system
         self.cluster_id = cluster_id
         """`NULL_CLUSTER_ID` until there is one; then it never changes."""
+        self.on_stored: Callable[[ClusterId], None] = lambda cluster_id: None
+        """Told when there is one."""
 
     def __repr__(self) -> str:
         return f"<ClusterIdFile cluster_id={format_cluster_id(self.cluster_id)} path={self._path}>"
@@ -73,3 +76,4 @@ class ClusterIdFile:
         self._file_system.rename(temporary, self._path)
         self._file_system.sync_directory(self._path.parent)
         self.cluster_id = cluster_id
+        self.on_stored(cluster_id)

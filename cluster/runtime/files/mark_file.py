@@ -6,6 +6,7 @@ instead, which the system drops the moment the process dies, however it dies.
 
     0       8-byte SBE header and `MarkFileHeader`, in an area of 8192 bytes
     4096    of that area, ours: the boot id of the machine, ASCII, zeros up to 128 bytes; Aeron's header ends before
+    4224    ours: the cluster's id in 16 hexadecimal digits, zeros while it is not known; Aeron's own field has 32 bits
     8192    error log of 1 MiB: `error_log`
 
 The boot id tells a restart of the process from one of the machine: only the latter can have lost what was not synced.
@@ -45,6 +46,8 @@ MARK_FILE_VERSION: Final = 0x0000_0300
 
 BOOT_ID_POSITION: Final = 4096
 BOOT_ID_LENGTH: Final = 128
+CLUSTER_ID_POSITION: Final = BOOT_ID_POSITION + BOOT_ID_LENGTH
+CLUSTER_ID_LENGTH: Final = 16
 
 _ARCHIVE_STREAM_ID: Final = 10
 _SERVICE_STREAM_ID: Final = 104
@@ -131,6 +134,10 @@ class ClusterMarkFile:
     def confirm_boot(self) -> None:
         """Record that every file of the directory was repaired since the machine was started."""
         write_fully(self._file_system, self._handle, _encode_boot_id(self._boot_id), BOOT_ID_POSITION)
+
+    def note_cluster_id(self, cluster_id: int) -> None:
+        """Say which cluster the member belongs to, for people and tools; the member reads it from its own file."""
+        write_fully(self._file_system, self._handle, f"{cluster_id:016x}".encode(), CLUSTER_ID_POSITION)
 
     def update_activity(self, now_ms: int) -> None:
         """Write the activity timestamp; due about once a second."""

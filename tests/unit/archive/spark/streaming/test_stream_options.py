@@ -10,6 +10,7 @@ from trimaran.archive.spark.streaming.stream_options import DEFAULT_MAX_BATCH_BY
 from trimaran.archive.spark.streaming.stream_planner import UNBOUNDED
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.tls import TlsSettings
 
 
 def test_only_what_is_known_to_be_committed_is_shown_unless_told() -> None:
@@ -40,6 +41,18 @@ def test_options_are_read_in_any_case_as_spark_hands_them_over() -> None:
     assert settings.commit_from == (Endpoint("h", 1), Endpoint("h", 2))
     assert (settings.starting_position, options.max_batch_bytes, settings.split_bytes) == ("latest", 4 << 20, 1 << 20)
     assert (settings.is_by_message, settings.checksums) == (True, False)
+
+
+def test_members_are_asked_over_tls_with_the_options_or_with_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"tlsAuthorities": "ca.pem", "tlsCertificate": "c.pem", "tlsKey": "k"}
+    given = {"path": "a", **files, "clusterId": "0000000000000007"}
+    settings = parse_stream_options(given).settings
+    assert settings.tls == TlsSettings(authorities="ca.pem", certificate="c.pem", key="k")
+    assert settings.cluster_id == 7
+    assert parse_stream_options({"path": "a"}).settings.tls is None
+
+    monkeypatch.setenv("TRIMARAN_TLS_AUTHORITIES", "system")
+    assert parse_stream_options({"path": "a"}).settings.tls == TlsSettings(authorities="system")
 
 
 @pytest.mark.parametrize(("text", "expected"), [("true", None), ("false", UNBOUNDED), ("4096", 4096)])

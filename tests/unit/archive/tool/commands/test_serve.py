@@ -9,13 +9,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.places import ROOT
+from tests.tls import Issuer
 from trimaran.archive.errors import ArchiveError, ArchiveErrorCode
 from trimaran.archive.net.client import ArchiveClient
+from trimaran.service_api.identity import CallerRole
+from trimaran.service_api.tls import TlsSettings
 
 SMALL = ("--port=0", "--term-length=65536", "--segment-length=65536")
 
@@ -68,13 +72,39 @@ async def test_recordings_outlast_the_process_and_are_stopped_in_order(tmp_path:
     assert payloads == [b"kept", *[b"more"] * (stop_position // 64 - 1)]
 
 
+async def test_an_archive_is_served_over_tls(tmp_path: Path) -> None:
+    issuer = Issuer.create(tmp_path / "certs")
+    files = issuer.host("127.0.0.1")
+    tls = [f"--tls-{name}={getattr(files, name)}" for name in ("authorities", "certificate", "key")]
+    client = issuer.of(CallerRole.OPERATOR, "ops")
+
+    with running(tmp_path / "archive", *tls, f"--cluster-id={issuer.cluster_id:016x}") as (endpoint, _):
+        async with ArchiveClient.connect(endpoint, tls=replace(client, verify="name")) as archive:
+            assert await archive.list_recordings() == []
+        async with ArchiveClient.connect(endpoint, tls=TlsSettings(authorities=files.authorities)) as archive:
+            assert await archive.list_recordings() == []
+        with pytest.raises(ArchiveError, match="not a member of cluster"):
+            async with ArchiveClient.connect(endpoint, tls=client):
+                pass
+        with pytest.raises(ArchiveError, match="connection lost"):
+            async with ArchiveClient.connect(endpoint):
+                pass
+
+
 @pytest.mark.parametrize(
     ("options", "status", "named"),
     [
         (("--term-length=65537",), 2, "--term-length=65537 expected a power of two"),
         (("--segment-length=100000",), 2, "--segment-length=100000 expected a multiple"),
         (("--authenticator=nobody:Here",), 2, "--authenticator=nobody:Here expected module:Class"),
-        (("--host=203.0.113.1",), 2, "endpoint=203.0.113.1:0"),
+        (("--host=203.0.113.1", "--insecure-plaintext"), 2, "endpoint=203.0.113.1:0"),
+        (("--host=203.0.113.1",), 2, "--host 203.0.113.1 is no loopback address, and there is no TLS"),
+        (("--tls-authorities=nowhere.pem",), 2, "--tls-authorities without --tls-certificate and --tls-key"),
+        (
+            ("--tls-authorities=nowhere.pem", "--tls-certificate=c.pem", "--tls-key=k.pem"),
+            2,
+            "authorities file cannot be read: file=nowhere.pem",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(

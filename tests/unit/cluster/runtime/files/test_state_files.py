@@ -19,6 +19,7 @@ import pytest
 from tests.places import AERON, ROOT
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.cluster.cli.state import read_state_file
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.messages.mark import ClusterComponentType
 from trimaran.cluster.runtime.files.mark_file import (
@@ -474,6 +475,18 @@ def test_boot_id_lies_where_aerons_header_does_not_reach(tmp_path: Path) -> None
     assert read_cluster_mark_file(tmp_path / MARK_FILE_NAME).member_id == 2
     assert len(data) == 1_056_768
     mark.close()
+
+
+def test_a_mark_file_names_the_cluster_beyond_aerons_header(tmp_path: Path) -> None:
+    mark = ClusterMarkFile.open(tmp_path, member_id=1, now_ms=1000)
+    before = read_state_file(tmp_path / "cluster-mark.dat")["fields"]
+    mark.note_cluster_id(0x3F9A0C12D45E77B1)
+    mark.close()
+    ClusterMarkFile.open(tmp_path, member_id=1, now_ms=2000).close()
+
+    assert (tmp_path / "cluster-mark.dat").read_bytes()[4224:4240] == b"3f9a0c12d45e77b1"
+    assert read_state_file(tmp_path / "cluster-mark.dat")["fields"]["trimaranClusterId"] == "3f9a0c12d45e77b1"
+    assert "trimaranClusterId" not in before
 
 
 def test_owner_that_has_not_written_its_header_yet_has_no_pid() -> None:
