@@ -94,12 +94,21 @@ def read_certificates(file: Path, setting: str) -> list[Certificate]:
         ConfigurationError: the user's: it cannot be read, or holds none; `setting` is what named it.
     """
     from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
 
     data = read_tls_file(file, setting)
     try:
         found = x509.load_pem_x509_certificates(data)
         return [_explain(certificate, file) for certificate in found]
-    except (ValueError, TypeError):
+    except (
+        ValueError,
+        TypeError,
+        # What is no certificate in one of these ways is no ValueError.
+        UnsupportedAlgorithm,
+        x509.DuplicateExtension,
+        x509.InvalidVersion,
+        x509.UnsupportedGeneralNameType,
+    ):
         raise ConfigurationError(
             f"{setting} file holds no certificate in PEM format: file={file} expected "
             "-----BEGIN CERTIFICATE----- and what follows"

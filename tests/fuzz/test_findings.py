@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 import time
 import tracemalloc
@@ -12,6 +13,8 @@ import pytest
 from tests.fuzz.disks import DIRECTORY, disk_with
 from tests.fuzz.loops import on_loop, run_on_loop
 from tests.fuzz.samples import framed, make_sample
+from tests.fuzz.target import TARGETS
+from tests.fuzz.targets import certificates
 from tests.fuzz.targets.archive_files import descriptor_of
 from tests.fuzz.targets.settings import REQUIRED, environment_of, toml_of
 from tests.unit.client.dialogue import Dialogue
@@ -37,6 +40,7 @@ from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.service_api.cluster_id import demanded_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ConfigurationError, RemoteProtocolError
+from trimaran.service_api.tls.certificates import read_certificates
 from trimaran.service_api.transport import Purpose
 from trimaran.service_api.types import LOG_STREAM_ID, ClusterSessionId, CorrelationId
 from trimaran.service_api.wire.frame import encode_padding
@@ -290,6 +294,19 @@ def test_iterations_of_a_secrets_file_are_checked_to_their_last_digit() -> None:
 
     with pytest.raises(ConfigurationError, match="iterations"):
         SecretsFile.parse(text.replace("iterations 60000", "iterations 0000060000999"), "secrets")
+
+
+@pytest.mark.parametrize(("old", "new"), [("a003020102", "a003020109"), ("0603551d25", "0603551d13")])
+def test_certificate_of_no_version_or_with_two_of_one_extension_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    """A certificate of an unknown version, or with an extension twice, ended in a traceback."""
+    (seed,) = TARGETS[certificates.certificates.__name__].seeds()
+    assert bytes.fromhex(old) in seed
+    data = base64.encodebytes(seed.replace(bytes.fromhex(old), bytes.fromhex(new))).decode()
+    path = tmp_path / "c.pem"
+    path.write_text(f"-----BEGIN CERTIFICATE-----\n{data}-----END CERTIFICATE-----\n")
+
+    with pytest.raises(ConfigurationError, match="holds no certificate"):
+        read_certificates(path, "certificate")
 
 
 # --- a member's own files
