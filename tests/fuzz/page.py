@@ -40,8 +40,9 @@ python -m tests.fuzz replay catalog .fuzz/findings/catalog-…   # run a finding
 python -m pytest tests/fuzz                # Hypothesis and the stored corpus; part of the suite
 ```
 
-`make fuzz` needs [Atheris](https://pypi.org/project/atheris/), which has wheels for CPython 3.11 to 3.14 on Linux; it
-says so where there are none. The campaigns keep what they find in `.fuzz/`: inputs that raise in `.fuzz/findings`, with
+`make fuzz` needs Atheris, a part of the development tools, which exists for CPython 3.11 to 3.14 on Linux; it says so
+elsewhere. Campaigns are guided by the coverage of Trimaran's own code. JSON documents and certificates are parsed by
+compiled libraries, so there the guidance ends where theirs begins. The campaigns keep what they find in `.fuzz/`: inputs that raise in `.fuzz/findings`, with
 the trace beside each, and the working corpus. `python -m tests.fuzz keep` stores the smallest corpus that reaches all
 that they have reached in `tests/data/fuzz`, and the suite runs it each time.
 
