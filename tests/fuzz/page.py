@@ -41,10 +41,10 @@ python -m pytest tests/fuzz                # Hypothesis and the stored corpus; p
 ```
 
 `make fuzz` needs Atheris, a part of the development tools, which exists for CPython 3.11 to 3.14 on Linux; it says so
-elsewhere. Campaigns are guided by the coverage of Trimaran's own code. JSON documents and certificates are parsed by
-compiled libraries, so there the guidance ends where theirs begins. The campaigns keep what they find in `.fuzz/`: inputs that raise in `.fuzz/findings`, with
-the trace beside each, and the working corpus. `python -m tests.fuzz keep` stores the smallest corpus that reaches all
-that they have reached in `tests/data/fuzz`, and the suite runs it each time.
+elsewhere. Campaigns are guided by the coverage of our own code. JSON documents and certificates are parsed by compiled
+libraries, so there the guidance ends where theirs begins. The campaigns keep what they find in `.fuzz/`: inputs that
+raise in `.fuzz/findings`, with the trace beside each, and the working corpus. `python -m tests.fuzz keep` stores the
+smallest corpus that reaches all that they have reached in `tests/data/fuzz`, and the suite runs it each time.
 
 A target gives frames, catalogs and recordings the checksums that they should have, when the input asks for it; without
 that no campaign comes past a CRC. Each input may take 1 s of processor time, 3 GiB of address space, and on a disk no
