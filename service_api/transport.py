@@ -538,7 +538,7 @@ class SocketStack(NetworkStack):
             )
             return transport, opening.expect_protocol()
         except ssl.SSLError as error:
-            raise PeerRefusedError(f"{endpoint}: {describe_handshake_error(error)}") from error
+            raise PeerRefusedError(describe_handshake_error(error)) from error
 
     def dial_blocking(self, purpose: Purpose, endpoint: Endpoint, timeout_s: float) -> socket.socket:
         """Connect without a loop, for threads that block anyway; `timeout_s` bounds this and each later call.

@@ -31,6 +31,7 @@ from trimaran.service_api.wire.frame import TYPE_DATA, encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.stream import FrameParser
 
+_CLOSED: Final = "the connection was closed without an answer, as a member with TLS does that is asked in plain text"
 _DOCUMENT_LIMIT: Final = 64
 """Documents of one answer that may wait to be looked at."""
 
@@ -216,7 +217,7 @@ class _AnswerReader(asyncio.Protocol):
         if self._parser.buffered_bytes:
             self._fail(Outcome.PARTIAL, f"closed after {self._received_bytes} bytes of an answer")
         elif not self._document_count:
-            self._fail(Outcome.CLOSED, "the connection was closed without an answer")
+            self._fail(Outcome.CLOSED, _CLOSED)
         elif not self._is_done:
             self._is_done = True
             self.documents.put_nowait(None)

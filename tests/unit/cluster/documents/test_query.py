@@ -171,7 +171,7 @@ async def test_a_connection_that_is_closed_without_a_word_says_so(end: Callable[
 
     assert (failure.outcome, failure.detail) == (
         Outcome.CLOSED,
-        "the connection was closed without an answer",
+        "the connection was closed without an answer, as a member with TLS does that is asked in plain text",
     )
 
 
