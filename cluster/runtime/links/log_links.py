@@ -100,11 +100,13 @@ class _LogLink(asyncio.Protocol):
         self._closed = closed
         self._parser = FrameParser()
         self._transport: asyncio.Transport | None = None
+        self._is_encrypted = False
         self._setup: SetupFrame | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A connection is there."""
         self._transport = as_member_transport(transport)
+        self._is_encrypted = transport.get_extra_info("ssl_object") is not None
         self._setup = self._publication._setup(self._publication._log_buffer.append_position)
         self._transport.write(self._setup.encode())
 
@@ -141,6 +143,8 @@ class _LogLink(asyncio.Protocol):
             return
         if len(chunks) == 1:
             transport.write(chunks[0])
+        elif self._is_encrypted:
+            transport.write(b"".join(chunks))  # each write is a record of its own: 1 us, a copy of 64 KiB less
         else:
             transport.writelines(chunks)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -128,6 +129,29 @@ async def test_commit_position_goes_in_front_of_the_log() -> None:
     flushed = leader.flush(commit_position=128)
 
     assert transport.take_written() == encode_commit_frame(5, 128) + flushed
+
+
+async def test_an_encrypted_link_writes_a_batch_at_once() -> None:
+    """Each write would be a record of its own, with a call into OpenSSL and 22 bytes more."""
+    writes: list[bytes] = []
+
+    class Encrypted(FakeTransport):
+        def get_extra_info(self, name: str, default: Any = None) -> Any:  # as the loop's transports have it
+            return object() if name == "ssl_object" else default
+
+        def write(self, data: Any) -> None:  # bytes of any kind
+            writes.append(bytes(data))
+
+    leader, transport = Leader(log_of(3)), Encrypted()
+    protocol = leader.publication._factory(ONE)(asyncio.get_running_loop().create_future())
+    protocol.connection_made(transport)
+    protocol.data_received(StatusFrame.at_position(leader.log_buffer.append_position, setup=setup()).encode())
+    writes.clear()
+    append(leader.log_buffer, 2)
+
+    flushed = leader.flush(commit_position=128)
+
+    assert writes == [encode_commit_frame(5, 128) + flushed]
 
 
 async def test_link_that_has_not_joined_gets_nothing() -> None:
