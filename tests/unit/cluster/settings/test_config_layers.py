@@ -1,0 +1,76 @@
+"""The settings of TLS in every layer: a table in the file, and one file for all members."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimaran.cluster.settings.config_layers import load_node_config, load_tls
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.tls import TlsSettings
+
+FLAGS = {
+    "members": "0=127.0.0.1:9000,1=127.0.0.1:9010,2=127.0.0.1:9020",
+    "directory": "/data",
+    "service": "a:B",
+}
+FILE = """
+[tls]
+authorities = "ca.pem"
+certificate = "member-{member_id}.pem"
+key = "keys/{member_id}.key"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "node.toml"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.mark.parametrize("member_id", ["0", "2"])
+def test_one_file_does_for_all_members(file: Path, member_id: str) -> None:
+    config = load_node_config(file, {**FLAGS, "member_id": member_id}).config
+
+    assert config.tls == TlsSettings(
+        authorities="ca.pem", certificate=f"member-{member_id}.pem", key=f"keys/{member_id}.key"
+    )
+
+
+def test_a_flag_and_a_variable_come_before_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMARAN_TLS_AUTHORITIES", "other.pem")
+    loaded = load_node_config(file, {**FLAGS, "member_id": "1", "tls_key": "my.key"})
+
+    assert loaded.config.tls == TlsSettings(authorities="other.pem", certificate="member-1.pem", key="my.key")
+    assert loaded.origins["tls_certificate"] == str(file)
+    assert loaded.origins["tls_authorities"] == "TRIMARAN_TLS_AUTHORITIES"
+
+
+def test_a_command_does_not_show_the_certificates_of_members(file: Path) -> None:
+    assert load_tls(file) == TlsSettings(authorities="ca.pem")
+    assert load_tls(file, {"tls_certificate": "ops.pem", "tls_key": "ops.key"}) == TlsSettings(
+        authorities="ca.pem", certificate="ops.pem", key="ops.key"
+    )
+    assert load_tls() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[tls]\nauthoritie = "ca.pem"\n', "tls_authoritie in .*did you mean tls_authorities"),
+        ("tls = 5\n", "unknown setting: tls in"),
+        ("[tls]\nkey = 5\n", "tls_key=5 from .*expected text"),
+        ('[tls]\nauthorities = "ca.pem"\n', "expected both files, for a member shows who it is"),
+        ('[tls]\ncertificate = "c.pem"\nkey = "k"\n', "tls authorities=''"),
+        ('[tls]\nauthorities = "ca.pem"\ncertificate = "c.pem"\n', "certificate='c.pem' and key=''"),
+        ('[tls]\nverify = "never"\n', "tls_verify='never'"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text(text)
+
+    with pytest.raises(ConfigurationError, match=message):
+        load_node_config(path, {**FLAGS, "member_id": "0"})
