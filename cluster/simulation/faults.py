@@ -17,6 +17,7 @@ from typing import Final
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.service_api import ClusterError
 from trimaran.service_api.types import MemberId
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 from ..core.members import quorum_threshold
@@ -408,10 +409,11 @@ class Nemesis:
         segment_length, term_length = member.config.segment_length_bytes, member.config.term_length_bytes
         offset = begin + random.randrange(64)
         bits = [bit for bit in range(8) if not _is_unprotected(offset - begin, bit)]
-        if not bits or begin // term_length != (begin + 96) // term_length:
-            return None  # padding may follow, which nobody reads
         base = begin - begin % segment_length
         path = Path(DIRECTORY / f"archive/{self._recording_id(member)}-{base}.rec")
+        header = member.machine.disk.durable_read(path, HEADER_LENGTH, begin - base)
+        if not bits or begin // term_length != (begin + 96) // term_length or _is_padding(header):
+            return None  # nobody reads padding: what is in it is copied, and means nothing
         return path, offset - base, 1 << random.choice(bits)
 
     def mend_below_snapshot(self) -> None:
@@ -591,6 +593,11 @@ def _is_unprotected(frame_offset: int, bit: int) -> bool:
     These are the fragment flags, the reserved value, and as much of the frame length as alignment rounds away.
     """
     return frame_offset == 5 or 24 <= frame_offset < 32 or (frame_offset == 0 and bit < 5)
+
+
+def _is_padding(header: bytes) -> bool:
+    """Whether a frame header is that of padding; what is too short is none."""
+    return len(header) == HEADER_LENGTH and unpack_header(header, 0).type == TYPE_PADDING
 
 
 def _no_fault(name: str, path: object, length: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 from trimaran.cluster.simulation.cluster import Member
 from trimaran.cluster.simulation.faults import KIND_NAMES, KINDS, Kind, Nemesis
 from trimaran.cluster.simulation.rules import RuleBroken
+from trimaran.service_api.wire.frame import TYPE_PADDING, unpack_header
 
 from .small_cluster import QUICK, SmallCluster, small_cluster
 from .small_world import MS, SECOND
@@ -282,3 +283,19 @@ def test_a_disk_that_was_slow_twice_at_once_is_as_fast_as_before_in_the_end() ->
         small.cluster.run_for(60 * UNIT_NS)
 
         assert [member.machine.timing for member in small.cluster.members.values()] == before
+
+
+def test_no_bit_of_padding_is_drawn_for_a_flip_since_nobody_reads_it() -> None:
+    """A member that lost its disk copied the flipped bit of a term's padding, and counted as one whose log differs."""
+    with struck_by_hand() as (small, nemesis):
+        small.send(60, length=1_000)
+        leader = small.leader
+        log, positions = small.referee.committed, small.referee.delivered
+        types = {at: unpack_header(log, at).type for at in positions if at < len(log)}
+        (padding,) = (at for at, frame_type in types.items() if frame_type == TYPE_PADDING)
+
+        drawn = {at: [nemesis._draw_bit(at, leader, Random(seed)) for seed in range(20)] for at in types}
+
+    assert not any(drawn[padding])
+    assert any(drawn[at] for at in types if at != padding)
+    assert all(any(places) for at, places in drawn.items() if at + 96 < padding)
