@@ -269,6 +269,7 @@ def flood(
     connections: Annotated[int, typer.Option(help="Hostile connections at once.")] = 60,
     flood_s: Annotated[float, typer.Option(help="Seconds that a flood lasts.")] = 15.0,
     after_s: Annotated[float, typer.Option(help="Seconds after a flood until memory is read again.")] = 30.0,
+    tls: TlsOption = False,
     setting: SettingOption = None,
     directory: DirectoryOption = None,
     keep: KeepOption = False,
@@ -282,6 +283,7 @@ def flood(
         connections=connections,
         flood_s=flood_s,
         after_s=after_s,
+        tls=tls,
         node_settings=dict(_parse_setting(text) for text in setting or ()),
         time_limit_s=time_limit,
     )

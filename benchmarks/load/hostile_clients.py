@@ -1,4 +1,5 @@
-"""Hostile clients: they never read, never finish a message, dribble, or say nothing, and they come in numbers.
+"""Hostile clients: they never read, never finish a message or a handshake, dribble, send anything, or say nothing, and
+they come in numbers.
 
 Each kind is one class: `run` keeps `count` connections of its kind to one endpoint until it is cancelled, dialling
 again whenever one is dropped; `counts` says how many there are and what became of the others. Everything is written by
@@ -13,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
+import ssl
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
@@ -145,6 +148,38 @@ class DribblingFlood(Flood):
                         return
 
 
+class HalfHandshakeFlood(Flood):
+    """Sends the first half of what begins TLS, and no more."""
+
+    async def _misbehave(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hello = _client_hello(self._endpoint.host)
+        writer.write(hello[: len(hello) // 2])
+        await _wait_for_end(reader)
+
+
+class RandomBytesFlood(Flood):
+    """Sends random bytes, as fast as they are taken."""
+
+    async def _misbehave(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reading = asyncio.create_task(_wait_for_end(reader))
+        try:
+            while not reading.done():
+                writer.write(os.urandom(_FRAGMENT_BYTES))
+                await writer.drain()
+        finally:
+            reading.cancel()
+
+
+class OversizedFlood(Flood):
+    """Sends the setup frame, and the header of a frame that says it is 1 GiB long."""
+
+    async def _misbehave(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frame = bytearray(encode_frame(bytes(_FRAGMENT_BYTES), stream_id=INGRESS_STREAM_ID))
+        frame[:4] = (1 << 30).to_bytes(4, "little")
+        writer.write(self._setup + frame)
+        await _wait_for_end(reader)
+
+
 class UnfinishedFlood(Flood):
     """Sends fragments of one message of up to `message_bytes`, and never the last one. It opens no session."""
 
@@ -205,7 +240,10 @@ class NeverReadingFlood(Flood):
 
 FLOODS: Final[dict[str, type[Flood]]] = {
     "silent": SilentFlood,
+    "half-handshake": HalfHandshakeFlood,
     "dribble": DribblingFlood,
+    "random-bytes": RandomBytesFlood,
+    "oversized": OversizedFlood,
     "never-finish": UnfinishedFlood,
     "never-finish-in-session": UnfinishedSessionFlood,
     "never-read": NeverReadingFlood,
@@ -220,6 +258,14 @@ async def run_and_report(flood: Flood) -> None:
         while True:
             await asyncio.sleep(_REPORT_INTERVAL_S)
             print(json.dumps(asdict(flood.counts)), flush=True)
+
+
+def _client_hello(host: str) -> bytes:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    outgoing = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=host).do_handshake()
+    return outgoing.read()
 
 
 async def _wait_for_end(reader: asyncio.StreamReader) -> None:

@@ -1,8 +1,9 @@
 """Floods: what hostile clients do to a member that leads, and to the honest clients beside them.
 
 A flood is a process of its own (`load.hostile_clients`). Measured are the resident memory of the leader before, at its
-peak and a while after the flood, from `/proc`; and the requests of an honest client, alone and during the flood.
-Whether the members still answer operators is asked all the time.
+peak and a while after the flood, from `/proc`; and the requests of an honest client, alone and during the flood: how
+many a second, and how long each took. With TLS a hostile client gets no further than the handshake. Whether the members
+still answer operators is asked all the time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 import uvloop
 
-from trimaran.client import ClusterClient
+from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
 
@@ -54,6 +55,8 @@ class FloodParameters:
     flood_s: float = 15.0
     after_s: float = 30.0
     """How long after the end of a flood memory is read again."""
+    tls: bool = False
+    """Whether members and the honest client encrypt; those that flood never do."""
     node_settings: dict[str, str]
     time_limit_s: float = 900.0
 
@@ -76,7 +79,10 @@ def run(parameters: FloodParameters, *, directory: Path | None = None, keep: boo
         figures: Report = {}
         for kind in parameters.kinds:
             settings = {**parameters.node_settings}
-            with ClusterProcesses(data_dir / kind, FAN_OUT_SERVICE, parameters.members, settings=settings) as cluster:
+            processes = ClusterProcesses(
+                data_dir / kind, FAN_OUT_SERVICE, parameters.members, settings=settings, with_tls=parameters.tls
+            )
+            with processes as cluster:
                 figures[f"{kind},"] = uvloop.run(_measure(parameters, kind, cluster))
         environment = describe(data_dir)
     return {"scenario": "flood", **figures, "parameters": asdict(parameters), "environment": environment}
@@ -95,7 +101,12 @@ async def _measure(parameters: FloodParameters, kind: str, cluster: ClusterProce
     try:
         async with asyncio.timeout(parameters.time_limit_s):
             await wait_until_serving(cluster, time_limit_s=_CONNECT_TIMEOUT_S)
-            async with ClusterClient.connect(cluster.ingress_endpoints, connect_timeout_s=_CONNECT_TIMEOUT_S) as client:
+            config = ClientConfig(
+                endpoints=tuple(cluster.ingress_endpoints),
+                connect_timeout_s=_CONNECT_TIMEOUT_S,
+                tls=cluster.client_tls,
+            )
+            async with ClusterClient.connect(config=config) as client:
                 return await _flood(parameters, kind, cluster, client)
     except TimeoutError as error:
         raise ClusterTimeoutError(f"benchmark not done: time_limit_s={parameters.time_limit_s:g}") from error
@@ -106,10 +117,10 @@ async def _flood(parameters: FloodParameters, kind: str, cluster: ClusterProcess
     leader = cluster.members[leader_id]
     async with _honest_load(client) as answers, _watched(cluster, leader_id) as seen:
         await asyncio.sleep(1.0)
-        alone_per_s = await _rate(answers, parameters.alone_s)
+        alone = await _measure_honest(answers, parameters.alone_s)
         before_bytes = resident_bytes(leader.pid)
         async with _flooding(kind, cluster.ingress_endpoints[leader_id], parameters.connections) as reports:
-            during_per_s = await _rate(answers, parameters.flood_s)
+            during = await _measure_honest(answers, parameters.flood_s)
         await asyncio.sleep(parameters.after_s)
         after_bytes = resident_bytes(leader.pid)
     cluster.check_running()
@@ -117,8 +128,8 @@ async def _flood(parameters: FloodParameters, kind: str, cluster: ClusterProcess
         "rss_before_mb": round(before_bytes / 1e6, 1),
         "rss_peak_mb": round(max(seen.resident_bytes) / 1e6, 1),
         "rss_after_mb": round(after_bytes / 1e6, 1),
-        "honest_alone_per_s": round(alone_per_s),
-        "honest_during_per_s": round(during_per_s),
+        **{f"honest_alone_{name}": figure for name, figure in alone.items()},
+        **{f"honest_during_{name}": figure for name, figure in during.items()},
         "status_unanswered": seen.unanswered_count,
         "status_answered": seen.answered_count,
         **reports[-1],
@@ -145,7 +156,7 @@ async def _watched(cluster: ClusterProcesses, member_id: int) -> AsyncIterator[_
     async def ask() -> None:
         while True:
             try:
-                await query_status(consensus_endpoint(cluster, member_id), _STATUS_TIMEOUT_S)
+                await query_status(consensus_endpoint(cluster, member_id), _STATUS_TIMEOUT_S, network=cluster.network)
                 seen.answered_count += 1
             except StatusQueryError:
                 seen.unanswered_count += 1
@@ -159,14 +170,15 @@ async def _watched(cluster: ClusterProcesses, member_id: int) -> AsyncIterator[_
 
 
 @asynccontextmanager
-async def _honest_load(client: ClusterClient) -> AsyncIterator[list[int]]:
-    """Callers that make one request after another; gives how many were answered."""
-    answers = [0]
+async def _honest_load(client: ClusterClient) -> AsyncIterator[list[float]]:
+    """Callers that make one request after another; gives how long each answer took, in seconds."""
+    answers: list[float] = []
 
     async def ask() -> None:
         while True:
+            begin_s = time.monotonic()
             await client.request(b"honest")
-            answers[0] += 1
+            answers.append(time.monotonic() - begin_s)
 
     async with asyncio.TaskGroup() as tasks:
         callers = [tasks.create_task(ask()) for _ in range(_CALLERS)]
@@ -175,10 +187,16 @@ async def _honest_load(client: ClusterClient) -> AsyncIterator[list[int]]:
             caller.cancel()
 
 
-async def _rate(answers: list[int], duration_s: float) -> float:
-    begin_s, begin_count = time.monotonic(), answers[0]
+async def _measure_honest(answers: list[float], duration_s: float) -> dict[str, float]:
+    """Say what the honest client gets from now on: answers a second, and how long they take."""
+    begin_s, begin_count = time.monotonic(), len(answers)
     await asyncio.sleep(duration_s)
-    return (answers[0] - begin_count) / (time.monotonic() - begin_s)
+    taken_s = sorted(answers[begin_count:]) or [duration_s]
+    return {
+        "per_s": round((len(answers) - begin_count) / (time.monotonic() - begin_s)),
+        "p50_ms": round(taken_s[len(taken_s) // 2] * 1e3, 2),
+        "p99_ms": round(taken_s[len(taken_s) * 99 // 100] * 1e3, 2),
+    }
 
 
 @asynccontextmanager

@@ -10,12 +10,14 @@ from trimaran.benchmarks.scenarios.flood import FloodParameters, run
 from trimaran.service_api.errors import ConfigurationError
 
 
-def test_leader_and_an_honest_client_are_measured_beside_a_flood(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "tls"), [("never-read", False), ("half-handshake", True)])
+def test_leader_and_an_honest_client_are_measured_beside_a_flood(tmp_path: Path, kind: str, tls: bool) -> None:
     report = run(
         FloodParameters(
-            kinds=("never-read",),
+            kinds=(kind,),
             members=1,
             connections=4,
+            tls=tls,
             alone_s=0.2,
             flood_s=1.0,
             after_s=0.1,
@@ -25,10 +27,11 @@ def test_leader_and_an_honest_client_are_measured_beside_a_flood(tmp_path: Path)
         directory=tmp_path,
     )
 
-    figures = report["never-read,"]
+    figures = report[f"{kind},"]
     assert figures["most_open_count"] >= 1
     assert 0 < figures["rss_before_mb"] <= figures["rss_peak_mb"]
     assert figures["honest_during_per_s"] > 0
+    assert figures["honest_during_p50_ms"] <= figures["honest_during_p99_ms"]
 
 
 @pytest.mark.parametrize(
