@@ -24,6 +24,7 @@ from .scenarios import catchup as catchup_scenario
 from .scenarios import codec as codec_scenario
 from .scenarios import compare as compare_scenario
 from .scenarios import echo as echo_scenario
+from .scenarios import encryption as encryption_scenario
 from .scenarios import failover as failover_scenario
 from .scenarios import fairness as fairness_scenario
 from .scenarios import flood as flood_scenario
@@ -42,6 +43,7 @@ from .scenarios.catchup import CatchupParameters
 from .scenarios.codec import CodecParameters
 from .scenarios.compare import CompareParameters
 from .scenarios.echo import EchoParameters
+from .scenarios.encryption import EncryptionParameters, encryption_rows
 from .scenarios.failover import FailoverParameters, FaultKind
 from .scenarios.fairness import FairnessParameters
 from .scenarios.flood import FloodParameters
@@ -227,6 +229,31 @@ def query(
     )
     report = query_scenario.run(parameters, directory=directory, keep=keep)
     _finish(report, json, f"query: {members} members, 1 client, {payload} B, file sync level {file_sync_level}")
+
+
+@app.command()
+def encryption(
+    rounds: Annotated[int, typer.Option(help="Rounds, each with everything in plain text and with TLS.")] = 5,
+    depths: Annotated[str, typer.Option(help="Messages in flight, with commas.")] = "1,64,1024",
+    messages: Annotated[int, typer.Option(help="Messages of an echo at the deepest.")] = 200_000,
+    missed_mib: Annotated[int, typer.Option(help="What a member catches up on, in MiB; 0: no catch-up.")] = 256,
+    file_sync_level: SyncOption = 1,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """What TLS costs: echoes and a catch-up in plain text and with TLS, interleaved."""
+    parameters = EncryptionParameters(
+        rounds=rounds,
+        depths=_parse_numbers("depths", depths),
+        messages=messages,
+        missed_mib=missed_mib,
+        file_sync_level=file_sync_level,
+    )
+    report = encryption_scenario.run(parameters, directory=directory, keep=keep)
+    print_table(f"TLS: 3 members, file sync level {file_sync_level}", encryption_rows(report))
+    if json is not None:
+        write_json(report, json)
 
 
 @app.command()

@@ -161,13 +161,9 @@ class RandomBytesFlood(Flood):
     """Sends random bytes, as fast as they are taken."""
 
     async def _misbehave(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        reading = asyncio.create_task(_wait_for_end(reader))
-        try:
-            while not reading.done():
-                writer.write(os.urandom(_FRAGMENT_BYTES))
-                await writer.drain()
-        finally:
-            reading.cancel()
+        while True:
+            writer.write(os.urandom(_FRAGMENT_BYTES))
+            await writer.drain()
 
 
 class OversizedFlood(Flood):

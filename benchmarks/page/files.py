@@ -19,6 +19,7 @@ NEEDED: Final = {
     "codec": (),
     "compare": ("peers", "parameters", "environment", "not_measurable"),
     "echo": ("throughput_msgs_per_s", "cpu_seconds_per_100k", "parameters", "environment"),
+    "encryption": ("rows", "parameters", "environment"),
     "failover": ("environment",),
     "fairness": ("environment",),
     "flood": ("environment",),

@@ -10,6 +10,7 @@ from typing import Any, Final
 from trimaran.archive.report import words
 from trimaran.service_api.errors import ConfigurationError
 
+from ..scenarios.encryption import cells as encryption_cells
 from ..scenarios.table import alone_words, measured_words, with_comparison
 from ..statistics.report import Report
 from . import captions
@@ -93,6 +94,9 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     compared = _load(results / "compare.json") or next(iter(table["reports"].get("compare", [])), None)
     if compared is not None:
         parts += ["## Beside others\n", _comparison(compared, plots)]
+    encrypted = _load(results / "encryption.json")
+    if encrypted is not None:
+        parts += ["## What TLS costs\n", _encryption(encrypted)]
     profiled = _load(results / "profile.json")
     if profiled is not None:
         parts += ["## Where each microsecond goes\n", _profile(profiled, plots)]
@@ -204,6 +208,20 @@ def _comparison(report: Report, plots: _Plots) -> str:
         lines.append(f"| {name} ({version}) | {peer['durability']} | {client} | " + " | ".join(cells) + " |")
     lines += [f"\n{failure}" for failure in captions.comparison_failures(report)]
     lines += [f"\n{name} is not among them: {reason}." for name, reason in report["not_measurable"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _encryption(report: Report) -> str:
+    rounds = words.count(report["parameters"]["rounds"], "round")
+    lines = [
+        f"3 members, 32 bytes, level {report['parameters']['file_sync_level']}, {rounds} interleaved, everything "
+        f"started again for each figure; medians at commit {report['environment']['git_commit']}, in brackets the "
+        "slowest and the fastest. Members, client and harness share the cores. CPU is that of all processes for a message. "
+        "Again: `python -m trimaran.benchmarks encryption`.\n",
+        "| what | plain text | TLS | that is | target |",
+        "|---|---|---|---|---|",
+    ]
+    lines += ["| " + " | ".join([row["what"], *encryption_cells(row)]) + " |" for row in report["rows"]]
     return "\n".join(lines) + "\n"
 
 

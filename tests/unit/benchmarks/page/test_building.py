@@ -34,6 +34,7 @@ SECTIONS = (
     "profile-leader",
     "profile-follower",
     "profile-client",
+    "scenario-encryption",
     "scenario-replay",
     "environment",
 )

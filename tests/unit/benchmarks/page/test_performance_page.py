@@ -30,6 +30,10 @@ def test_every_figure_comes_from_the_results(tmp_path: Path) -> None:
     assert "| broken (1) | none | none | failed |" in page
     assert "broken failed in round 3, at start: no leader." in page
     assert "| absent | not installed |" in page
+    assert (
+        "| echo, 1,024 in flight | plain text 200/s (100 to 300), p50 1,000 µs, CPU 5.00 µs "
+        "| TLS 150/s (150 to 150), p50 1,200 µs, CPU 6.50 µs | 75.0% of the rate | at least 70% of the rate: reached |"
+    ) in page
     assert "raftos is not among them: because." in page
     assert "Not measured: sessions 10,000: not enough open files." in page
     assert "| `core/log_publisher.py:_stamp` | append: stamp and place | 1.100 |" in page
