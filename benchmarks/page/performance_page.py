@@ -216,8 +216,8 @@ def _encryption(report: Report) -> str:
     lines = [
         f"3 members, 32 bytes, level {report['parameters']['file_sync_level']}, {rounds} interleaved, everything "
         f"started again for each figure; medians at commit {report['environment']['git_commit']}, in brackets the "
-        "slowest and the fastest. Members, client and harness share the cores. CPU is that of all processes for a message. "
-        "Again: `python -m trimaran.benchmarks encryption`.\n",
+        "slowest and the fastest. Members, client and harness share the cores. CPU is that of all processes for a "
+        "message. Again: `python -m trimaran.benchmarks encryption`.\n",
         "| what | plain text | TLS | that is | target |",
         "|---|---|---|---|---|",
     ]
