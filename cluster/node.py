@@ -19,6 +19,8 @@ import structlog
 from trimaran.archive import Archive, ArchiveConfig, Recording
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.service_api import ClusteredService, ConfigurationError, ServiceFailedError
+from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.tls import TlsStack
 from trimaran.service_api.tls.watch import TlsWatch
@@ -45,7 +47,7 @@ from .core.member_settings import find_seeded, settings_of
 from .core.service_messages import SERVICE_LIMIT
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent, NodeEnd
-from .runtime.answering.document_server import answering_once
+from .runtime.answering.document_server import DocumentRow, answering_once
 from .runtime.answering.inspector import Inspector
 from .runtime.answering.operation_handler import OperationHandler
 from .runtime.answering.status_publisher import StatusPublisher
@@ -193,7 +195,10 @@ class Node:
         self.agent = ConsensusModuleAgent(
             self.module, clock=host.clock, ingress_window_bytes=config.ingress_window_bytes, tuning=self.tuning
         )
-        self._operations = OperationHandler(self.agent, ingress_endpoints=[member.ingress for member in config.members])
+        self._audit = AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=host.clock.monotonic_ns)
+        self._operations = OperationHandler(
+            self.agent, ingress_endpoints=[member.ingress for member in config.members], audit=self._audit
+        )
         self.gate = make_gate(config, host.descriptor_limit)
         self._ingress = Ingress.of_config(self.agent, config, gate=self.gate, trim_memory=host.trim_memory)
         self.service_agent = self._make_service_agent(services, code)
@@ -348,17 +353,19 @@ class Node:
             delivered_position=lambda: self._adapter.position,
             last_activity_ns=self._ingress.last_activity_ns,
         )
+        shipping = SnapshotProvider(self.module.ctx, self.archive, self._retention)
         self._links = MemberLinks(
             settings_of(self.module.ctx),
             {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in self._others},
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
             make_status=self._status.encode,
-            answerers={
-                OPERATION_STREAM_ID: self._operations.answer,
-                SNAPSHOT_SHIPPING_STREAM_ID: SnapshotProvider(self.module.ctx, self.archive, self._retention).answer,
-                INSPECTION_STREAM_ID: answering_once(inspector.answer),
+            documents={
+                OPERATION_STREAM_ID: DocumentRow(self._operations.answer, self._operations.find_permission),
+                SNAPSHOT_SHIPPING_STREAM_ID: DocumentRow(shipping.answer, lambda _: Permission.SNAPSHOT_SHIPPING),
+                INSPECTION_STREAM_ID: DocumentRow(answering_once(inspector.answer), lambda _: Permission.INSPECTION),
             },
+            audit=self._audit,
         )
         self._identity = ClusterIdentity(
             self._files.cluster_id,
@@ -517,6 +524,8 @@ class Node:
             await server.start(Endpoint.parse(me.archive))
         with _naming("consensus", me.consensus):
             await links.start(self._network, Endpoint.parse(me.consensus), tasks, gate=self.gate)
+        directory = self._config.directory
+        await links.start_locally(self._network, directory, Endpoint.parse(me.consensus), gate=self.gate)
 
     def _make_service_agent(self, services: Sequence[ClusteredService], code: CodeGuard) -> ClusteredServiceAgent:
         ctx = self.module.ctx

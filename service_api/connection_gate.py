@@ -29,15 +29,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Self
 
+from .access.permissions import Permission, is_permitted
 from .connection_purpose import Purpose
 from .descriptors import DescriptorBudget
-from .identity import STRANGER
+from .identity import STRANGER, Caller
 
 _LOOK_LIMIT: Final = 1_000
 """Admitted connections looked at in one go."""
 _REPORT_INTERVAL_S: Final = 10.0
 
-REFUSAL_KINDS: Final = ("limit", "address_limit", "evicted", "deadline", "descriptors", "superseded", "handshake")
+REFUSAL_KINDS: Final = (
+    *("limit", "address_limit", "evicted", "deadline", "descriptors", "superseded", "handshake", "foreign_user"),
+)
 """Why a connection is refused, or ended before it is anybody's."""
 
 Warn = Callable[..., Any]  # what a logger's method returns is nobody's business
@@ -82,6 +85,7 @@ class AcceptedConnection:
         "is_excused",
         "is_needed",
         "is_over",
+        "knows_caller",
         "purpose",
     )
 
@@ -92,6 +96,8 @@ class AcceptedConnection:
         """Who it has shown to be, once the connection is made."""
         self.caller_detail = ""
         """What it has shown where that makes it a stranger, such as the certificate of another cluster."""
+        self.knows_caller = False
+        """Whether its port tells callers apart: it is encrypted, or a control socket. In plain text it does not."""
         self.is_admitted = False
         self.is_over = False
         self.is_needed: Callable[[], bool] | None = None
@@ -106,6 +112,14 @@ class AcceptedConnection:
 
     def __repr__(self) -> str:
         return f"<AcceptedConnection {self.purpose.value} from={self.address} admitted={self.is_admitted}>"
+
+    def identify(self, caller: Caller, detail: str = "") -> None:
+        """Take who the caller is, from a port that tells callers apart."""
+        self.caller, self.caller_detail, self.knows_caller = caller, detail, True
+
+    def may(self, permission: Permission) -> bool:
+        """Whether its caller may have something, by the table of `access.permissions`."""
+        return is_permitted(permission, self.caller, knows_caller=self.knows_caller)
 
     def attach(self, transport: asyncio.Transport) -> None:
         """Take the transport, once it is made; one that was ended before is ended now."""

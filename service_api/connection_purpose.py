@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Purpose(Enum):
-    """What a connection is for. One endpoint may serve two: `DOCUMENTS` are asked for at the consensus endpoint."""
+    """What a connection is for. `DOCUMENTS` are asked for at the consensus endpoint, or at the control socket."""
 
     INGRESS = "ingress"
     """Clients and their sessions."""

@@ -54,6 +54,17 @@ class DocumentVersionError(RemoteProtocolError):
     """A document is written in a version of its schema that this Trimaran does not read."""
 
 
+class Refusal(Document):
+    """What a caller gets, on `REFUSAL_STREAM_ID`, instead of a document that it may not have."""
+
+    KIND: ClassVar[str] = "refusal"
+
+    refused: Line
+    """Who may have it, and what the caller is."""
+    advice: Line
+    """What the caller can do."""
+
+
 DocumentT = TypeVar("DocumentT", bound=Document)
 
 

@@ -11,7 +11,7 @@ CLUSTER is the cluster id in 16 hexadecimal digits. Where an issuer gives out UR
 the end of such a URI: `spiffe://any.domain/any/path/trimaran/CLUSTER/member/1`. Which authority may sign is the
 setting of the one who verifies; its name in the URI counts for nothing.
 
-A caller that shows nothing is a stranger. `cluster.runtime.answering.permissions` says what each may do.
+A caller that shows nothing is a stranger. `service_api.access.permissions` says what each may do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The transport seam: everything of Trimaran that listens or dials does it through a `NetworkStack`.
 
-There are two stacks. `SocketStack` makes TCP connections with the event loop's own transports, and the simulator's
-network is the other one. A process gets its stack from the machine it runs on (`cluster.runtime.host.Host`), a client
-from its configuration. No other module of the product makes a socket; a test looks at all of them.
+There are two stacks. `SocketStack` makes TCP connections with the event loop's own transports, and connections to
+control sockets (`access.local_socket`); the simulator's network is the other one. A process gets its stack from the
+machine it runs on (`cluster.runtime.host.Host`), a client from its configuration. No other module of the product makes
+a socket; a test looks at all of them.
 
 What is accepted passes the process's `ConnectionGate` first, which may refuse it, or end another one for it: before
 anything is made for it here.
@@ -32,13 +33,16 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
+from .access.local_socket import LOCAL_PEER, ControlSocket, connect_locally, is_own_peer
 from .cluster_id import NULL_CLUSTER_ID, ClusterId
 from .connection_purpose import Purpose as Purpose
 from .endpoint import Endpoint
-from .identity import Caller
+from .identity import LOCAL_OPERATOR, Caller
 from .types import MemberId
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .connection_gate import AcceptedConnection, ConnectionGate
     from .tls.certificates import Certificate
 
@@ -145,8 +149,6 @@ class Listener(ABC):
 class NetworkStack(ABC):
     """How a process listens and dials."""
 
-    shows_callers: bool = False
-    """Whether `AcceptedConnection.caller` says who a peer is; without that, any peer is believed."""
     encrypts: bool = False
     """Whether a certificate can be refused, of which the one who dials is not told: the connection is lost at once."""
     cluster_id: ClusterId = NULL_CLUSTER_ID
@@ -166,6 +168,16 @@ class NetworkStack(ABC):
         Raises:
             OSError: the endpoint cannot be listened on.
         """
+
+    async def listen_locally(
+        self, directory: Path, endpoint: Endpoint, make_protocol: MakeProtocol, *, gate: ConnectionGate
+    ) -> LocalListener | None:
+        """Listen on the control socket of the member with this directory and consensus endpoint; None: there is none.
+
+        Raises:
+            OSError: there can be no socket in the directory.
+        """
+        return None
 
     @abstractmethod
     async def dial(
@@ -254,7 +266,7 @@ class SocketListener(Listener):
         gate: ConnectionGate,
         encryption: Encryption | None,
     ) -> None:
-        self.endpoint = Endpoint(endpoint.host, sockets[0].getsockname()[1])
+        self.endpoint = endpoint
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
         self._purpose, self._make_protocol, self._gate = purpose, make_protocol, gate
@@ -318,9 +330,13 @@ class SocketListener(Listener):
             sock.close()
             return
         sock.setblocking(False)
+        self._identify(accepted)
         task = self._loop.create_task(self._make(sock, accepted))
         self._making[task] = None
         task.add_done_callback(self._making.pop)
+
+    def _identify(self, accepted: AcceptedConnection) -> None:
+        """Say who the caller is, where the socket shows it."""
 
     async def _make(self, sock: socket.socket, accepted: AcceptedConnection) -> None:
         make_protocol = partial(self._make_protocol, accepted)
@@ -347,7 +363,7 @@ class SocketListener(Listener):
         accepted.end = partial(_shut, sock)
 
         def open_protocol(certificate: PeerCertificate | None) -> asyncio.BaseProtocol:
-            accepted.caller, accepted.caller_detail = encryption.identify(certificate)
+            accepted.identify(*encryption.identify(certificate))
             return make_protocol()
 
         opening = _Opening(open_protocol)
@@ -463,8 +479,38 @@ _HANDSHAKE_ADVICE: Final = {
 """OpenSSL's names of what goes wrong, in words."""
 
 
+class LocalListener(SocketListener):
+    """The control socket of a member. Whoever it lets in may operate the member."""
+
+    def __init__(
+        self, control: ControlSocket, endpoint: Endpoint, make_protocol: MakeProtocol, gate: ConnectionGate
+    ) -> None:
+        super().__init__([control.socket], Purpose.DOCUMENTS, endpoint, make_protocol, gate, None)
+        self.control: Final = control
+
+    def close(self) -> None:
+        """Stop listening, and remove the socket; connections stay."""
+        if self._sockets:
+            super().close()
+            self.control.close()
+
+    def _begin(self, sock: socket.socket, peer: object) -> None:
+        if not is_own_peer(sock):
+            self._gate.note(self._purpose, "foreign_user", *LOCAL_PEER, "a process of another user")
+            sock.close()
+            return
+        super()._begin(sock, LOCAL_PEER)
+
+    def _identify(self, accepted: AcceptedConnection) -> None:
+        accepted.identify(LOCAL_OPERATOR)
+
+
 class SocketStack(NetworkStack):
-    """TCP, by the running event loop."""
+    """TCP, by the running event loop; to a member on this machine that can be operated here, its control socket.
+
+    One rule for `Purpose.DOCUMENTS`: where a control socket for the endpoint is found and a process listens, it is
+    dialled, otherwise TCP.
+    """
 
     async def listen(
         self, purpose: Purpose, endpoint: Endpoint, make_protocol: MakeProtocol, *, gate: ConnectionGate
@@ -497,7 +543,14 @@ class SocketStack(NetworkStack):
             for sock in sockets:
                 sock.close()
             raise
-        return SocketListener(sockets, purpose, endpoint, make_protocol, gate, encryption)
+        bound = Endpoint(endpoint.host, sockets[0].getsockname()[1])
+        return SocketListener(sockets, purpose, bound, make_protocol, gate, encryption)
+
+    async def listen_locally(
+        self, directory: Path, endpoint: Endpoint, make_protocol: MakeProtocol, *, gate: ConnectionGate
+    ) -> LocalListener | None:
+        """Listen on the control socket in a member's directory, and make it known to commands of this user."""
+        return LocalListener(ControlSocket(directory, endpoint), endpoint, make_protocol, gate)
 
     def listening(self, purpose: Purpose) -> Encryption | None:
         """Return what encrypts the connections that are accepted; None: nothing does."""
@@ -517,6 +570,9 @@ class SocketStack(NetworkStack):
     ) -> tuple[asyncio.Transport, P]:
         """Connect to the first address of the endpoint's host that answers."""
         loop = asyncio.get_running_loop()
+        local = self._dial_locally(purpose, endpoint)
+        if local is not None:
+            return await loop.create_unix_connection(make_protocol, sock=local)
         encryption = self.dialling(purpose, endpoint, member_id)
         if encryption is None:
             transport, protocol = await loop.create_connection(make_protocol, endpoint.host, endpoint.port)
@@ -538,7 +594,7 @@ class SocketStack(NetworkStack):
             )
             return transport, opening.expect_protocol()
         except ssl.SSLError as error:
-            raise PeerRefusedError(describe_handshake_error(error)) from error
+            raise PeerRefusedError(f"{endpoint}: {describe_handshake_error(error)}") from error
 
     def dial_blocking(self, purpose: Purpose, endpoint: Endpoint, timeout_s: float) -> socket.socket:
         """Connect without a loop, for threads that block anyway; `timeout_s` bounds this and each later call.
@@ -547,7 +603,15 @@ class SocketStack(NetworkStack):
             OSError: the endpoint cannot be reached.
             UnicodeError: its host cannot be a name.
         """
+        local = self._dial_locally(purpose, endpoint)
+        if local is not None:
+            local.settimeout(timeout_s)
+            return local
         return socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
+
+    def _dial_locally(self, purpose: Purpose, endpoint: Endpoint) -> socket.socket | None:
+        """Connect to the control socket of a member; None where TCP is to be used."""
+        return connect_locally(endpoint) if purpose is Purpose.DOCUMENTS else None
 
     def hold(self, endpoint: Endpoint) -> socket.socket:
         """Take a port without listening on it, until the socket is closed: a way to find one that is free.
@@ -617,6 +681,12 @@ def has_peer_closed(transport: asyncio.BaseTransport, *, if_unread: bool) -> boo
     unread = bytearray(4)
     fcntl.ioctl(fd, termios.FIONREAD, unread)
     return not any(unread)
+
+
+def is_local(transport: asyncio.BaseTransport) -> bool:
+    """Whether a connection goes through a control socket."""
+    sock: socket.socket | None = transport.get_extra_info("socket")
+    return sock is not None and sock.family == socket.AF_UNIX
 
 
 def _find_tcp_socket(transport: asyncio.BaseTransport) -> socket.socket | None:

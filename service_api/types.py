@@ -40,6 +40,9 @@ STATUS_STREAM_ID: Final = 200
 SNAPSHOT_SHIPPING_STREAM_ID: Final = 220
 """Ours: a member that lacks the oldest part of the log asks another, on its consensus endpoint, for its snapshot."""
 
+REFUSAL_STREAM_ID: Final = 202
+"""Ours: instead of an answer, where the caller may not have one: a document that says who may."""
+
 OPERATION_STREAM_ID: Final = 201
 """Ours: a leader is asked on its consensus endpoint to do something, and answers step by step."""
 

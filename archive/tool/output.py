@@ -40,7 +40,7 @@ EXIT_STATUSES: Final[Mapping[int, str]] = {
     EXIT_UNREACHABLE: "unreachable: no member answers",
     EXIT_UNHEALTHY: "unhealthy: a member is down, data is damaged, or two things differ",
     EXIT_NO_LEADER: "no leader: members answer, and none of them leads",
-    EXIT_REFUSED: "refused: not possible in the current state",
+    EXIT_REFUSED: "refused: not allowed, or not possible in the current state",
     EXIT_INTERRUPTED: "interrupted: Ctrl-C before the end",
     EXIT_TERMINATED: "terminated: SIGTERM before the end",
 }

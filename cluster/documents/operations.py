@@ -1,8 +1,9 @@
 """The operations documents: an operator's request to a cluster, and the steps that its leader reports.
 
 The request is a connection to the leader's *consensus* endpoint on `OPERATION_STREAM_ID` with one JSON document,
-`OperationRequest`; the answer is one `OperationProgress` for each step, the last one marked final. Any process that
-can connect to that endpoint may ask. A client that disconnects before the end knows only the last step it received.
+`OperationRequest`; the answer is one `OperationProgress` for each step, the last one marked final. Operators and
+members may ask (`trimaran.service_api.access.permissions`): at the leader's control socket, or with a certificate. A
+client that disconnects before the end knows only the last step it received.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
@@ -20,6 +21,10 @@ from trimaran.service_api.types import OPERATION_STREAM_ID
 
 from ..core.control_toggle import ActionStep
 from .query import Outcome, StatusQueryError, query_documents
+
+
+_NOT_BEGUN: Final = frozenset({Outcome.REFUSED, Outcome.UNREACHABLE, Outcome.NOT_ALLOWED})
+"""What comes of asking that surely did nothing."""
 
 
 class ActionRefusedError(ClusterError):
@@ -105,7 +110,7 @@ async def run_operation(
                 if progress.is_final:
                     return
     except StatusQueryError as error:
-        if error.outcome in (Outcome.REFUSED, Outcome.UNREACHABLE) and not has_begun:
+        if error.outcome in _NOT_BEGUN and not has_begun:
             raise
         raise ClusterError(f"no answer about the {operation}: {error}; it may or may not take effect") from error
     except RemoteProtocolError as error:

@@ -1,9 +1,10 @@
 """Asks a member for a document: its status, an inspection or an operation.
 
-A question is a connection to a member's *consensus* endpoint whose setup frame names a stream, for the status
-`STATUS_STREAM_ID`. The answer is one data frame for each document, of which a status has one, `MemberStatus`; then the
-member closes. A status touches no log, session or vote, so a member answers in whatever state it is, and one that
-cannot answer shows in how it fails: nobody listens, it is silent, it stops in the middle, it sends something else.
+A question is a connection to a member's *consensus* endpoint, or to its control socket, whose setup frame names a
+stream, for the status `STATUS_STREAM_ID`. The answer is one data frame for each document, of which a status has one,
+`MemberStatus`; then the member closes. A status touches no log, session or vote, so a member answers in whatever state
+it is, and one that cannot answer shows in how it fails: nobody listens, it is silent, it stops in the middle, it sends
+something else. Where the caller may not have the document, the member says who may, and what the caller can do.
 `query_documents` tells these apart and always ends in time.
 """
 
@@ -16,17 +17,18 @@ from enum import StrEnum
 from typing import Final
 
 from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.access.local_socket import why_not_local
 from trimaran.service_api.cluster_id import (
     NULL_CLUSTER_ID,
     ClusterId,
     describe_other_cluster,
     parse_cluster_id,
 )
-from trimaran.service_api.documents import DocumentT, printable_line, read_document
+from trimaran.service_api.documents import DocumentT, Refusal, printable_line, read_document
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
-from trimaran.service_api.transport import SOCKETS, NetworkStack, Purpose
-from trimaran.service_api.types import NULL_VALUE, STATUS_STREAM_ID
+from trimaran.service_api.transport import SOCKETS, NetworkStack, Purpose, is_local
+from trimaran.service_api.types import NULL_VALUE, REFUSAL_STREAM_ID, STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA, encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.stream import FrameParser
@@ -52,6 +54,8 @@ class Outcome(StrEnum):
     """The answer began and did not end."""
     OTHER_CLUSTER = "other cluster"
     """A member of another cluster answered than the one that was asked for."""
+    NOT_ALLOWED = "not allowed"
+    """The member does not give this to the caller; the detail says who may have it, and how the member was asked."""
     INVALID = "invalid"
     """Something answered, but not with the status of this member."""
 
@@ -133,7 +137,7 @@ async def query_documents(
     address = Endpoint.parse(endpoint)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
-    reader = _AnswerReader(stream_id, request, length_limit_bytes)
+    reader = _AnswerReader(address, stream_id, request, length_limit_bytes)
     try:
         async with asyncio.timeout_at(deadline_s):
             await network.dial(Purpose.DOCUMENTS, address, lambda: reader)
@@ -174,7 +178,8 @@ class _AnswerReader(asyncio.Protocol):
     So many documents may wait to be taken and no more: what answers without end is no member.
     """
 
-    def __init__(self, stream_id: int, request: bytes | None, length_limit_bytes: int) -> None:
+    def __init__(self, endpoint: Endpoint, stream_id: int, request: bytes | None, length_limit_bytes: int) -> None:
+        self._endpoint = endpoint
         self.documents: asyncio.Queue[bytes | StatusQueryError | None] = asyncio.Queue()
         self._stream_id = stream_id
         self._request = request
@@ -201,6 +206,9 @@ class _AnswerReader(asyncio.Protocol):
             self._fail(Outcome.INVALID, f"not an answer: {error}")
             return
         for frame in frames:
+            if frame.type == TYPE_DATA and frame.stream_id == REFUSAL_STREAM_ID:
+                self._on_refusal(frame.payload)
+                return
             if frame.type != TYPE_DATA or frame.stream_id != self._stream_id:
                 self._fail(
                     Outcome.INVALID,
@@ -212,6 +220,16 @@ class _AnswerReader(asyncio.Protocol):
             self.documents.put_nowait(frame.payload)
         if self.documents.qsize() > _DOCUMENT_LIMIT:
             self._fail(Outcome.INVALID, f"not an answer: documents={self.documents.qsize()} limit={_DOCUMENT_LIMIT}")
+
+    def _on_refusal(self, payload: bytes) -> None:
+        try:
+            refusal = read_document(Refusal, payload)
+        except RemoteProtocolError as error:
+            self._fail(Outcome.INVALID, f"not an answer: {error}")
+            return
+        assert self._transport is not None
+        way = "control socket" if is_local(self._transport) else f"TCP: {why_not_local(self._endpoint)}"
+        self._fail(Outcome.NOT_ALLOWED, f"{refusal.refused}; {refusal.advice}; asked by {way}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._parser.buffered_bytes:

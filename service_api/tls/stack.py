@@ -73,7 +73,6 @@ class _Contexts:
 class TlsStack(SocketStack):
     """TCP with TLS, by the running event loop."""
 
-    shows_callers = True
     encrypts = True
 
     def __init__(
@@ -196,6 +195,10 @@ class TlsStack(SocketStack):
             connection.close()
             raise
         return connection
+
+    def _dial_locally(self, purpose: Purpose, endpoint: Endpoint) -> socket.socket | None:
+        """Who has a certificate is who it says, on its own machine, too."""
+        return None if self.credentials.chain else super()._dial_locally(purpose, endpoint)
 
     def _renew_for_dial(self) -> None:
         try:

@@ -68,8 +68,8 @@ def _framed(message: Message) -> bytes:
 def _believe_setup_frames(planting: Planting) -> None:
     """The member id of a setup frame is not held against the certificate."""
 
-    def expect_speaker(accepted: AcceptedConnection, setup: SetupFrame, *, shows_callers: bool) -> None:
-        if shows_callers and accepted.caller.member_id != setup.member_id:
+    def expect_speaker(accepted: AcceptedConnection, setup: SetupFrame) -> None:
+        if accepted.caller.member_id != setup.member_id:
             planting.ran()
 
     planting.replace(member_links, "expect_speaker", expect_speaker)

@@ -4,7 +4,8 @@ The leader is found by asking every member, and does what is asked; each step is
 member is looked at until it has done its part. A member that cannot be reached is named and not waited for.
 
 Exit status: 0 done by the leader and by every member that can be reached; 1 it failed, or it is not known whether it
-is done, or a member did not do its part in time; 2 wrong usage; 3 no member can be reached; 11 no leader; 12 refused.
+is done, or a member did not do its part in time; 2 wrong usage; 3 no member can be reached; 11 no leader; 12 refused,
+by the cluster or because the caller may not.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from trimaran.service_api.transport import NetworkStack
 
 from ...core.control_toggle import ActionStep
 from ...documents.operations import Operation, OperationProgress, run_operation
-from ...documents.query import Outcome
+from ...documents.query import Outcome, StatusQueryError
 from .cluster_report import MemberReport, ask_members
 from .setting_flags import load_cluster_id_from_flags, load_consensus_endpoints, load_network_from_flags
 
@@ -131,6 +132,10 @@ async def _carry_out(
             async for step in progress:
                 steps.append(step)
                 _print_step(step, output)
+    except StatusQueryError as error:
+        if error.outcome is Outcome.NOT_ALLOWED:
+            fail(f"{operation} refused by member {leader_id}, the leader: {error.detail}", EXIT_REFUSED)
+        fail(str(error), EXIT_FAILED)
     except ClusterError as error:
         fail(str(error), EXIT_FAILED)
     last = steps[-1]

@@ -1,9 +1,12 @@
-"""Answers document requests on the consensus endpoint: one table, from the requested stream to its handler.
+"""Answers document requests: one table, from the requested stream to its handler.
 
 A question is a setup frame that names the stream, then one data frame with the request, usually a JSON document. The
 answer is one data frame, or several where it tells of progress; then this end closes. A connection that does not ask in
 time, or does not take its answer, is dropped, and so many may ask on one stream at once and no more, so what asks holds
 nothing for long. A client may go before the answer comes: the answering ends then, what it set in motion does not.
+
+Whether the caller may have what it asks for is decided here, by `service_api.access.permissions`: a caller that may not
+gets a `Refusal` instead, which says who may.
 """
 
 from __future__ import annotations
@@ -11,18 +14,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.permissions import ADVICE, Permission, describe_refusal
+from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.documents import Refusal, printable_line
+from trimaran.service_api.types import REFUSAL_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA, encode_frame
 from trimaran.service_api.wire.stream import StreamFrame
 
 from ..activities import ActivityScope
 
-Answerer = Callable[[bytes], AsyncGenerator[bytes, None]]
-"""Gives the answer to a request, a document at a time, as an asynchronous generator."""
+Answerer = Callable[[bytes, AcceptedConnection], AsyncGenerator[bytes, None]]
+"""Gives the answer to a request, a document at a time, as an asynchronous generator; the connection is its asker."""
 
 CONCURRENT_LIMIT: Final = 8
 """Requests that may wait on one stream at once; more are refused, and the client may ask again."""
@@ -31,13 +39,28 @@ REQUEST_LIMIT_BYTES: Final = 16384
 """The longest request frame."""
 
 
+class DocumentRow(NamedTuple):
+    """How the requests on one stream are answered."""
+
+    answer: Answerer
+    permission: Callable[[bytes], Permission]
+    """What the caller has to be allowed for a request; raises RemoteProtocolError where it is none."""
+
+
 def answering_once(answer: Callable[[bytes], Awaitable[bytes]]) -> Answerer:
     """Make an answerer of a function that gives one document."""
 
-    async def answer_once(request: bytes) -> AsyncGenerator[bytes, None]:
+    async def answer_once(request: bytes, asker: AcceptedConnection) -> AsyncGenerator[bytes, None]:
         yield await answer(request)
 
     return answer_once
+
+
+def encode_refusal(permission: Permission, asker: AcceptedConnection) -> bytes:
+    """Make the frame that a caller gets instead of what it asked for."""
+    refused = describe_refusal(permission, asker.caller)
+    refusal = Refusal(refused=printable_line(refused), advice=printable_line(ADVICE))
+    return encode_frame(refusal.model_dump_json().encode(), stream_id=REFUSAL_STREAM_ID)
 
 
 logger = structlog.get_logger()
@@ -46,9 +69,10 @@ logger = structlog.get_logger()
 class DocumentServer:
     """The handler of each stream, and the number of requests on it."""
 
-    def __init__(self, answerers: Mapping[int, Answerer]) -> None:
-        self._answerers = dict(answerers)
-        self._counts = dict.fromkeys(self._answerers, 0)
+    def __init__(self, rows: Mapping[int, DocumentRow], audit: AuditTrail) -> None:
+        self._rows = dict(rows)
+        self._counts = dict.fromkeys(self._rows, 0)
+        self.audit = audit
         self.tasks: ActivityScope | None = None
         """Where the answering runs; questions are refused before there is one."""
 
@@ -56,14 +80,14 @@ class DocumentServer:
         return f"<DocumentServer {self._counts}>"
 
     def __contains__(self, stream_id: int) -> bool:
-        return stream_id in self._answerers
+        return stream_id in self._rows
 
     @property
     def request_count(self) -> int:
         """The number of requests now."""
         return sum(self._counts.values())
 
-    def open(self, stream_id: int, transport: asyncio.Transport) -> DocumentRequest:
+    def open(self, stream_id: int, asker: AcceptedConnection, transport: asyncio.Transport) -> DocumentRequest:
         """Begin a question on a stream of the table.
 
         Raises:
@@ -72,15 +96,18 @@ class DocumentServer:
         if self._counts[stream_id] >= CONCURRENT_LIMIT:
             raise RemoteProtocolError(f"too many requests at once: stream_id={stream_id} limit={CONCURRENT_LIMIT}")
         self._counts[stream_id] += 1
-        return DocumentRequest(self, stream_id, transport)
+        return DocumentRequest(self, stream_id, asker, transport)
 
 
 class DocumentRequest:
     """One connection that asks: waits for the request, then for the answer, then for that to be read."""
 
-    def __init__(self, server: DocumentServer, stream_id: int, transport: asyncio.Transport) -> None:
+    def __init__(
+        self, server: DocumentServer, stream_id: int, asker: AcceptedConnection, transport: asyncio.Transport
+    ) -> None:
         self._document_server = server
         self._stream_id = stream_id
+        self._asker = asker
         self._transport = transport
         self._task: asyncio.Task[None] | None = None
         self.is_answered = False
@@ -91,7 +118,7 @@ class DocumentRequest:
     @property
     def is_asked(self) -> bool:
         """Whether the request has come whole."""
-        return self._task is not None
+        return self._task is not None or self.is_answered
 
     def on_frame(self, frame: StreamFrame, on_answered: Callable[[], None], on_failed: Callable[[str], None]) -> None:
         """Take the request. `on_answered` is called when all of the answer is written, `on_failed` if there is none.
@@ -106,9 +133,19 @@ class DocumentRequest:
             )
         if frame.frame_length > REQUEST_LIMIT_BYTES:
             raise RemoteProtocolError(f"request of length={frame.frame_length} limit={REQUEST_LIMIT_BYTES}")
-        if self._document_server.tasks is None:
+        server = self._document_server
+        if server.tasks is None:
             raise RemoteProtocolError("this member cannot answer yet: ask again")
-        self._task = self._document_server.tasks.create_task(
+        permission = server._rows[self._stream_id].permission(frame.payload)
+        if not self._asker.may(permission):
+            asked = printable_line(frame.payload.decode(errors="replace"))
+            reason = describe_refusal(permission, self._asker.caller)
+            server.audit.refused(permission, self._asker, reason, request=asked)
+            self._transport.write(encode_refusal(permission, self._asker))
+            self.is_answered = True
+            on_answered()
+            return
+        self._task = server.tasks.create_task(
             self._answer(frame.payload, on_answered, on_failed), name=f"answer-{self._stream_id}"
         )
 
@@ -119,8 +156,9 @@ class DocumentRequest:
             self._task.cancel()
 
     async def _answer(self, request: bytes, on_answered: Callable[[], None], on_failed: Callable[[str], None]) -> None:
+        answer = self._document_server._rows[self._stream_id].answer
         try:
-            async with aclosing(self._document_server._answerers[self._stream_id](request)) as documents:
+            async with aclosing(answer(request, self._asker)) as documents:
                 async for document in documents:
                     if self._transport.is_closing():
                         return

@@ -7,12 +7,15 @@ from contextlib import aclosing
 from typing import Final
 
 from trimaran.service_api import ClusterError, NotLeaderError
+from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.cluster_id import (
     NULL_CLUSTER_ID,
     describe_other_cluster,
     format_cluster_id,
     parse_cluster_id,
 )
+from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.documents import printable_line, read_document
 from trimaran.service_api.types import NULL_VALUE
 
@@ -34,11 +37,12 @@ _TOGGLES: Final = {
 
 
 class OperationHandler:
-    """Where this member is asked: by its own process, or on the consensus endpoint."""
+    """Where this member is asked: by its own process, on the consensus endpoint, or at its control socket."""
 
-    def __init__(self, agent: ConsensusModuleAgent, *, ingress_endpoints: Sequence[str]) -> None:
+    def __init__(self, agent: ConsensusModuleAgent, *, ingress_endpoints: Sequence[str], audit: AuditTrail) -> None:
         self._agent = agent
         self._ingress_endpoints = ingress_endpoints
+        self._audit = audit
 
     def __repr__(self) -> str:
         return f"<OperationHandler {self._agent!r}>"
@@ -62,30 +66,53 @@ class OperationHandler:
             raise ClusterError(f"{action.name} {last.step}: {last.detail}")
         return last.log_position
 
-    async def answer(self, request: bytes) -> AsyncGenerator[bytes, None]:
-        """Do what somebody on the consensus endpoint asks for, and tell each step.
+    def find_permission(self, request: bytes) -> Permission:
+        """Return what the caller has to be allowed for a request.
+
+        Raises:
+            RemoteProtocolError: it is no request, or one of another schema version.
+        """
+        return Permission(read_document(OperationRequest, request).operation.value)
+
+    async def answer(self, request: bytes, asker: AcceptedConnection) -> AsyncGenerator[bytes, None]:
+        """Do what a caller asks for that may, and tell each step; the audit trail has its begin and its end.
 
         Raises:
             RemoteProtocolError: it is no request, or one of another schema version.
         """
         document = read_document(OperationRequest, request)
-        operation, demanded = document.operation, parse_cluster_id(document.cluster_id or "")
-        found = self._agent.module.ctx.cluster_id
+        operation, parameters = document.operation, document.model_dump(exclude={"operation"}, exclude_defaults=True)
+        self._audit.begun(operation, asker, **parameters)
+        outcome, log_position, detail = "unknown", None, "the caller left before the end"
+        try:
+            async with aclosing(self._run(document)) as steps:
+                async for step in steps:
+                    outcome, detail = str(step.step), step.detail
+                    log_position = log_position if step.log_position is None else step.log_position
+                    yield self._describe(operation, step)
+        except ClusterError as error:
+            outcome, detail = "failed", str(error)
+            raise
+        finally:
+            facts = {**parameters, "log_position": log_position, "detail": printable_line(detail)}
+            self._audit.ended(operation, asker, outcome, **facts)
+
+    async def _run(self, document: OperationRequest) -> AsyncGenerator[fx.ActionProgressed, None]:
+        """Do it, unless another cluster was meant."""
+        found, demanded = self._agent.module.ctx.cluster_id, parse_cluster_id(document.cluster_id or "")
         if demanded not in (NULL_CLUSTER_ID, found):
-            detail = describe_other_cluster(found, expected=demanded)
-            refused = fx.ActionProgressed(
+            yield fx.ActionProgressed(
                 request_id=NULL_VALUE,
                 step=ActionStep.REFUSED,
                 log_position=None,
-                detail=detail,
+                detail=describe_other_cluster(found, expected=demanded),
                 member_id=None,
                 is_final=True,
             )
-            yield self._describe(operation, refused)
             return
-        async with aclosing(self._agent.run_action(_TOGGLES[operation], document.log_position)) as steps:
+        async with aclosing(self._agent.run_action(_TOGGLES[document.operation], document.log_position)) as steps:
             async for step in steps:
-                yield self._describe(operation, step)
+                yield step
 
     def _describe(self, operation: Operation, step: fx.ActionProgressed) -> bytes:
         member_id = self._agent.module.ctx.config.member_id

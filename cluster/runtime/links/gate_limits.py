@@ -22,6 +22,8 @@ _FILES: Final = 80
 """Segments that are written, prepared and replayed, snapshots, mark files, what the process itself has open."""
 _CONSENSUS: Final = 96
 """Members' links, and questions of operators: 8 at once on each of their streams."""
+_DOCUMENTS: Final = 32
+"""At the control socket, as many as may be asked at once."""
 _LOG: Final = 16
 _PER_MEMBER: Final = 8
 """Links to and from one other member, with one of each kind that is being replaced."""
@@ -33,7 +35,7 @@ def make_gate(config: NodeConfig, descriptor_limit: int | None) -> ConnectionGat
     """Make the gate of a member; `descriptor_limit` is that of its process, None where there is none to keep."""
     others = len(config.members) - 1
     consensus, archive = _CONSENSUS + _PER_MEMBER * others, ARCHIVE_CONNECTION_LIMIT
-    reserved = _FILES + consensus + 2 * _LOG + archive + METRICS_CONNECTION_LIMIT
+    reserved = _FILES + consensus + _DOCUMENTS + 2 * _LOG + archive + METRICS_CONNECTION_LIMIT
     clients, part = config.connection_limit, 1.0
     budget = None
     if descriptor_limit is not None:
@@ -63,6 +65,7 @@ def make_gate(config: NodeConfig, descriptor_limit: int | None) -> ConnectionGat
         ),
         # These have deadlines of their own.
         Purpose.CONSENSUS: GateLimits.of_count(fixed(consensus).connection_limit),
+        Purpose.DOCUMENTS: GateLimits.of_count(fixed(_DOCUMENTS).connection_limit),
         Purpose.ARCHIVE: GateLimits.of_count(fixed(archive).connection_limit),
         Purpose.METRICS: GateLimits.of_count(METRICS_CONNECTION_LIMIT),
         Purpose.LOG: fixed(_LOG),

@@ -327,8 +327,6 @@ class LogSubscription:
         self._on_commit = on_commit
         self._on_image = on_image
         self._on_closed = on_closed
-        self._shows_callers = False
-        """Whether connections show who they are."""
         self._images: dict[tuple[int, int], LogImage] = {}
         """By log session and member."""
         self._connected: dict[LogImage, None] = {}
@@ -346,7 +344,6 @@ class LogSubscription:
         Raises:
             OSError: the endpoint cannot be listened on.
         """
-        self._shows_callers = network.shows_callers
         self._listener = await network.listen(purpose, endpoint, self._make_image, gate=gate)
 
     @property
@@ -401,7 +398,7 @@ class LogSubscription:
 
     def _check_setup(self, accepted: AcceptedConnection, setup: SetupFrame) -> None:
         expect_own_cluster(setup, self._cluster_id())
-        expect_speaker(accepted, setup, shows_callers=self._shows_callers)
+        expect_speaker(accepted, setup)
 
     def _on_setup(self, image: LogImage) -> None:
         key = image.key

@@ -12,19 +12,26 @@ any id. It is forgotten when that connection ends. Links of a member that differ
 The same endpoint answers a client that asks for this member's status (`cluster.status`): a connection whose setup frame
 names the status stream gets one document and is closed. What else may be asked here is in a table (`answering`). A
 connection that does not say in time what it is, or does not take its answer, is dropped, so what is not a member holds
-nothing for long.
+nothing for long. The same documents are to be had at the control socket, where the callers may operate this member:
+what others ask at the endpoint does not keep them waiting.
+
+Where the endpoint tells callers apart, a link must be of the member that it says (`speaker`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, cast
 
 import structlog
 
 from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.permissions import Permission, describe_refusal
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
@@ -42,7 +49,7 @@ from ...core.peers.message_rules import SENDER_FIELDS
 from ...messages.consensus import StopCatchup, TerminationPosition
 from ...messages.settings import MemberSettings
 from ..activities import ActivityScope
-from ..answering.document_server import Answerer, DocumentRequest, DocumentServer
+from ..answering.document_server import DocumentRequest, DocumentRow, DocumentServer, encode_refusal
 from .dialling import dial_forever
 from .speaker import expect_own_cluster, expect_speaker
 
@@ -53,7 +60,7 @@ _LINK_LIMIT: Final = 4
 """Connections that may say at once that they are one member's: it has one, and dials again before the old one ends."""
 
 _STATUS_LIMIT: Final = 8
-"""Status answers that may be on their way at once; more are refused, and the client may ask again."""
+"""Status answers that may be on their way at once on an endpoint; more are refused, and the client may ask again."""
 
 _STRANGER_TIMEOUT_S: Final = 2.0
 """How long a connection may take to say what it is and to ask, and to take the answer."""
@@ -87,7 +94,8 @@ class MemberLinks:
         on_message: Callable[[Message | LeaderSaid], None],
         on_link_changed: Callable[[MemberId, bool], None],
         make_status: Callable[[], bytes],
-        answerers: Mapping[int, Answerer],
+        documents: Mapping[int, DocumentRow],
+        audit: AuditTrail,
     ) -> None:
         self._member_id = MemberId(settings.member_id)
         self._fixed_settings = settings
@@ -95,7 +103,11 @@ class MemberLinks:
         self._on_message = on_message
         self._on_link_changed = on_link_changed
         self._make_status = make_status
-        self._document_server = DocumentServer(answerers)
+        self._audit = audit
+        self._document_servers = {
+            purpose: DocumentServer(documents, audit) for purpose in (Purpose.CONSENSUS, Purpose.DOCUMENTS)
+        }
+        """At the endpoint and at the control socket."""
         self._outbound: dict[MemberId, asyncio.Transport] = {}
         self._inbound: dict[asyncio.Transport, _Inbound] = {}  # in order of their coming: closing has one order
         self._inbound_of: dict[MemberId, dict[AcceptedConnection, None]] = {}
@@ -112,12 +124,8 @@ class MemberLinks:
         """Whether this member's log is seeded, which members are told as it is when they connect."""
         self._refusals: dict[tuple[MemberId | None, str], _Refusals] = {}
         """What was refused, by member and message: a few kinds of messages of a few members."""
-        self._speaking: asyncio.Transport | None = None
-        """The link whose message is being handled."""
-        self._status_count = 0
-        self._listener: Listener | None = None
-        self._shows_callers = False
-        """Whether connections show who they are."""
+        self._status_counts: Counter[Purpose] = Counter()
+        self._listeners: list[Listener] = []
 
     def __repr__(self) -> str:
         return f"<MemberLinks member={self._member_id} up={sorted(self._outbound)}>"
@@ -130,16 +138,33 @@ class MemberLinks:
         Raises:
             OSError: the endpoint cannot be listened on.
         """
-        self._document_server.tasks = tasks
-        self._shows_callers = network.shows_callers
-        self._listener = await network.listen(
-            Purpose.CONSENSUS, endpoint, lambda accepted: _Inbound(self, accepted), gate=gate
+        for server in self._document_servers.values():
+            server.tasks = tasks
+        self._listeners.append(
+            await network.listen(Purpose.CONSENSUS, endpoint, lambda accepted: _Inbound(self, accepted), gate=gate)
         )
         for member_id, peer in self._peers.items():
             dialling = dial_forever(
                 network, Purpose.CONSENSUS, peer, self._outbound_factory(member_id), member_id=member_id
             )
             tasks.create_task(dialling, name=f"consensus-link-{member_id}")
+
+    async def start_locally(
+        self, network: NetworkStack, directory: Path, endpoint: Endpoint, *, gate: ConnectionGate
+    ) -> None:
+        """Listen on the control socket, too, where there can be one; without it commands here are strangers."""
+        try:
+            listener = await network.listen_locally(
+                directory, endpoint, lambda accepted: _Inbound(self, accepted), gate=gate
+            )
+        except OSError as error:
+            logger.warning("control_socket.unavailable", directory=str(directory), reason=str(error))
+            return
+        if listener is None:
+            return
+        self._listeners.append(listener)
+        if not listener.control.is_published:
+            logger.warning("control_socket.not_published", reasons=listener.control.problems)
 
     def send(self, member_id: MemberId, message: Message) -> None:
         """Send a message now, or drop it when the link is down, about to be, or choked.
@@ -165,8 +190,8 @@ class MemberLinks:
 
     def close(self) -> None:
         """Stop listening and drop every connection."""
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         for transport in [*self._outbound.values(), *self._inbound]:
             transport.close()
 
@@ -338,7 +363,7 @@ class _Inbound(asyncio.Protocol):
             self._deadline.cancel()
         if self._is_status:
             self._is_status = False
-            self._links._status_count -= 1
+            self._links._status_counts[self._accepted.purpose] -= 1
         if self._request is not None:
             self._request.close()
             self._request = None
@@ -349,9 +374,9 @@ class _Inbound(asyncio.Protocol):
         try:
             for frame in self._parser.feed(data):
                 if self._request is not None:
-                    self._request.on_frame(frame, self._on_answered, self._refuse)
                     assert self._deadline is not None
                     self._deadline.cancel()
+                    self._request.on_frame(frame, self._on_answered, self._refuse)
                     self._accepted.admit()  # so many may ask at once, and no more
                     return
                 if self._peer_id is None:
@@ -361,9 +386,10 @@ class _Inbound(asyncio.Protocol):
                     if setup.stream_id == STATUS_STREAM_ID:
                         self._answer_status()
                         return
-                    if setup.stream_id in self._links._document_server:
+                    server = self._links._document_servers[self._accepted.purpose]
+                    if setup.stream_id in server:
                         assert self._transport is not None
-                        self._request = self._links._document_server.open(setup.stream_id, self._transport)
+                        self._request = server.open(setup.stream_id, self._accepted, self._transport)
                         continue
                     self._peer_id = self._identify(setup)
                 elif frame.type == TYPE_DATA:
@@ -396,7 +422,7 @@ class _Inbound(asyncio.Protocol):
                 f"consensus link of stream_id={setup.stream_id} member_id={peer_id} "
                 f"expected stream_id={CONSENSUS_STREAM_ID} member_id in {sorted(self._links._peers)}"
             )
-        expect_speaker(self._accepted, setup, shows_callers=self._links._shows_callers)
+        expect_speaker(self._accepted, setup)
         self._links.on_inbound(peer_id, self._accepted)
         return peer_id
 
@@ -424,13 +450,17 @@ class _Inbound(asyncio.Protocol):
             self._transport.write(self._links.greeting())
 
     def _answer_status(self) -> None:
-        links, transport = self._links, self._transport
+        links, transport, asker = self._links, self._transport, self._accepted
         assert transport is not None
-        if links._status_count >= _STATUS_LIMIT:
+        if links._status_counts[asker.purpose] >= _STATUS_LIMIT:
             raise RemoteProtocolError(f"too many status requests at once: limit={_STATUS_LIMIT}")
-        links._status_count += 1
+        links._status_counts[asker.purpose] += 1
         self._is_status = True
-        transport.write(encode_frame(links._make_status(), stream_id=STATUS_STREAM_ID))
+        if asker.may(Permission.STATUS):
+            transport.write(encode_frame(links._make_status(), stream_id=STATUS_STREAM_ID))
+        else:
+            links._audit.refused(Permission.STATUS, asker, describe_refusal(Permission.STATUS, asker.caller))
+            transport.write(encode_refusal(Permission.STATUS, asker))
         transport.close()  # once it is written; the deadline bounds how long that takes
 
     def _on_answered(self) -> None:

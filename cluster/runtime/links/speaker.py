@@ -7,19 +7,21 @@ another member's id, or that a client sends, ends that link and nothing else; wh
 from __future__ import annotations
 
 from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.cluster_id import describe_other_cluster
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.wire.link_frames import SetupFrame
 
 
-def expect_speaker(accepted: AcceptedConnection, setup: SetupFrame, *, shows_callers: bool) -> None:
+def expect_speaker(accepted: AcceptedConnection, setup: SetupFrame) -> None:
     """Refuse the link of a member that has not shown that it is the one which its setup frame names.
 
     Raises:
         RemoteProtocolError: names both.
     """
-    if shows_callers and accepted.caller.member_id != setup.member_id:
-        shown = accepted.caller_detail or f"the certificate of {accepted.caller.role} {accepted.caller.name}"
+    is_of_another = accepted.knows_caller and accepted.caller.member_id != setup.member_id
+    if is_of_another or not accepted.may(Permission.MEMBER_LINK):
+        shown = accepted.caller_detail or str(accepted.caller)
         raise RemoteProtocolError(
             f"setup frame claims member_id={setup.member_id}, and {accepted.address} shows {shown}"
         )

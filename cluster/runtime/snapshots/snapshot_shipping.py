@@ -33,6 +33,7 @@ from trimaran.archive.format.messages import RecordingDescriptorRow
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import layout_like, replicate
 from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack
 from trimaran.service_api.types import (
@@ -81,14 +82,18 @@ class SnapshotProvider:
         self._archive = archive
         self._retention = retention
 
-    async def answer(self, request: bytes) -> AsyncGenerator[bytes, None]:
-        """Answer a `SnapshotQuery`; anything else with nothing."""
+    async def answer(self, request: bytes, asker: AcceptedConnection) -> AsyncGenerator[bytes, None]:
+        """Answer a `SnapshotQuery` of the member that it names; anything else with nothing."""
         try:
             query = decode_message(request, registry=_QUERIES)
+            assert isinstance(query, SnapshotQuery)
+            if asker.caller.member_id not in (None, query.follower_member_id):
+                raise RemoteProtocolError(
+                    f"follower_member_id={query.follower_member_id}: the caller is {asker.caller}"
+                )
         except RemoteProtocolError as error:
             logger.warning("snapshot_query.refused", reason=str(error))
             return
-        assert isinstance(query, SnapshotQuery)
         ctx = self._ctx
         if query.follower_member_id not in {member.member_id for member in ctx.others}:
             # Each id holds a lease: ids without end would keep old snapshots, and memory, without end.

@@ -35,7 +35,7 @@ CONNECTION_METRICS: Final = (
         "counter",
         "connections that were refused or ended before they were anybody's: at the `limit` or `address_limit`, "
         "`evicted` for newer ones, past a `deadline`, for want of `descriptors`, `superseded` by newer links of a "
-        "member, or without agreement on encryption (`handshake`)",
+        "member, without agreement on encryption (`handshake`), or of a `foreign_user` at a control socket",
         lambda v: [
             ((purpose.value, kind), v.gate.refused_counts[purpose.value, kind])
             for purpose in v.gate.purposes

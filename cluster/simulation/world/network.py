@@ -66,8 +66,6 @@ class Network(NetworkStack):
     As with TLS, each process shows who it is: by the address of its machine. Who is not identified is a stranger.
     """
 
-    shows_callers = True
-
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
         self.scheduler = scheduler
         self.quality = LinkQuality()
@@ -295,7 +293,7 @@ class _SimulatedListener(Listener):
             transport.begin(asyncio.Protocol)
             transport.abort()
             return
-        accepted.caller = self.network.caller_at(transport.peer_address[0])
+        accepted.identify(self.network.caller_at(transport.peer_address[0]))
         transport.begin(partial(self._make_protocol, accepted))
 
     def close(self) -> None:

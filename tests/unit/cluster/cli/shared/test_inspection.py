@@ -27,7 +27,7 @@ from trimaran.cluster.documents.inspection import (
     View,
 )
 from trimaran.cluster.runtime.activities import ActivityScope
-from trimaran.cluster.runtime.answering.document_server import answering_once
+from trimaran.cluster.runtime.answering.document_server import DocumentRow, answering_once
 from trimaran.cluster.runtime.links.member_links import MemberLinks
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.documents import RoleName
@@ -130,7 +130,8 @@ async def members_that_answer(**answers: Answer | None) -> AsyncIterator[str]:
                 on_message=lambda message: None,
                 on_link_changed=lambda member_id, is_up: None,
                 make_status=lambda: b"",
-                answerers={INSPECTION_STREAM_ID: answering_once(reply)},
+                documents={INSPECTION_STREAM_ID: DocumentRow(answering_once(reply), lambda _: Permission.INSPECTION)},
+                audit=AuditTrail(info=print, warn=print, monotonic_ns=lambda: 0),
             )
             await links.start(SOCKETS, Endpoint.parse(consensus), scope, gate=ConnectionGate())
             stack.callback(links.close)

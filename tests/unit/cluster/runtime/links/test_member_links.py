@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
@@ -25,16 +26,20 @@ from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.answering.document_server import (
     CONCURRENT_LIMIT,
     REQUEST_LIMIT_BYTES,
+    DocumentRow,
     answering_once,
 )
 from trimaran.cluster.runtime.links.member_links import _STATUS_LIMIT, MemberLinks, _Inbound, _Outbound
+from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.connection_gate import ConnectionGate
+from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,
     INGRESS_STREAM_ID,
+    OPERATION_STREAM_ID,
     STATUS_STREAM_ID,
     CorrelationId,
     MemberId,
@@ -51,6 +56,7 @@ ME, ONE, TWO = MemberId(0), MemberId(1), MemberId(2)
 STATUS = b'{"role": "FOLLOWER"}'
 QUESTION_STREAM_ID, OTHER_STREAM_ID = 1000, 1001
 NOWHERE = Endpoint("127.0.0.1", 1)
+logger = structlog.get_logger()
 
 
 SETTINGS = MemberSettings(
@@ -106,10 +112,16 @@ class Links:
             on_message=self.messages.append,
             on_link_changed=lambda member_id, is_up: self.changes.append((member_id, is_up)),
             make_status=lambda: STATUS,
-            answerers={QUESTION_STREAM_ID: self._answer, OTHER_STREAM_ID: answering_once(self._answer_once)},
+            documents={
+                QUESTION_STREAM_ID: DocumentRow(self._answer, lambda request: Permission.INSPECTION),
+                OTHER_STREAM_ID: DocumentRow(answering_once(self._answer_once), lambda request: Permission.INSPECTION),
+                OPERATION_STREAM_ID: DocumentRow(self._answer, lambda request: Permission.ABORT),
+            },
+            audit=AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=lambda: 0),
         )
+        self.asked = self.links._document_servers[Purpose.CONSENSUS]
 
-    async def _answer(self, request: bytes) -> AsyncGenerator[bytes, None]:
+    async def _answer(self, request: bytes, asker: AcceptedConnection) -> AsyncGenerator[bytes, None]:
         self.requests.append(request)
         while (answer := await self.answers.get()) is not None:
             yield answer
@@ -545,16 +557,15 @@ async def test_status_is_answered_on_a_real_socket_and_the_asking_leaves_nothing
     mine = Links()
     async with ActivityScope() as tasks:
         await mine.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks, gate=ConnectionGate())
-        assert mine.links._listener is not None
         for _ in range(2 * _STATUS_LIMIT):
-            reader, writer = await SOCKETS.dial_streams(Purpose.DOCUMENTS, mine.links._listener.endpoint)
+            reader, writer = await SOCKETS.dial_streams(Purpose.DOCUMENTS, mine.links._listeners[0].endpoint)
             writer.write(ASK)
             answer = await asyncio.wait_for(reader.read(), 20)
             writer.close()
             await writer.wait_closed()
 
             assert answer == encode_frame(STATUS, stream_id=STATUS_STREAM_ID)
-        await until(lambda: not mine.links._inbound and mine.links._status_count == 0)
+        await until(lambda: not mine.links._inbound and not mine.links._status_counts.total())
         mine.links.close()
 
 
@@ -569,8 +580,7 @@ async def test_link_comes_back_when_the_member_does_and_both_are_news() -> None:
     mine, theirs = Links(), Links({ME: NOWHERE}, member_id=ONE)
     async with ActivityScope() as tasks:
         await theirs.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks, gate=ConnectionGate())
-        assert theirs.links._listener is not None
-        endpoint = theirs.links._listener.endpoint
+        endpoint = theirs.links._listeners[0].endpoint
         mine.links._peers = {ONE: endpoint}
         await mine.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks, gate=ConnectionGate())
         await until(lambda: mine.changes == [(ONE, True)])
@@ -600,7 +610,7 @@ def question(request: bytes = b"{}", *, stream_id: int = QUESTION_STREAM_ID) -> 
 async def test_question_is_answered_a_document_at_a_time_then_the_connection_is_closed() -> None:
     mine = Links()
     async with ActivityScope() as tasks:
-        mine.links._document_server.tasks = tasks
+        mine.asked.tasks = tasks
         inbound, transport = mine.accepted(question(b"what"))
         await until(lambda: mine.requests == [b"what"])
         inbound.data_received(b"more")
@@ -617,13 +627,13 @@ async def test_question_is_answered_a_document_at_a_time_then_the_connection_is_
     ]
     assert not transport.is_aborted
     inbound.connection_lost(None)
-    assert mine.links._document_server.request_count == 0
+    assert mine.asked.request_count == 0
 
 
 async def test_question_may_come_in_pieces_and_each_stream_has_who_answers_it() -> None:
     mine = Links()
     async with ActivityScope() as tasks:
-        mine.links._document_server.tasks = tasks
+        mine.asked.tasks = tasks
         asked = question(b"abc", stream_id=OTHER_STREAM_ID)
         inbound, transport = mine.accepted(asked[:50])
         inbound.data_received(asked[50:])
@@ -637,7 +647,7 @@ async def test_question_may_come_in_pieces_and_each_stream_has_who_answers_it() 
 async def test_questions_are_limited_on_each_stream() -> None:
     mine = Links()
     async with ActivityScope() as tasks:
-        mine.links._document_server.tasks = tasks
+        mine.asked.tasks = tasks
         accepted = [mine.accepted(question()) for _ in range(CONCURRENT_LIMIT + 1)]
         _, other = mine.accepted(question(stream_id=OTHER_STREAM_ID))
         await until(lambda: other.is_closing())
@@ -651,7 +661,7 @@ async def test_questions_are_limited_on_each_stream() -> None:
 async def test_whoever_asks_may_go_before_the_answer_comes() -> None:
     mine = Links()
     async with ActivityScope() as tasks:
-        mine.links._document_server.tasks = tasks
+        mine.asked.tasks = tasks
         inbound, transport = mine.accepted(question())
         await until(lambda: mine.requests)
 
@@ -660,7 +670,7 @@ async def test_whoever_asks_may_go_before_the_answer_comes() -> None:
         mine.answers.put_nowait(b"late")
         await asyncio.sleep(0)
 
-        assert mine.links._document_server.request_count == 0
+        assert mine.asked.request_count == 0
         assert not tasks._tasks
     assert transport.take_written() == b""
 

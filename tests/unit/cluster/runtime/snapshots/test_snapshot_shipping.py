@@ -87,7 +87,8 @@ async def office(
 
 
 async def ask(asked: SnapshotProvider, request: bytes) -> list[Message]:
-    return [decode_message(document, registry=SHIPPING_ANSWERS) async for document in asked.answer(request)]
+    asker = let_in(quiet_gate(), Purpose.CONSENSUS)
+    return [decode_message(document, registry=SHIPPING_ANSWERS) async for document in asked.answer(request, asker)]
 
 
 def query(log_position: int, member_id: int = ONE) -> bytes:

@@ -1,0 +1,250 @@
+"""The control socket: how a command on a member's machine reaches it, and shows that it may operate it.
+
+    DIRECTORY/control.sock                              mode 0600, in the member's directory, which is 0700
+    RUNTIME/NAMESPACE-ENDPOINT -> DIRECTORY             a link, so that a command finds it by the consensus endpoint
+
+RUNTIME is a directory of the user alone: `trimaran` in `$XDG_RUNTIME_DIR` and in `/run/user/UID`, and `trimaran-UID`
+in the directory for temporary files. A process that runs as a service may not see all of them, so a member links its
+directory in each that it can use, and a command looks in each. NAMESPACE is the inode of the network namespace: in two
+of them, two members may have the same endpoint. Nothing is followed that others could have put there: the directory
+must belong to this user with mode 0700, and must be no link itself.
+
+A path of a Unix socket has at most 107 bytes. So the directory is opened, and the socket is named through
+`/proc/self/fd/N`, however long the path is.
+
+Both sides look at who is at the other end (SO_PEERCRED): a member listens to its own user and to root, and a command
+believes these alone. What a dead member left is replaced when a member starts: the socket in its directory, which is
+locked, its link, and other links to that directory, or to one that is not there any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from ..endpoint import Endpoint
+
+CONTROL_SOCKET_NAME: Final = "control.sock"
+
+_SOCKET_MODE: Final = 0o600
+_DIRECTORY_MODE: Final = 0o700
+_BACKLOG: Final = 64
+_LINK_LIMIT: Final = 1_000
+"""Links that are looked at when a member starts, for whether they are of use."""
+_NAME_LIMIT: Final = 200
+_PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+_DESCRIPTORS: Final = "/proc/self/fd"
+_DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+LOCAL_PEER: Final = ("local",)
+"""The address of whoever connects here, for the gate and for logs."""
+
+
+def runtime_directories() -> list[Path]:
+    """Name the directories in which members of this user may be found; they need not exist."""
+    uid, named = os.geteuid(), os.environ.get("XDG_RUNTIME_DIR", "")
+    found = [Path(named) / "trimaran"] if os.path.isabs(named) else []
+    found += [Path(f"/run/user/{uid}/trimaran"), Path(tempfile.gettempdir()) / f"trimaran-{uid}"]
+    return [*dict.fromkeys(found)]
+
+
+def is_own_peer(sock: socket.socket) -> bool:
+    """Whether the process at the other end of a Unix socket runs as this user, or as root."""
+    _, uid, _ = _PEER.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return uid in (os.geteuid(), 0)
+
+
+def connect_locally(endpoint: Endpoint) -> socket.socket | None:
+    """Connect to the control socket of the member with this consensus endpoint; None: there is none, or nobody listens.
+
+    The socket does not block.
+    """
+    for runtime_directory in runtime_directories():
+        directory = _find_link(runtime_directory, endpoint)
+        sock = None if directory is None else _connect(directory)
+        if sock is not None:
+            return sock
+    return None
+
+
+def why_not_local(endpoint: Endpoint) -> str:
+    """Say why there is no control socket for an endpoint, for somebody who was refused without one."""
+    problems = []
+    for runtime_directory in runtime_directories():
+        try:
+            with _opened_runtime_directory(runtime_directory, create=False):
+                pass
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problems.append(f"{runtime_directory} is not used: {error.strerror}")
+    looked = ", ".join(str(each) for each in runtime_directories())
+    return "; ".join([f"no control socket of {endpoint} answers (looked in {looked})", *problems])
+
+
+class ControlSocket:
+    """The control socket of one member: bound and listening until `close`."""
+
+    def __init__(self, directory: Path, endpoint: Endpoint) -> None:
+        """Replace what a dead member left. The directory must be locked by this process.
+
+        Raises:
+            OSError: there can be no socket; nothing is left of it.
+        """
+        self._directory = os.path.abspath(directory)
+        self._endpoint = endpoint
+        self.problems: list[str] = []
+        """Why commands of this user may not find it: what is wrong with each of the runtime directories."""
+        self._handle = os.open(directory, _DIRECTORY_FLAGS)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._inode = self._bind()
+        except OSError:
+            self.socket.close()
+            os.close(self._handle)
+            raise
+        self._linked_directories = [each for each in runtime_directories() if self._publish(each)]
+
+    def __repr__(self) -> str:
+        return f"<ControlSocket {self._directory}/{CONTROL_SOCKET_NAME} linked_in={self._linked_directories}>"
+
+    @property
+    def is_published(self) -> bool:
+        """Whether commands of this user find it."""
+        return bool(self._linked_directories)
+
+    def close(self) -> None:
+        """Stop listening, and remove the socket and its links, unless they are another's by now."""
+        self.socket.close()
+        with contextlib.suppress(OSError):
+            if os.stat(CONTROL_SOCKET_NAME, dir_fd=self._handle, follow_symlinks=False).st_ino == self._inode:
+                os.unlink(CONTROL_SOCKET_NAME, dir_fd=self._handle)
+        os.close(self._handle)
+        for runtime_directory in self._linked_directories:
+            with contextlib.suppress(OSError), _opened_runtime_directory(runtime_directory, create=False) as handle:
+                name = _link_name(self._endpoint)
+                if os.readlink(name, dir_fd=handle) == self._directory:
+                    os.unlink(name, dir_fd=handle)
+
+    def _bind(self) -> int:
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(CONTROL_SOCKET_NAME, dir_fd=self._handle, follow_symlinks=False)
+            if not stat.S_ISSOCK(found.st_mode):
+                raise FileExistsError(errno.EEXIST, "is no socket", f"{self._directory}/{CONTROL_SOCKET_NAME}")
+            os.unlink(CONTROL_SOCKET_NAME, dir_fd=self._handle)
+        self.socket.setblocking(False)
+        self.socket.bind(_address(self._handle, self._directory))
+        # Nobody can connect before `listen`, whatever mode it was made with.
+        os.chmod(CONTROL_SOCKET_NAME, _SOCKET_MODE, dir_fd=self._handle)
+        self.socket.listen(_BACKLOG)
+        return os.stat(CONTROL_SOCKET_NAME, dir_fd=self._handle, follow_symlinks=False).st_ino
+
+    def _publish(self, runtime_directory: Path) -> bool:
+        """Link the member's directory there. Whether that was possible."""
+        name = _link_name(self._endpoint)
+        temporary = f".{os.getpid()}-{name}"
+        try:
+            with _opened_runtime_directory(runtime_directory, create=True) as handle:
+                _prune(handle, self._directory)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=handle)
+                os.symlink(self._directory, temporary, dir_fd=handle)
+                os.replace(temporary, name, src_dir_fd=handle, dst_dir_fd=handle)
+        except FileNotFoundError:
+            return False  # this user has no such place
+        except OSError as error:
+            self.problems.append(f"{runtime_directory}: {error.strerror}")
+            return False
+        return True
+
+
+def _prune(handle: int, directory: str) -> None:
+    """Remove the links to a directory, and those to directories that are not there any more.
+
+    A link to this directory is of an earlier member, which had another endpoint: it would lead to the wrong member.
+    """
+    for name in sorted(os.listdir(handle))[:_LINK_LIMIT]:
+        with contextlib.suppress(OSError):
+            target = os.readlink(name, dir_fd=handle)
+            if target == directory or not os.path.isdir(target):
+                os.unlink(name, dir_fd=handle)
+
+
+@contextmanager
+def _opened_runtime_directory(path: Path, *, create: bool) -> Iterator[int]:
+    """Open a directory that is this user's alone; with `create` it is made, unless its parent is missing.
+
+    Raises:
+        OSError: there is none, or it is not this user's alone.
+    """
+    if create:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=_DIRECTORY_MODE)
+    try:
+        handle = os.open(path, _DIRECTORY_FLAGS | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise OSError(error.errno, "it is a link or a file, expected a directory", str(path)) from error
+        raise
+    try:
+        found, uid = os.fstat(handle), os.geteuid()
+        mode = stat.S_IMODE(found.st_mode)
+        if found.st_uid != uid or mode & 0o077:
+            raise PermissionError(
+                errno.EPERM, f"owner={found.st_uid} mode={mode:04o} expected owner={uid} mode=0700", str(path)
+            )
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _find_link(runtime_directory: Path, endpoint: Endpoint) -> str | None:
+    try:
+        with _opened_runtime_directory(runtime_directory, create=False) as handle:
+            return os.readlink(_link_name(endpoint), dir_fd=handle)
+    except OSError:
+        return None
+
+
+def _connect(directory: str) -> socket.socket | None:
+    try:
+        handle = os.open(directory, _DIRECTORY_FLAGS)
+    except OSError:
+        return None
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.connect(_address(handle, directory))
+        if not is_own_peer(sock):
+            raise PermissionError(errno.EPERM, "another user listens")
+    except OSError:
+        sock.close()
+        return None
+    finally:
+        os.close(handle)
+    return sock
+
+
+def _address(handle: int, directory: str) -> str:
+    """Name the socket in a directory that is open: short, where the system has `/proc`."""
+    place = f"{_DESCRIPTORS}/{handle}" if os.path.isdir(_DESCRIPTORS) else directory
+    return f"{place}/{CONTROL_SOCKET_NAME}"
+
+
+def _link_name(endpoint: Endpoint) -> str:
+    host = "127.0.0.1" if endpoint.host == "localhost" else endpoint.host
+    try:
+        namespace = os.stat("/proc/self/ns/net").st_ino
+    except OSError:
+        namespace = 0
+    name = f"{namespace}-{Endpoint(host, endpoint.port)}"
+    return name if len(name.encode()) <= _NAME_LIMIT else sha256(name.encode()).hexdigest()
