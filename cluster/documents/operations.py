@@ -22,7 +22,6 @@ from trimaran.service_api.types import OPERATION_STREAM_ID
 from ..core.control_toggle import ActionStep
 from .query import Outcome, StatusQueryError, query_documents
 
-
 _NOT_BEGUN: Final = frozenset({Outcome.REFUSED, Outcome.UNREACHABLE, Outcome.NOT_ALLOWED})
 """What comes of asking that surely did nothing."""
 

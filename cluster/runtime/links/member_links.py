@@ -124,6 +124,8 @@ class MemberLinks:
         """Whether this member's log is seeded, which members are told as it is when they connect."""
         self._refusals: dict[tuple[MemberId | None, str], _Refusals] = {}
         """What was refused, by member and message: a few kinds of messages of a few members."""
+        self._speaking: asyncio.Transport | None = None
+        """The link whose message is being handled."""
         self._status_counts: Counter[Purpose] = Counter()
         self._listeners: list[Listener] = []
 

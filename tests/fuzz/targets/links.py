@@ -29,6 +29,7 @@ from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTermE
 from trimaran.cluster.runtime.links import log_links
 from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, _LogLink
 from trimaran.cluster.runtime.links.member_links import MemberLinks, _Inbound, _Outbound
+from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.transport import Purpose
@@ -83,7 +84,8 @@ def _links(messages: list[Message | LeaderSaid]) -> MemberLinks:
         on_message=messages.append,
         on_link_changed=lambda member_id, is_up: None,
         make_status=lambda: b"{}",
-        answerers={},
+        documents={},
+        audit=AuditTrail(info=print, warn=print, monotonic_ns=lambda: 0),
     )
 
 

@@ -29,6 +29,8 @@ from trimaran.cluster.documents.inspection import (
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.answering.document_server import DocumentRow, answering_once
 from trimaran.cluster.runtime.links.member_links import MemberLinks
+from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.documents import RoleName
 from trimaran.service_api.endpoint import Endpoint

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.archive.streams import launch
 from tests.unit.cluster.core.node import config
 from tests.unit.cluster.core.seeded import add_seed
+from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from trimaran.archive import Archive
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx
@@ -26,7 +27,7 @@ from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.snapshots.retention import Retention
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher, SnapshotProvider
 from trimaran.cluster.settings.config import parse_members
-from trimaran.service_api.transport import SOCKETS
+from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import NULL_POSITION, SNAPSHOT_SHIPPING_STREAM_ID, MemberId, RecordingId
 from trimaran.service_api.wire.frame import encode_frame
 from trimaran.service_api.wire.message import Message, decode_message
