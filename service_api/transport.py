@@ -509,8 +509,11 @@ class SocketStack(NetworkStack):
     """TCP, by the running event loop; to a member on this machine that can be operated here, its control socket.
 
     One rule for `Purpose.DOCUMENTS`: where a control socket for the endpoint is found and a process listens, it is
-    dialled, otherwise TCP.
+    dialled, otherwise TCP. Without `uses_control_sockets` always TCP, as from another machine.
     """
+
+    def __init__(self, *, uses_control_sockets: bool = True) -> None:
+        self._uses_control_sockets = uses_control_sockets
 
     async def listen(
         self, purpose: Purpose, endpoint: Endpoint, make_protocol: MakeProtocol, *, gate: ConnectionGate
@@ -611,7 +614,7 @@ class SocketStack(NetworkStack):
 
     def _dial_locally(self, purpose: Purpose, endpoint: Endpoint) -> socket.socket | None:
         """Connect to the control socket of a member; None where TCP is to be used."""
-        return connect_locally(endpoint) if purpose is Purpose.DOCUMENTS else None
+        return connect_locally(endpoint) if purpose is Purpose.DOCUMENTS and self._uses_control_sockets else None
 
     def hold(self, endpoint: Endpoint) -> socket.socket:
         """Take a port without listening on it, until the socket is closed: a way to find one that is free.

@@ -8,10 +8,13 @@ import pytest
 
 from tests.places import ROOT
 from trimaran.cluster.cli.app import COMMANDS
+from trimaran.service_api.access.permissions import PERMISSIONS, Permission
+from trimaran.service_api.identity import CallerRole
 
 SCENARIOS = (ROOT / "docs" / "aeron-scenarios.md").read_text()
 TOOLS = (ROOT / "docs" / "cluster-tool.md").read_text()
 INTERCHANGE = (ROOT / "docs" / "interchange.md").read_text()
+SECURITY = (ROOT / "docs" / "security.md").read_text()
 ARCHIVE_TOOL_PAGE = (ROOT / "docs" / "archive-tool.md").read_text()
 
 CLUSTER_TOOL = (
@@ -114,3 +117,17 @@ def test_every_command_of_ours_that_a_table_names_exists() -> None:
     named = set(re.findall(r"`trimaran ([a-z-]+)", TOOLS + ARCHIVE_TOOL_PAGE))
 
     assert named - set(COMMANDS) == set()
+
+
+def test_the_table_of_who_may_do_what_is_the_one_that_holds() -> None:
+    head, _, *rows = re.findall(r"^\|.*\|$", SECURITY.split("## Who may do what\n")[1].split("\n## ")[0], re.MULTILINE)
+    shown = {what: cells for what, *cells in ([cell.strip() for cell in row.strip("|").split("|")] for row in rows)}
+
+    assert head == "| what | plain text | " + " | ".join(CallerRole) + " |"
+    assert shown == {
+        str(permission): [
+            "yes" if allowed else "no" for allowed in (row.in_plain_text, *(role in row.roles for role in CallerRole))
+        ]
+        for permission, row in PERMISSIONS.items()
+    }
+    assert PERMISSIONS.keys() == set(Permission)

@@ -107,7 +107,7 @@ class ControlSocket:
         self._handle = os.open(directory, _DIRECTORY_FLAGS)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._inode = self._bind()
+            self._bind()
         except OSError:
             self.socket.close()
             os.close(self._handle)
@@ -123,11 +123,10 @@ class ControlSocket:
         return bool(self._linked_directories)
 
     def close(self) -> None:
-        """Stop listening, and remove the socket and its links, unless they are another's by now."""
+        """Stop listening, and remove the socket and its links. The directory must still be locked by this process."""
         self.socket.close()
         with contextlib.suppress(OSError):
-            if os.stat(CONTROL_SOCKET_NAME, dir_fd=self._handle, follow_symlinks=False).st_ino == self._inode:
-                os.unlink(CONTROL_SOCKET_NAME, dir_fd=self._handle)
+            os.unlink(CONTROL_SOCKET_NAME, dir_fd=self._handle)
         os.close(self._handle)
         for runtime_directory in self._linked_directories:
             with contextlib.suppress(OSError), _opened_runtime_directory(runtime_directory, create=False) as handle:
@@ -135,7 +134,7 @@ class ControlSocket:
                 if os.readlink(name, dir_fd=handle) == self._directory:
                     os.unlink(name, dir_fd=handle)
 
-    def _bind(self) -> int:
+    def _bind(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             found = os.stat(CONTROL_SOCKET_NAME, dir_fd=self._handle, follow_symlinks=False)
             if not stat.S_ISSOCK(found.st_mode):
@@ -146,7 +145,6 @@ class ControlSocket:
         # Nobody can connect before `listen`, whatever mode it was made with.
         os.chmod(CONTROL_SOCKET_NAME, _SOCKET_MODE, dir_fd=self._handle)
         self.socket.listen(_BACKLOG)
-        return os.stat(CONTROL_SOCKET_NAME, dir_fd=self._handle, follow_symlinks=False).st_ino
 
     def _publish(self, runtime_directory: Path) -> bool:
         """Link the member's directory there. Whether that was possible."""

@@ -22,8 +22,6 @@ class Permission(StrEnum):
 
     SESSION = "session"
     """To ask for a client session: the authenticator decides."""
-    ADMIN_REQUEST = "admin request"
-    """Over a session, where the setting `authorisation` is `default`."""
     PROBES = "probes"
     """`/livez` and `/readyz`."""
     METRICS = "metrics"
@@ -62,7 +60,6 @@ _OPERATING: Final = Row(False, frozenset({_OPERATOR, _MEMBER}))
 
 PERMISSIONS: Final[Mapping[Permission, Row]] = {
     Permission.SESSION: Row(True, _EVERYBODY),
-    Permission.ADMIN_REQUEST: Row(False, frozenset({_OPERATOR})),
     Permission.PROBES: Row(True, _EVERYBODY),
     Permission.METRICS: Row(False, _READERS),
     Permission.STATUS: Row(True, _READERS),

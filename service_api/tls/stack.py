@@ -83,6 +83,7 @@ class TlsStack(SocketStack):
         member_id: MemberId | None = None,
         is_watched: bool = False,
         now: Now = utc_now,
+        uses_control_sockets: bool = True,
     ) -> None:
         """Read the files. Blocks.
 
@@ -91,6 +92,7 @@ class TlsStack(SocketStack):
         Raises:
             ConfigurationError: the user's: a file cannot be used; it names the file, and what to do.
         """
+        super().__init__(uses_control_sockets=uses_control_sockets)
         self.settings: Final = settings
         self._member_id = member_id
         self._is_watched = is_watched

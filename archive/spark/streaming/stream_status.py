@@ -6,7 +6,8 @@ the role are looked at. It is asked here with a plain socket, because Spark's pl
 
 Any member's answer is true for ever, only more or less late; the leader's is the newest. So the member that answered
 as leader is asked first, and as long as it does, alone. Nobody answering is no error: a stream then goes as far as it
-knows. Only where all that answer do so in a version of the document that is not read here, it says so.
+knows. Only where all that answer do so in a version of the document that is not read here, or say that the caller may
+not ask, it says so.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from trimaran.service_api.documents import DocumentVersionError, read_document
+from trimaran.service_api.documents import DocumentVersionError, Refusal, read_document
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus, leads
 from trimaran.service_api.transport import SOCKETS, Purpose, SocketStack
-from trimaran.service_api.types import NULL_VALUE, STATUS_STREAM_ID
+from trimaran.service_api.types import NULL_VALUE, REFUSAL_STREAM_ID, STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.stream import FrameParser
@@ -60,13 +61,14 @@ class CommitAsker:
 
         Raises:
             DocumentVersionError: members answer, and none of them in a version that is read here.
+            ConfigurationError: the user's: members answer, and none of them to this caller.
         """
-        unread: DocumentVersionError | None = None
+        unread: DocumentVersionError | ConfigurationError | None = None
         is_answered = False
         for endpoint in tuple(self._endpoints):
             try:
                 status = ask_member(endpoint, self._timeout_s, self._network)
-            except DocumentVersionError as error:
+            except (DocumentVersionError, ConfigurationError) as error:
                 unread = error
                 continue
             if status is None:
@@ -96,6 +98,7 @@ def ask_member(endpoint: Endpoint, timeout_s: float, network: SocketStack = SOCK
 
     Raises:
         DocumentVersionError: it says so in a version that is not read here.
+        ConfigurationError: the user's: it does not say so to this caller.
     """
     parser = FrameParser(STATUS_LENGTH_LIMIT_BYTES)
     try:
@@ -106,10 +109,13 @@ def ask_member(endpoint: Endpoint, timeout_s: float, network: SocketStack = SOCK
                 frames = parser.feed(data)
                 if frames or not data:
                     break
+        if frames and frames[0].stream_id == REFUSAL_STREAM_ID:
+            refusal = read_document(Refusal, frames[0].payload)
+            raise ConfigurationError(f"{endpoint}: {refusal.refused}; {refusal.advice}")
         if not frames or frames[0].type != TYPE_DATA or frames[0].stream_id != STATUS_STREAM_ID:
             return None
         return read_document(MemberStatus, frames[0].payload)
-    except DocumentVersionError:
+    except (DocumentVersionError, ConfigurationError):
         raise
     except (OSError, RemoteProtocolError, UnicodeError):
         return None

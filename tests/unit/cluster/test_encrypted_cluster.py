@@ -27,6 +27,7 @@ from trimaran.service_api.documents import read_document
 from trimaran.service_api.identity import CallerRole
 from trimaran.service_api.member_status import MemberStatus
 from trimaran.service_api.tls import TlsStack
+from trimaran.service_api.transport import SocketStack
 from trimaran.service_api.types import STATUS_STREAM_ID
 
 DEADLINE_S: Final = 120
@@ -97,8 +98,9 @@ async def test_every_connection_of_a_cluster_is_encrypted(tmp_path: Path) -> Non
         async with ArchiveClient.connect(members[2].archive, network=operator) as archive:
             assert await archive.list_recordings()
 
+        remote = SocketStack(uses_control_sockets=False)
         with pytest.raises(StatusQueryError):
-            await query_document(members[2].consensus, STATUS_STREAM_ID, 1)
+            await query_document(members[2].consensus, STATUS_STREAM_ID, 1, network=remote)
         with pytest.raises(ArchiveError):
             async with ArchiveClient.connect(members[2].archive, timeout_s=1):
                 pass

@@ -27,6 +27,8 @@ from trimaran.service_api.transport import (
 ANY_PORT: Final = Endpoint("127.0.0.1", 0)
 PRODUCT: Final = ("archive", "client", "cluster", "service_api")
 SEAM: Final = "service_api/transport.py"
+LOCAL_SEAM: Final = "service_api/access/local_socket.py"
+"""Makes the control sockets for the seam."""
 CALLS: Final = frozenset(
     {
         "create_connection",
@@ -74,6 +76,7 @@ def test_nothing_in_the_product_listens_or_dials_past_the_seam() -> None:
 
     assert len(files) > 300
     assert {"loop.create_connection", "socket.socket"} <= set(past.pop(SEAM))
+    assert {*past.pop(LOCAL_SEAM)} == {"socket", "socket.socket"}
     assert {name: past.pop(name) for name in MAKERS_OF_CONTEXTS} == MAKERS_OF_CONTEXTS
     assert {name: found for name, found in past.items() if found and name not in USERS_OF_SOCKET} == {}
     assert {name: past[name] for name in USERS_OF_SOCKET} == {name: ["socket"] for name in USERS_OF_SOCKET}

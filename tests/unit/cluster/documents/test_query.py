@@ -13,9 +13,9 @@ from tests.unit.cluster.cli.answers import member_status
 from trimaran.cluster.cli.shared.cluster_report import ask_members
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
 from trimaran.service_api import ConfigurationError
-from trimaran.service_api.documents import LINE_LENGTH_LIMIT
+from trimaran.service_api.documents import LINE_LENGTH_LIMIT, Refusal
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES
-from trimaran.service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID
+from trimaran.service_api.types import CONSENSUS_STREAM_ID, REFUSAL_STREAM_ID, STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED, encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
 
@@ -27,6 +27,12 @@ SHORT_S = 0.05
 STATUS = member_status(1, state="LEADER")
 DOCUMENT = STATUS.model_dump_json().encode()
 ANSWER = encode_frame(DOCUMENT, stream_id=STATUS_STREAM_ID)
+
+
+REFUSAL = encode_frame(
+    Refusal(refused="status needs the role observer", advice="use TLS").model_dump_json().encode(),
+    stream_id=REFUSAL_STREAM_ID,
+)
 
 
 class Peer(asyncio.Protocol):
@@ -228,3 +234,20 @@ async def test_members_are_asked_at_once_and_each_gets_its_own_row() -> None:
     assert {found[i] for i in silent_ids} == {(Outcome.TIMED_OUT, None)}
     assert list(found) == [1, 2, 3, 4, *silent_ids]
     assert elapsed_s < 30 * 0.5
+
+
+async def test_who_may_not_have_the_answer_is_told_who_may_and_how_it_was_asked() -> None:
+    async with peer(says(REFUSAL, then_closes=True)) as listening:
+        with pytest.raises(StatusQueryError) as caught:
+            await query_status(listening.endpoint, ENOUGH_S)
+
+    assert caught.value.outcome is Outcome.NOT_ALLOWED
+    assert "status needs the role observer; use TLS; asked by TCP: no control socket of" in str(caught.value)
+
+
+async def test_a_refusal_that_is_none_is_no_answer() -> None:
+    async with peer(says(encode_frame(b"{", stream_id=REFUSAL_STREAM_ID))) as listening:
+        with pytest.raises(StatusQueryError) as caught:
+            await query_status(listening.endpoint, ENOUGH_S)
+
+    assert caught.value.outcome is Outcome.INVALID

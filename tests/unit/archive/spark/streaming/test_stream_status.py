@@ -11,9 +11,10 @@ from tests.unit.archive.spark.status_server import StatusServer
 from tests.unit.cluster.cli.answers import member_status
 from trimaran.archive.log.commit_proof import CommitClaim
 from trimaran.archive.spark.streaming.stream_status import CommitAsker, ask_member
-from trimaran.service_api.documents import DocumentVersionError
+from trimaran.service_api.documents import DocumentVersionError, Refusal
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.types import STATUS_STREAM_ID
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.types import REFUSAL_STREAM_ID, STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import encode_frame
 
 STATUS = member_status(0, state="LEADER", append=8192, commit=4096).model_dump_json().encode()
@@ -58,6 +59,16 @@ def test_claims_of_the_newest_terms_are_remembered() -> None:
             claims = asker.ask()
 
     assert claims == [CommitClaim(term_id, term_id * 32) for term_id in range(6, 70)]
+
+
+def test_members_that_do_not_answer_this_caller_are_an_error_that_says_what_to_do() -> None:
+    refusal = Refusal(refused="status needs the role observer", advice="use TLS").model_dump_json().encode()
+    refused = encode_frame(refusal, stream_id=REFUSAL_STREAM_ID)
+
+    with StatusServer(answer=refused) as member, StatusServer(commit_position=96) as leader:
+        with pytest.raises(ConfigurationError, match="status needs the role observer; use TLS"):
+            CommitAsker([member.endpoint]).ask()
+        assert CommitAsker([member.endpoint, leader.endpoint]).ask() == [CommitClaim(0, 96)]
 
 
 def test_nobody_to_answer_is_no_error() -> None:

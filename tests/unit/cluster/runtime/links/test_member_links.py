@@ -31,15 +31,18 @@ from trimaran.cluster.runtime.answering.document_server import (
 )
 from trimaran.cluster.runtime.links.member_links import _STATUS_LIMIT, MemberLinks, _Inbound, _Outbound
 from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.access.permissions import Permission
+from trimaran.service_api.access.permissions import ADVICE, Permission
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
+from trimaran.service_api.documents import Refusal, read_document
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.identity import LOCAL_OPERATOR, Caller, CallerRole, Proof
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,
     INGRESS_STREAM_ID,
     OPERATION_STREAM_ID,
+    REFUSAL_STREAM_ID,
     STATUS_STREAM_ID,
     CorrelationId,
     MemberId,
@@ -135,8 +138,11 @@ class Links:
         assert transport.take_written() == setup(ME)
         return outbound, transport
 
-    def accepted(self, data: bytes = b"") -> tuple[_Inbound, FakeTransport]:
-        inbound, transport = _Inbound(self.links, let_in(self.gate, Purpose.CONSENSUS)), FakeTransport()
+    def accepted(self, data: bytes = b"", *, caller: Caller | None = None) -> tuple[_Inbound, FakeTransport]:
+        accepted, transport = let_in(self.gate, Purpose.CONSENSUS), FakeTransport()
+        if caller is not None:
+            accepted.identify(caller)
+        inbound = _Inbound(self.links, accepted)
         inbound.connection_made(transport)
         inbound.data_received(data)
         return inbound, transport
@@ -656,6 +662,56 @@ async def test_questions_are_limited_on_each_stream() -> None:
         assert not other.is_aborted
         for inbound, _ in accepted:
             inbound.connection_lost(None)
+
+
+async def test_a_stranger_who_would_operate_is_told_who_may_and_nothing_is_done() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.asked.tasks = tasks
+        with capture_logs() as logged:
+            inbound, transport = mine.accepted(question(b'{"operation": "abort"}', stream_id=OPERATION_STREAM_ID))
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    refusal = read_document(Refusal, frame.payload)
+    assert frame.stream_id == REFUSAL_STREAM_ID
+    assert refusal.refused == "abort needs the role operator or member, and the caller is stranger"
+    assert refusal.advice == ADVICE
+    assert (mine.requests, transport.is_closing(), transport.is_aborted) == ([], True, False)
+    assert [
+        (line["event"], line["action"], line["outcome"], line["request"])
+        for line in logged
+        if line["event"].startswith("audit")
+    ] == [("audit.action_refused", "abort", "refused", '{"operation": "abort"}')]
+    inbound.connection_lost(None)
+    assert mine.asked.request_count == 0
+
+
+async def test_an_operator_who_is_known_is_answered() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.asked.tasks = tasks
+        inbound, transport = mine.accepted(caller=LOCAL_OPERATOR)
+        inbound.data_received(question(b"{}", stream_id=OPERATION_STREAM_ID))
+        mine.answers.put_nowait(b"done")
+        mine.answers.put_nowait(None)
+        await until(lambda: transport.is_closing())
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    assert (frame.payload, frame.stream_id) == (b"done", OPERATION_STREAM_ID)
+    inbound.connection_lost(None)
+
+
+@pytest.mark.parametrize("role", [CallerRole.CLIENT, CallerRole.STRANGER])
+async def test_status_is_for_readers_where_callers_are_known(role: CallerRole) -> None:
+    mine = Links()
+    inbound, transport = mine.accepted(caller=Caller(role, "app", Proof.CERTIFICATE))
+    inbound.data_received(ASK)
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    assert frame.stream_id == REFUSAL_STREAM_ID
+    assert read_document(Refusal, frame.payload).refused.startswith("status needs the role observer or operator")
+    assert transport.is_closing()
+    inbound.connection_lost(None)
 
 
 async def test_whoever_asks_may_go_before_the_answer_comes() -> None:
