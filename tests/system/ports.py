@@ -1,4 +1,4 @@
-"""Who is let in at which port of a real member: measured, and written into docs/security.md.
+"""Who is let in at which port of a real member, as from another machine: measured, and written into docs/security.md.
 
     python -m tests.system.ports
 
@@ -21,18 +21,21 @@ from tests.places import ROOT
 from tests.system.cluster_process import STEADY, SystemCluster
 from tests.tls import OTHER_CLUSTER, Issuer
 from trimaran.archive.net.client import ArchiveClient
-from trimaran.cluster.documents.query import StatusQueryError, query_status
+from trimaran.cluster.documents.inspection import InspectionRequest, Topic
+from trimaran.cluster.documents.operations import Operation, run_operation
+from trimaran.cluster.documents.query import StatusQueryError, query_document, query_status
 from trimaran.cluster.messages.settings import MemberSettings
 from trimaran.cluster.settings.config import parse_members
 from trimaran.service_api import ClusterError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.identity import CallerRole
 from trimaran.service_api.tls import TlsSettings, TlsStack
-from trimaran.service_api.transport import SOCKETS, NetworkStack, Purpose
+from trimaran.service_api.transport import NetworkStack, Purpose, SocketStack
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,
+    INSPECTION_STREAM_ID,
     LOG_STREAM_ID,
     CorrelationId,
     MemberId,
@@ -76,8 +79,10 @@ def make_callers(issuer: Issuer, scratch: Path) -> dict[str, NetworkStack]:
         _CLAIMED, begins_in=begin, lifetime=timedelta(days=1)
     )
     return {
-        "plain text": SOCKETS,
-        "no certificate": TlsStack(TlsSettings(authorities=authorities), cluster_id=issuer.cluster_id),
+        "plain text": SocketStack(uses_control_sockets=False),
+        "no certificate": TlsStack(
+            TlsSettings(authorities=authorities), cluster_id=issuer.cluster_id, uses_control_sockets=False
+        ),
         "another authority's": TlsStack(replace(elsewhere.member(_CLAIMED), authorities=authorities)),
         "another cluster's member 1": TlsStack(replace(other, authorities=authorities, verify="name")),
         "member 1, expired": TlsStack(
@@ -153,6 +158,23 @@ async def _ask_status(network: NetworkStack, endpoint: Endpoint) -> bool:
     return False
 
 
+async def _inspect(network: NetworkStack, endpoint: Endpoint) -> bool:
+    with contextlib.suppress(StatusQueryError):
+        request = InspectionRequest(topic=Topic.SESSIONS).model_dump_json().encode()
+        await query_document(str(endpoint), INSPECTION_STREAM_ID, _ANSWER_S, request=request, network=network)
+        return True
+    return False
+
+
+async def _operate(network: NetworkStack, endpoint: Endpoint) -> bool:
+    """Ask for what the cluster refuses to operators, too: it is not suspended, so each caller finds it as it was."""
+    try:
+        steps = [step async for step in run_operation(str(endpoint), Operation.RESUME, _ANSWER_S, network=network)]
+    except ClusterError:
+        return False
+    return bool(steps)
+
+
 async def _list_recordings(network: NetworkStack, endpoint: Endpoint) -> bool:
     with contextlib.suppress(ClusterError):
         async with ArchiveClient.connect(str(endpoint), timeout_s=_ANSWER_S, network=network) as client:
@@ -169,6 +191,8 @@ PORTS: Final = (
     Port("ingress: a session", "ingress", _open_session),
     Port("consensus: speak as member 1", "consensus", _speak_as_member),
     Port("consensus: status", "consensus", _ask_status),
+    Port("consensus: open sessions", "consensus", _inspect),
+    Port("consensus: operate", "consensus", _operate),
     Port("log: send as member 1", "log", _send_log(Purpose.LOG)),
     Port("catch-up: send as member 1", "catchup", _send_log(Purpose.CATCHUP)),
     Port("archive: list recordings", "archive", _list_recordings),
