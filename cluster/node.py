@@ -20,7 +20,6 @@ from trimaran.archive import Archive, ArchiveConfig, Recording
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.service_api import ClusteredService, ConfigurationError, ServiceFailedError
 from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.tls import TlsStack
 from trimaran.service_api.tls.watch import TlsWatch
@@ -47,7 +46,6 @@ from .core.member_settings import find_seeded, settings_of
 from .core.service_messages import SERVICE_LIMIT
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent, NodeEnd
-from .runtime.answering.document_server import DocumentRow, answering_once
 from .runtime.answering.inspector import Inspector
 from .runtime.answering.operation_handler import OperationHandler
 from .runtime.answering.status_publisher import StatusPublisher
@@ -353,7 +351,6 @@ class Node:
             delivered_position=lambda: self._adapter.position,
             last_activity_ns=self._ingress.last_activity_ns,
         )
-        shipping = SnapshotProvider(self.module.ctx, self.archive, self._retention)
         self._links = MemberLinks(
             settings_of(self.module.ctx),
             {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in self._others},
@@ -361,9 +358,9 @@ class Node:
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
             make_status=self._status.encode,
             documents={
-                OPERATION_STREAM_ID: DocumentRow(self._operations.answer, self._operations.find_permission),
-                SNAPSHOT_SHIPPING_STREAM_ID: DocumentRow(shipping.answer, lambda _: Permission.SNAPSHOT_SHIPPING),
-                INSPECTION_STREAM_ID: DocumentRow(answering_once(inspector.answer), lambda _: Permission.INSPECTION),
+                OPERATION_STREAM_ID: self._operations.row,
+                SNAPSHOT_SHIPPING_STREAM_ID: SnapshotProvider(self.module.ctx, self.archive, self._retention).row,
+                INSPECTION_STREAM_ID: inspector.row,
             },
             audit=self._audit,
         )
@@ -522,10 +519,10 @@ class Node:
             await log.start(Endpoint.parse(me.log), Endpoint.parse(me.catchup), gate=self.gate)
         with _naming("archive", me.archive):
             await server.start(Endpoint.parse(me.archive))
+        consensus = Endpoint.parse(me.consensus)
         with _naming("consensus", me.consensus):
-            await links.start(self._network, Endpoint.parse(me.consensus), tasks, gate=self.gate)
-        directory = self._config.directory
-        await links.start_locally(self._network, directory, Endpoint.parse(me.consensus), gate=self.gate)
+            await links.start(self._network, consensus, tasks, gate=self.gate)
+        await links.start_locally(self._network, self._config.directory, consensus, gate=self.gate)
 
     def _make_service_agent(self, services: Sequence[ClusteredService], code: CodeGuard) -> ClusteredServiceAgent:
         ctx = self.module.ctx

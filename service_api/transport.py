@@ -480,7 +480,7 @@ _HANDSHAKE_ADVICE: Final = {
 
 
 class LocalListener(SocketListener):
-    """The control socket of a member. Whoever it lets in may operate the member."""
+    """The control socket of a member. A process that it lets in may operate the member."""
 
     def __init__(
         self, control: ControlSocket, endpoint: Endpoint, make_protocol: MakeProtocol, gate: ConnectionGate

@@ -46,7 +46,7 @@ _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _DESCRIPTORS: Final = "/proc/self/fd"
 _DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LOCAL_PEER: Final = ("local",)
-"""The address of whoever connects here, for the gate and for logs."""
+"""The address of every process that connects here, for the gate and for logs."""
 
 
 def runtime_directories() -> list[Path]:

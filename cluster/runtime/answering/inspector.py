@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from trimaran.service_api import Clock, RemoteProtocolError, Role
+from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.cluster_id import format_cluster_id
 from trimaran.service_api.documents import printable_line, read_document
 from trimaran.service_api.types import NULL_POSITION, TICKS_PER_MS
@@ -31,6 +32,7 @@ from ...documents.inspection import (
     View,
 )
 from ...settings.member_endpoints import MemberEndpoints
+from .document_server import DocumentRow, answering_once
 from .status_publisher import ROLE_NAMES, member_state_name
 
 _NS_PER_S: Final = 1_000_000_000
@@ -56,6 +58,11 @@ class Inspector:
 
     def __repr__(self) -> str:
         return f"<Inspector {self._module!r}>"
+
+    @property
+    def row(self) -> DocumentRow:
+        """How requests of callers are answered."""
+        return DocumentRow(answering_once(self.answer), lambda request: Permission.INSPECTION)
 
     async def answer(self, request: bytes) -> bytes:
         """Make the document that was asked for, or say why there is none."""

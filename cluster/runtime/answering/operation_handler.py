@@ -23,6 +23,7 @@ from ...core import effects as fx
 from ...core.control_toggle import ActionStep, ControlToggle
 from ...documents.operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
 from ..agent import ConsensusModuleAgent
+from .document_server import DocumentRow
 
 _TOGGLES: Final = {
     Operation.SUSPEND: ControlToggle.SUSPEND,
@@ -66,7 +67,12 @@ class OperationHandler:
             raise ClusterError(f"{action.name} {last.step}: {last.detail}")
         return last.log_position
 
-    def find_permission(self, request: bytes) -> Permission:
+    @property
+    def row(self) -> DocumentRow:
+        """How requests of callers are answered."""
+        return DocumentRow(self.answer, self._find_permission)
+
+    def _find_permission(self, request: bytes) -> Permission:
         """Return what the caller has to be allowed for a request.
 
         Raises:

@@ -33,6 +33,7 @@ from trimaran.archive.format.messages import RecordingDescriptorRow
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import layout_like, replicate
 from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack
@@ -60,6 +61,7 @@ from ...messages.backup import SnapshotRecording
 from ...messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer, SnapshotQuery
 from ...settings.member_endpoints import MemberEndpoints
 from ..activities import ActivityScope
+from ..answering.document_server import DocumentRow
 from ..files.recording_log_file import RecordingLogFile
 from .recovery import read_snapshots
 from .retention import Retention
@@ -81,6 +83,11 @@ class SnapshotProvider:
         self._ctx = ctx
         self._archive = archive
         self._retention = retention
+
+    @property
+    def row(self) -> DocumentRow:
+        """How requests of callers are answered."""
+        return DocumentRow(self.answer, lambda request: Permission.SNAPSHOT_SHIPPING)
 
     async def answer(self, request: bytes, asker: AcceptedConnection) -> AsyncGenerator[bytes, None]:
         """Answer a `SnapshotQuery` of the member that it names; anything else with nothing."""

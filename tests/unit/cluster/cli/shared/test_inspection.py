@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.unit.cluster.documents.test_query import free_endpoint
-from tests.unit.cluster.runtime.links.test_member_links import SETTINGS
+from tests.unit.cluster.runtime.links.linked import SETTINGS
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, EXIT_USAGE
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.documents.inspection import (

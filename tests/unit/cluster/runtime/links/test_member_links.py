@@ -4,45 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Callable
 
 import pytest
-import structlog
 from structlog.testing import capture_logs
 
-from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
-from tests.unit.cluster.runtime.fake_transport import FakeTransport
-from trimaran.cluster.core.context import PROTOCOL_VERSION
+from tests.unit.cluster.runtime.links.linked import (
+    ASK,
+    ME,
+    NOWHERE,
+    ONE,
+    QUESTION_STREAM_ID,
+    STATUS,
+    TWO,
+    Links,
+    canvass,
+    framed,
+    greeting,
+    setup,
+    until,
+)
 from trimaran.cluster.core.events import LeaderSaid
 from trimaran.cluster.messages.consensus import (
     AppendPosition,
-    CanvassPosition,
     CommitPosition,
     StopCatchup,
     Vote,
 )
-from trimaran.cluster.messages.settings import MemberSettings
 from trimaran.cluster.runtime.activities import ActivityScope
-from trimaran.cluster.runtime.answering.document_server import (
-    CONCURRENT_LIMIT,
-    REQUEST_LIMIT_BYTES,
-    DocumentRow,
-    answering_once,
-)
-from trimaran.cluster.runtime.links.member_links import _STATUS_LIMIT, MemberLinks, _Inbound, _Outbound
-from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.access.permissions import ADVICE, Permission
+from trimaran.cluster.runtime.links.member_links import _STATUS_LIMIT
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
-from trimaran.service_api.documents import Refusal, read_document
+from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.identity import LOCAL_OPERATOR, Caller, CallerRole, Proof
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,
     INGRESS_STREAM_ID,
-    OPERATION_STREAM_ID,
-    REFUSAL_STREAM_ID,
     STATUS_STREAM_ID,
     CorrelationId,
     MemberId,
@@ -54,105 +50,6 @@ from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.log.messages import TimerEvent
 from trimaran.service_api.wire.message import Message, decode_message
 from trimaran.service_api.wire.stream import FrameParser
-
-ME, ONE, TWO = MemberId(0), MemberId(1), MemberId(2)
-STATUS = b'{"role": "FOLLOWER"}'
-QUESTION_STREAM_ID, OTHER_STREAM_ID = 1000, 1001
-NOWHERE = Endpoint("127.0.0.1", 1)
-logger = structlog.get_logger()
-
-
-SETTINGS = MemberSettings(
-    member_id=ME,
-    member_count=3,
-    service_count=1,
-    service_queue_limit_bytes=64 << 20,
-    term_length_bytes=64 << 20,
-    mtu_length_bytes=65504,
-    checksums=True,
-    shared_timer_ids=False,
-    aeron_messages_only=False,
-    app_version=1 << 8,
-)
-
-
-def setup(member_id: int, *, stream_id: int = CONSENSUS_STREAM_ID, **settings: object) -> bytes:
-    """What a connection begins with; a member's with its settings."""
-    frame = SetupFrame(session_id=member_id, stream_id=stream_id, member_id=member_id).encode()
-    return frame + greeting(member_id, **settings) if stream_id == CONSENSUS_STREAM_ID else frame
-
-
-def greeting(member_id: int, **settings: object) -> bytes:
-    return framed(SETTINGS.model_copy(update={"member_id": member_id, **settings}))
-
-
-def framed(message: Message) -> bytes:
-    return encode_frame(message.encode(), stream_id=CONSENSUS_STREAM_ID)
-
-
-def canvass(member_id: int, position: int = 0) -> CanvassPosition:
-    return CanvassPosition(
-        log_leadership_term_id=TermId(0),
-        log_position=position,
-        leadership_term_id=TermId(0),
-        follower_member_id=MemberId(member_id),
-        protocol_version=PROTOCOL_VERSION,
-    )
-
-
-class Links:
-    """Links of member 0 to members 1 and 2, and what they told."""
-
-    def __init__(self, peers: dict[MemberId, Endpoint] | None = None, *, member_id: MemberId = ME) -> None:
-        self.messages: list[Message | LeaderSaid] = []
-        self.changes: list[tuple[MemberId, bool]] = []
-        self.answers: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self.requests: list[bytes] = []
-        self.gate = quiet_gate()
-        self.links = MemberLinks(
-            SETTINGS.model_copy(update={"member_id": member_id}),
-            peers or {ONE: NOWHERE, TWO: NOWHERE},
-            on_message=self.messages.append,
-            on_link_changed=lambda member_id, is_up: self.changes.append((member_id, is_up)),
-            make_status=lambda: STATUS,
-            documents={
-                QUESTION_STREAM_ID: DocumentRow(self._answer, lambda request: Permission.INSPECTION),
-                OTHER_STREAM_ID: DocumentRow(answering_once(self._answer_once), lambda request: Permission.INSPECTION),
-                OPERATION_STREAM_ID: DocumentRow(self._answer, lambda request: Permission.ABORT),
-            },
-            audit=AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=lambda: 0),
-        )
-        self.asked = self.links._document_servers[Purpose.CONSENSUS]
-
-    async def _answer(self, request: bytes, asker: AcceptedConnection) -> AsyncGenerator[bytes, None]:
-        self.requests.append(request)
-        while (answer := await self.answers.get()) is not None:
-            yield answer
-
-    async def _answer_once(self, request: bytes) -> bytes:
-        return request[::-1]
-
-    def dialled(self, member_id: MemberId) -> tuple[_Outbound, FakeTransport]:
-        outbound, transport = _Outbound(self.links, member_id, asyncio.Future()), FakeTransport()
-        outbound.connection_made(transport)
-        assert transport.take_written() == setup(ME)
-        return outbound, transport
-
-    def accepted(self, data: bytes = b"", *, caller: Caller | None = None) -> tuple[_Inbound, FakeTransport]:
-        accepted, transport = let_in(self.gate, Purpose.CONSENSUS), FakeTransport()
-        if caller is not None:
-            accepted.identify(caller)
-        inbound = _Inbound(self.links, accepted)
-        inbound.connection_made(transport)
-        inbound.data_received(data)
-        return inbound, transport
-
-
-async def until(is_true: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
-            await asyncio.sleep(0.001)
-
 
 # --- out
 
@@ -459,9 +356,6 @@ async def test_minor_versions_of_the_service_may_differ() -> None:
 # --- who asks how this member is
 
 
-ASK = SetupFrame(session_id=-1, stream_id=STATUS_STREAM_ID).encode()
-
-
 @pytest.mark.parametrize("step", [1, 33, 64])
 async def test_whoever_asks_gets_one_document_and_the_end(step: int) -> None:
     mine = Links()
@@ -604,147 +498,3 @@ async def test_link_comes_back_when_the_member_does_and_both_are_news() -> None:
         assert again.messages == [canvass(ME)]
         mine.links.close()
         again.links.close()
-
-
-# --- questions
-
-
-def question(request: bytes = b"{}", *, stream_id: int = QUESTION_STREAM_ID) -> bytes:
-    return setup(-1, stream_id=stream_id) + encode_frame(request, stream_id=stream_id)
-
-
-async def test_question_is_answered_a_document_at_a_time_then_the_connection_is_closed() -> None:
-    mine = Links()
-    async with ActivityScope() as tasks:
-        mine.asked.tasks = tasks
-        inbound, transport = mine.accepted(question(b"what"))
-        await until(lambda: mine.requests == [b"what"])
-        inbound.data_received(b"more")
-        assert transport.take_written() == b""
-
-        for answer in (b"first", b"last", None):
-            mine.answers.put_nowait(answer)
-        await until(lambda: transport.is_closing())
-
-    frames = FrameParser().feed(transport.take_written())
-    assert [(frame.payload, frame.stream_id) for frame in frames] == [
-        (b"first", QUESTION_STREAM_ID),
-        (b"last", QUESTION_STREAM_ID),
-    ]
-    assert not transport.is_aborted
-    inbound.connection_lost(None)
-    assert mine.asked.request_count == 0
-
-
-async def test_question_may_come_in_pieces_and_each_stream_has_who_answers_it() -> None:
-    mine = Links()
-    async with ActivityScope() as tasks:
-        mine.asked.tasks = tasks
-        asked = question(b"abc", stream_id=OTHER_STREAM_ID)
-        inbound, transport = mine.accepted(asked[:50])
-        inbound.data_received(asked[50:])
-        await until(lambda: transport.is_closing())
-
-    (frame,) = FrameParser().feed(transport.take_written())
-    assert (frame.payload, frame.stream_id) == (b"cba", OTHER_STREAM_ID)
-    inbound.connection_lost(None)
-
-
-async def test_questions_are_limited_on_each_stream() -> None:
-    mine = Links()
-    async with ActivityScope() as tasks:
-        mine.asked.tasks = tasks
-        accepted = [mine.accepted(question()) for _ in range(CONCURRENT_LIMIT + 1)]
-        _, other = mine.accepted(question(stream_id=OTHER_STREAM_ID))
-        await until(lambda: other.is_closing())
-
-        assert [transport.is_aborted for _, transport in accepted] == [False] * CONCURRENT_LIMIT + [True]
-        assert not other.is_aborted
-        for inbound, _ in accepted:
-            inbound.connection_lost(None)
-
-
-async def test_a_stranger_who_would_operate_is_told_who_may_and_nothing_is_done() -> None:
-    mine = Links()
-    async with ActivityScope() as tasks:
-        mine.asked.tasks = tasks
-        with capture_logs() as logged:
-            inbound, transport = mine.accepted(question(b'{"operation": "abort"}', stream_id=OPERATION_STREAM_ID))
-
-    (frame,) = FrameParser().feed(transport.take_written())
-    refusal = read_document(Refusal, frame.payload)
-    assert frame.stream_id == REFUSAL_STREAM_ID
-    assert refusal.refused == "abort needs the role operator or member, and the caller is stranger"
-    assert refusal.advice == ADVICE
-    assert (mine.requests, transport.is_closing(), transport.is_aborted) == ([], True, False)
-    assert [
-        (line["event"], line["action"], line["outcome"], line["request"])
-        for line in logged
-        if line["event"].startswith("audit")
-    ] == [("audit.action_refused", "abort", "refused", '{"operation": "abort"}')]
-    inbound.connection_lost(None)
-    assert mine.asked.request_count == 0
-
-
-async def test_an_operator_who_is_known_is_answered() -> None:
-    mine = Links()
-    async with ActivityScope() as tasks:
-        mine.asked.tasks = tasks
-        inbound, transport = mine.accepted(caller=LOCAL_OPERATOR)
-        inbound.data_received(question(b"{}", stream_id=OPERATION_STREAM_ID))
-        mine.answers.put_nowait(b"done")
-        mine.answers.put_nowait(None)
-        await until(lambda: transport.is_closing())
-
-    (frame,) = FrameParser().feed(transport.take_written())
-    assert (frame.payload, frame.stream_id) == (b"done", OPERATION_STREAM_ID)
-    inbound.connection_lost(None)
-
-
-@pytest.mark.parametrize("role", [CallerRole.CLIENT, CallerRole.STRANGER])
-async def test_status_is_for_readers_where_callers_are_known(role: CallerRole) -> None:
-    mine = Links()
-    inbound, transport = mine.accepted(caller=Caller(role, "app", Proof.CERTIFICATE))
-    inbound.data_received(ASK)
-
-    (frame,) = FrameParser().feed(transport.take_written())
-    assert frame.stream_id == REFUSAL_STREAM_ID
-    assert read_document(Refusal, frame.payload).refused.startswith("status needs the role observer or operator")
-    assert transport.is_closing()
-    inbound.connection_lost(None)
-
-
-async def test_whoever_asks_may_go_before_the_answer_comes() -> None:
-    mine = Links()
-    async with ActivityScope() as tasks:
-        mine.asked.tasks = tasks
-        inbound, transport = mine.accepted(question())
-        await until(lambda: mine.requests)
-
-        inbound.connection_lost(None)
-        await asyncio.sleep(0)
-        mine.answers.put_nowait(b"late")
-        await asyncio.sleep(0)
-
-        assert mine.asked.request_count == 0
-        assert not tasks._tasks
-    assert transport.take_written() == b""
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (setup(-1, stream_id=QUESTION_STREAM_ID) + setup(-1), "request begins with frame type="),
-        (setup(-1, stream_id=QUESTION_STREAM_ID) + framed(canvass(ONE)), "request begins with frame type="),
-        (question(bytes(REQUEST_LIMIT_BYTES)), f"request of length={REQUEST_LIMIT_BYTES + 32} limit="),
-    ],
-    ids=["another setup frame", "another stream", "too long"],
-)
-async def test_what_is_no_question_is_refused(data: bytes, reason: str) -> None:
-    mine = Links()
-
-    with capture_logs() as logs:
-        _, transport = mine.accepted(data)
-
-    assert transport.is_aborted
-    assert [line["reason"].startswith(reason) for line in logs] == [True]

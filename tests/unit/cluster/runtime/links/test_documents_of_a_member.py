@@ -1,0 +1,175 @@
+"""Questions at a member: answered a document at a time, to those who may have the answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.unit.cluster.runtime.links.linked import (
+    ASK,
+    ONE,
+    OTHER_STREAM_ID,
+    QUESTION_STREAM_ID,
+    Links,
+    canvass,
+    framed,
+    setup,
+    until,
+)
+from trimaran.cluster.runtime.activities import ActivityScope
+from trimaran.cluster.runtime.answering.document_server import (
+    CONCURRENT_LIMIT,
+    REQUEST_LIMIT_BYTES,
+)
+from trimaran.service_api.access.permissions import ADVICE
+from trimaran.service_api.documents import Refusal, read_document
+from trimaran.service_api.identity import LOCAL_OPERATOR, Caller, CallerRole, Proof
+from trimaran.service_api.types import (
+    OPERATION_STREAM_ID,
+    REFUSAL_STREAM_ID,
+)
+from trimaran.service_api.wire.frame import encode_frame
+from trimaran.service_api.wire.stream import FrameParser
+
+
+def question(request: bytes = b"{}", *, stream_id: int = QUESTION_STREAM_ID) -> bytes:
+    return setup(-1, stream_id=stream_id) + encode_frame(request, stream_id=stream_id)
+
+
+async def test_question_is_answered_a_document_at_a_time_then_the_connection_is_closed() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.asked.tasks = tasks
+        inbound, transport = mine.accepted(question(b"what"))
+        await until(lambda: mine.requests == [b"what"])
+        inbound.data_received(b"more")
+        assert transport.take_written() == b""
+
+        for answer in (b"first", b"last", None):
+            mine.answers.put_nowait(answer)
+        await until(lambda: transport.is_closing())
+
+    frames = FrameParser().feed(transport.take_written())
+    assert [(frame.payload, frame.stream_id) for frame in frames] == [
+        (b"first", QUESTION_STREAM_ID),
+        (b"last", QUESTION_STREAM_ID),
+    ]
+    assert not transport.is_aborted
+    inbound.connection_lost(None)
+    assert mine.asked.request_count == 0
+
+
+async def test_question_may_come_in_pieces_and_each_stream_has_who_answers_it() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.asked.tasks = tasks
+        asked = question(b"abc", stream_id=OTHER_STREAM_ID)
+        inbound, transport = mine.accepted(asked[:50])
+        inbound.data_received(asked[50:])
+        await until(lambda: transport.is_closing())
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    assert (frame.payload, frame.stream_id) == (b"cba", OTHER_STREAM_ID)
+    inbound.connection_lost(None)
+
+
+async def test_questions_are_limited_on_each_stream() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.asked.tasks = tasks
+        accepted = [mine.accepted(question()) for _ in range(CONCURRENT_LIMIT + 1)]
+        _, other = mine.accepted(question(stream_id=OTHER_STREAM_ID))
+        await until(lambda: other.is_closing())
+
+        assert [transport.is_aborted for _, transport in accepted] == [False] * CONCURRENT_LIMIT + [True]
+        assert not other.is_aborted
+        for inbound, _ in accepted:
+            inbound.connection_lost(None)
+
+
+async def test_a_stranger_who_would_operate_is_told_who_may_and_nothing_is_done() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.asked.tasks = tasks
+        with capture_logs() as logged:
+            inbound, transport = mine.accepted(question(b'{"operation": "abort"}', stream_id=OPERATION_STREAM_ID))
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    refusal = read_document(Refusal, frame.payload)
+    assert frame.stream_id == REFUSAL_STREAM_ID
+    assert refusal.refused == "abort needs the role operator or member, and the caller is stranger"
+    assert refusal.advice == ADVICE
+    assert (mine.requests, transport.is_closing(), transport.is_aborted) == ([], True, False)
+    assert [
+        (line["event"], line["action"], line["outcome"], line["request"])
+        for line in logged
+        if line["event"].startswith("audit")
+    ] == [("audit.action_refused", "abort", "refused", '{"operation": "abort"}')]
+    inbound.connection_lost(None)
+    assert mine.asked.request_count == 0
+
+
+async def test_an_operator_who_is_known_is_answered() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.asked.tasks = tasks
+        inbound, transport = mine.accepted(caller=LOCAL_OPERATOR)
+        inbound.data_received(question(b"{}", stream_id=OPERATION_STREAM_ID))
+        mine.answers.put_nowait(b"done")
+        mine.answers.put_nowait(None)
+        await until(lambda: transport.is_closing())
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    assert (frame.payload, frame.stream_id) == (b"done", OPERATION_STREAM_ID)
+    inbound.connection_lost(None)
+
+
+@pytest.mark.parametrize("role", [CallerRole.CLIENT, CallerRole.STRANGER])
+async def test_status_is_for_readers_where_callers_are_known(role: CallerRole) -> None:
+    mine = Links()
+    inbound, transport = mine.accepted(caller=Caller(role, "app", Proof.CERTIFICATE))
+    inbound.data_received(ASK)
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    assert frame.stream_id == REFUSAL_STREAM_ID
+    assert read_document(Refusal, frame.payload).refused.startswith("status needs the role observer or operator")
+    assert transport.is_closing()
+    inbound.connection_lost(None)
+
+
+async def test_whoever_asks_may_go_before_the_answer_comes() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.asked.tasks = tasks
+        inbound, transport = mine.accepted(question())
+        await until(lambda: mine.requests)
+
+        inbound.connection_lost(None)
+        await asyncio.sleep(0)
+        mine.answers.put_nowait(b"late")
+        await asyncio.sleep(0)
+
+        assert mine.asked.request_count == 0
+        assert not tasks._tasks
+    assert transport.take_written() == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (setup(-1, stream_id=QUESTION_STREAM_ID) + setup(-1), "request begins with frame type="),
+        (setup(-1, stream_id=QUESTION_STREAM_ID) + framed(canvass(ONE)), "request begins with frame type="),
+        (question(bytes(REQUEST_LIMIT_BYTES)), f"request of length={REQUEST_LIMIT_BYTES + 32} limit="),
+    ],
+    ids=["another setup frame", "another stream", "too long"],
+)
+async def test_what_is_no_question_is_refused(data: bytes, reason: str) -> None:
+    mine = Links()
+
+    with capture_logs() as logs:
+        _, transport = mine.accepted(data)
+
+    assert transport.is_aborted
+    assert [line["reason"].startswith(reason) for line in logs] == [True]
