@@ -1,14 +1,121 @@
-"""What a cluster is asked to do, and what its consensus module is asked for."""
+"""What a cluster is asked to do, what its consensus module is asked for, and what the audit trail says of it."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
-from trimaran.cluster.documents.operations import Operation
-from trimaran.cluster.runtime.answering.operation_handler import _TOGGLES
+from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.documents.operations import Operation, OperationProgress, OperationRequest
+from trimaran.cluster.runtime.agent import ConsensusModuleAgent
+from trimaran.cluster.runtime.answering.operation_handler import _TOGGLES, OperationHandler
+from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.permissions import Permission
+from trimaran.service_api.cluster_id import ClusterId
+from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.connection_purpose import Purpose
+from trimaran.service_api.documents import read_document
+from trimaran.service_api.identity import LOCAL_OPERATOR
+
+CLUSTER = ClusterId(0xABCDEF)
 
 
 @pytest.mark.parametrize("operation", Operation, ids=lambda operation: operation.name)
-def test_every_operation_is_the_action_of_its_name(operation: Operation) -> None:
+def test_every_operation_is_the_action_and_the_permission_of_its_name(operation: Operation) -> None:
     """Nobody reads one name as the other: a table holds them together."""
     assert _TOGGLES[operation].name == operation.name
+    assert Permission(operation.value).name == operation.name
+
+
+class Asked:
+    """A handler whose agent does what the test says, and the lines of its audit trail."""
+
+    def __init__(self, *steps: fx.ActionProgressed, error: ClusterError | None = None) -> None:
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+        self.actions: list[tuple[ControlToggle, int | None]] = []
+        config = SimpleNamespace(member_id=0)
+        module = SimpleNamespace(ctx=SimpleNamespace(cluster_id=CLUSTER, config=config))
+
+        async def run_action(action: ControlToggle, position: int | None) -> AsyncGenerator[fx.ActionProgressed, None]:
+            self.actions.append((action, position))
+            for step in steps:
+                yield step
+            if error is not None:
+                raise error
+
+        def log(event: str, **fields: object) -> None:
+            self.lines.append((event, fields))
+
+        self.handler = OperationHandler(
+            cast(ConsensusModuleAgent, SimpleNamespace(module=module, run_action=run_action)),
+            ingress_endpoints=[],
+            audit=AuditTrail(info=log, warn=log, monotonic_ns=lambda: 0),
+        )
+        self.asker: AcceptedConnection = let_in(quiet_gate(), Purpose.DOCUMENTS)
+        self.asker.identify(LOCAL_OPERATOR)
+
+    def answer(self, request: OperationRequest) -> AsyncGenerator[bytes, None]:
+        return self.handler.answer(request.model_dump_json().encode(), self.asker)
+
+    def told(self, *names: str) -> list[tuple[object, ...]]:
+        return [(event, *(fields.get(name) for name in names)) for event, fields in self.lines]
+
+
+def step(name: ActionStep, log_position: int | None = None, *, is_final: bool = False) -> fx.ActionProgressed:
+    return fx.ActionProgressed(
+        request_id=1, step=name, log_position=log_position, detail="", member_id=None, is_final=is_final
+    )
+
+
+async def test_an_operation_is_told_when_it_begins_and_with_its_outcome() -> None:
+    asked = Asked(step(ActionStep.APPENDED, 64), step(ActionStep.DONE, is_final=True))
+
+    request = OperationRequest(operation=Operation.SKIP_ENTRY, log_position=32)
+    steps = [read_document(OperationProgress, each) async for each in asked.answer(request)]
+
+    assert [each.step for each in steps] == ["appended", "done"]
+    assert asked.actions == [(ControlToggle.SKIP_ENTRY, 32)]
+    assert asked.told("action", "role", "outcome", "log_position") == [
+        ("audit.action_begun", "skip-entry", "operator", None, 32),
+        ("audit.action_ended", "skip-entry", "operator", "done", 64),
+    ]
+
+
+async def test_an_operation_that_fails_says_why_in_the_audit_trail() -> None:
+    asked = Asked(error=ClusterError("no leader"))
+
+    with pytest.raises(ClusterError):
+        [each async for each in asked.answer(OperationRequest(operation=Operation.SUSPEND))]
+
+    assert asked.told("outcome", "detail")[-1] == ("audit.action_ended", "failed", "no leader")
+
+
+async def test_a_caller_that_leaves_early_leaves_an_outcome_too() -> None:
+    asked = Asked(step(ActionStep.APPENDED, 64), step(ActionStep.DONE, is_final=True))
+    answers = asked.answer(OperationRequest(operation=Operation.SUSPEND))
+
+    await anext(answers)
+    await answers.aclose()
+
+    assert asked.told("outcome", "log_position")[-1] == ("audit.action_ended", "appended", 64)
+
+
+async def test_an_operation_on_another_cluster_is_refused_and_nothing_is_done() -> None:
+    asked = Asked()
+
+    request = OperationRequest(operation=Operation.ABORT, cluster_id="0000000000000001")
+    (refused,) = [read_document(OperationProgress, each) async for each in asked.answer(request)]
+
+    assert (refused.step, asked.actions) == ("refused", [])
+    assert asked.told("outcome", "cluster_id")[-1] == ("audit.action_ended", "refused", "0000000000000001")
+
+
+async def test_what_is_no_request_needs_no_permission() -> None:
+    with pytest.raises(RemoteProtocolError):
+        Asked().handler.row.permission(b"{}")

@@ -1,0 +1,177 @@
+"""Who may operate a cluster of real processes: its user on the machine, operators by certificate, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
+from tests.system.test_operations import ordered
+from tests.system.test_tls import Certified, endpoint_of
+from trimaran.cluster.documents.operations import Operation, OperationRequest, run_operation
+from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
+from trimaran.service_api.access.local_socket import CONTROL_SOCKET_NAME
+from trimaran.service_api.documents import Refusal, read_document
+from trimaran.service_api.identity import CallerRole
+from trimaran.service_api.tls import TlsSettings, TlsStack
+from trimaran.service_api.transport import SOCKETS, NetworkStack, Purpose, SocketStack
+from trimaran.service_api.types import OPERATION_STREAM_ID, REFUSAL_STREAM_ID
+from trimaran.service_api.wire.frame import encode_frame
+from trimaran.service_api.wire.link_frames import SetupFrame
+from trimaran.service_api.wire.stream import FrameParser
+
+pytestmark = pytest.mark.slow
+
+REMOTE: Final = SocketStack(uses_control_sockets=False)
+"""Dials as a process on another machine does."""
+NOBODY: Final = 65534
+
+
+def alone(directory: Path, **settings: str) -> SystemCluster:
+    return SystemCluster(directory, member_count=1, settings={**STEADY, **settings})
+
+
+async def steps_of(cluster: SystemCluster, operation: Operation, network: NetworkStack) -> list[str]:
+    consensus = str(endpoint_of(cluster, 0, "consensus"))
+    return [str(step.step) async for step in run_operation(consensus, operation, TIMEOUT_S, network=network)]
+
+
+async def refusal_of(cluster: SystemCluster, operation: Operation, network: NetworkStack) -> str:
+    """Ask for what is refused to the caller; gives what it is told."""
+    with pytest.raises(StatusQueryError) as caught:
+        await steps_of(cluster, operation, network)
+    assert caught.value.outcome is Outcome.NOT_ALLOWED
+    return str(caught.value)
+
+
+def audit(cluster: SystemCluster, name: str) -> list[dict[str, Any]]:  # Any: JSON
+    return cluster.members[0].events(f"audit.action_{name}")
+
+
+@pytest.fixture
+def secrets_file(tmp_path: Path) -> Path:
+    path = tmp_path / "secrets"
+    command = [sys.executable, "-m", "trimaran", "secrets", "add", str(path), "someone"]
+    subprocess.run(command, input="a long enough password\n" * 2, text=True, check=True, capture_output=True)
+    return path
+
+
+async def test_a_stranger_cannot_stop_a_node_nor_operate_it(data_dir: Path, secrets_file: Path) -> None:
+    """`--authenticator password --authorisation deny-all` did not keep anybody from it who reached the port."""
+    settings = {"authenticator": "password", "secrets_file": str(secrets_file), "authorisation": "deny-all"}
+    async with alone(data_dir, **settings) as cluster:
+        await cluster.wait_for_leader()
+        request = OperationRequest(operation=Operation.ABORT).model_dump_json().encode()
+
+        reader, writer = await SOCKETS.dial_streams(Purpose.CONSENSUS, endpoint_of(cluster, 0, "consensus"))
+        writer.write(SetupFrame(session_id=-1, stream_id=OPERATION_STREAM_ID).encode())
+        writer.write(encode_frame(request, stream_id=OPERATION_STREAM_ID))
+        async with asyncio.timeout(TIMEOUT_S):
+            (frame,) = FrameParser().feed(await reader.read())
+        writer.close()
+        assert frame.stream_id == REFUSAL_STREAM_ID
+        refusal = read_document(Refusal, frame.payload)
+        assert refusal.refused == "abort needs the role operator or member, and the caller is stranger"
+        for operation in Operation:
+            assert f"{operation} needs the role operator" in await refusal_of(cluster, operation, REMOTE)
+
+        status = await query_status(str(endpoint_of(cluster, 0, "consensus")), TIMEOUT_S, network=REMOTE)
+        assert (status.role, status.pid) == ("LEADER", cluster.members[0].process.pid)
+        refused = audit(cluster, "refused")
+        assert {line["action"] for line in refused} == {str(operation) for operation in Operation}
+        assert {(line["role"], line["address"], line["outcome"]) for line in refused} == {
+            ("stranger", "127.0.0.1", "refused")
+        }
+        assert audit(cluster, "begun") == []
+
+
+async def test_the_user_of_a_member_operates_it_without_settings_and_the_log_says_so(data_dir: Path) -> None:
+    """Also where the directory's path is longer than that of a socket, and after a member that was killed."""
+    directory = data_dir.joinpath(*["d" * 60] * 3)
+    async with alone(directory) as cluster:
+        await cluster.wait_for_leader()
+        cluster.members[0].kill()
+        assert (cluster.directory_of(0) / CONTROL_SOCKET_NAME).is_socket()
+        assert len(str(cluster.directory_of(0))) > 108
+        cluster.start(0)
+        await cluster.wait_for_leader(min_term_id=1)
+
+        report = await ordered(cluster, "suspend")
+        await ordered(cluster, "resume")
+
+        caller = {"role": "operator", "proof": "local socket", "address": "local", "caller": "local"}
+        begun, ended = audit(cluster, "begun"), audit(cluster, "ended")
+        assert [line["action"] for line in begun] == ["suspend", "resume"]
+        assert [(line["action"], line["outcome"]) for line in ended] == [("suspend", "done"), ("resume", "done")]
+        assert ended[0]["log_position"] == report["log_position"]
+        assert all(caller.items() <= line.items() for line in begun + ended)
+    assert not os.path.lexists(directory / "0" / CONTROL_SOCKET_NAME)
+
+
+async def test_each_of_two_clusters_on_a_machine_is_operated_by_its_own_endpoints(data_dir: Path) -> None:
+    async with alone(data_dir / "one") as one, alone(data_dir / "two") as two:
+        await one.wait_for_leader()
+        await two.wait_for_leader()
+
+        await ordered(one, "suspend")
+
+        states = [
+            (await query_status(str(endpoint_of(cluster, 0, "consensus")), TIMEOUT_S)).module_state
+            for cluster in (one, two)
+        ]
+        assert states == ["SUSPENDED", "ACTIVE"]
+        assert audit(two, "begun") == []
+        await ordered(one, "resume")
+
+
+async def test_another_user_of_the_machine_does_not_operate_a_member(data_dir: Path) -> None:
+    """Where the tests are not root they cannot become another user: there the caller is told apart by its port."""
+    async with alone(data_dir) as cluster:
+        await cluster.wait_for_leader()
+        code = (
+            "import asyncio, sys; from trimaran.cluster.documents import operations as o\n"
+            "async def ask():\n"
+            "    return [str(s.step) async for s in o.run_operation(sys.argv[1], o.Operation.ABORT, 30.0)]\n"
+            "import os\n"
+            "if os.geteuid() == 0:\n"
+            f"    os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+            "else:\n"
+            "    import trimaran.service_api.transport as t; t.connect_locally = lambda endpoint: None\n"
+            "print(asyncio.run(ask()))\n"
+        )
+        command = [sys.executable, "-c", code, str(endpoint_of(cluster, 0, "consensus"))]
+        found = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=TIMEOUT_S)
+
+        assert found.returncode != 0
+        assert "abort needs the role operator or member, and the caller is stranger" in found.stderr
+        assert "asked by TCP: no control socket of" in found.stderr
+        cluster.members[0].process.check_running()
+
+
+async def test_with_tls_operators_operate_and_clients_and_observers_do_not(data_dir: Path) -> None:
+    certified = Certified(data_dir)
+    issuer = certified.issuer
+    refused = {
+        "client app (by certificate)": TlsStack(issuer.of(CallerRole.CLIENT, "app")),
+        "observer eye (by certificate)": TlsStack(issuer.of(CallerRole.OBSERVER, "eye")),
+    }
+    async with certified.cluster(member_count=1, settings=STEADY) as cluster:
+        await cluster.wait_for_leader()
+        for who, network in refused.items():
+            for operation in Operation:
+                assert f"and the caller is {who}" in await refusal_of(cluster, operation, network)
+
+        assert (await steps_of(cluster, Operation.SUSPEND, certified.operator))[-1] == "done"
+        without_certificate = TlsStack(
+            TlsSettings(authorities=certified.operator.settings.authorities), cluster_id=issuer.cluster_id
+        )
+        assert (await steps_of(cluster, Operation.RESUME, without_certificate))[-1] == "done"
+
+        callers = [(line["action"], line["caller"], line["proof"]) for line in audit(cluster, "ended")]
+        assert callers == [("suspend", "ops", "certificate"), ("resume", "local", "local socket")]
