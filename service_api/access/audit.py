@@ -7,7 +7,6 @@ each action and role the first is logged at once, and further ones every 10 seco
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -37,11 +36,9 @@ class AuditTrail:
         self._monotonic_ns = monotonic_ns
         self._refusals: dict[tuple[str, str], _Refusals] = {}
         """By action and role: as many as there are of both."""
-        self.refused_counts: Counter[str] = Counter()
-        """By action."""
 
     def __repr__(self) -> str:
-        return f"<AuditTrail refused={sum(self.refused_counts.values())}>"
+        return f"<AuditTrail refusals={len(self._refusals)}>"
 
     def begun(self, action: str, asker: AcceptedConnection, **parameters: object) -> None:
         """A privileged action begins."""
@@ -53,7 +50,6 @@ class AuditTrail:
 
     def refused(self, action: str, asker: AcceptedConnection, reason: str, **parameters: object) -> None:
         """Somebody asked for what it may not have."""
-        self.refused_counts[action] += 1
         refusals, now_ns = self._refusals.setdefault((action, asker.caller.role), _Refusals()), self._monotonic_ns()
         refusals.count += 1
         if refusals.logged_ns is not None and now_ns - refusals.logged_ns < REFUSAL_INTERVAL_NS:

@@ -7,14 +7,18 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import uvloop
 
 from tests.places import ROOT
+from trimaran.service_api import transport
+from trimaran.service_api.access import local_socket
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.identity import LOCAL_OPERATOR
 from trimaran.service_api.transport import (
     SOCKETS,
     Purpose,
@@ -242,3 +246,36 @@ def test_what_is_written_after_the_connection_is_lost_is_dropped_and_drain_says_
     """A leader replays to a follower that closes between two chunks; uvloop's own transport raises RuntimeError."""
     with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(break_dialled_streams())
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_a_control_socket_lets_in_processes_of_its_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    """The two ends are one process here: what the kernel says of the peer is what the test says, on the member's side.
+
+    tests/system/test_access.py has a process of another user.
+    """
+    monkeypatch.setattr(local_socket, "runtime_directories", lambda: [tmp_path / "runtime"])
+    monkeypatch.setattr(transport, "is_own_peer", lambda sock: is_own)
+    gate, endpoint = ConnectionGate(), Endpoint("127.0.0.1", 9001)
+    callers = []
+
+    def make_protocol(accepted: AcceptedConnection) -> asyncio.Protocol:
+        callers.append((accepted.caller, accepted.knows_caller, accepted.address))
+        return asyncio.Protocol()
+
+    listener = await SOCKETS.listen_locally(tmp_path, endpoint, make_protocol, gate=gate)
+    assert listener is not None
+    reader, writer = await SOCKETS.dial_streams(Purpose.DOCUMENTS, endpoint)
+    if is_own:
+        while not callers:  # noqa: ASYNC110  # nobody announces what is waited for
+            await asyncio.sleep(0)
+    else:
+        assert await reader.read() == b""
+    writer.close()
+    listener.close()
+    await listener.wait_closed()
+
+    assert callers == ([(LOCAL_OPERATOR, True, "local")] if is_own else [])
+    assert gate.refused_counts == ({} if is_own else {("documents", "foreign_user"): 1})
