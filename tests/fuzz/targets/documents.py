@@ -18,7 +18,7 @@ from trimaran.cluster.documents.inspection import (
 )
 from trimaran.cluster.documents.operations import OperationProgress, OperationRequest
 from trimaran.cluster.runtime.watching.metrics_server import REQUEST_LIMIT_BYTES, MetricsServer, _Connection
-from trimaran.service_api.documents import Document, printable_line, read_document
+from trimaran.service_api.documents import Document, Refusal, printable_line, read_document
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.member_status import MemberStatus
 from trimaran.service_api.transport import Purpose
@@ -32,6 +32,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     TimersView,
     OperationRequest,
     OperationProgress,
+    Refusal,
 )
 
 
