@@ -272,7 +272,8 @@ async def test_a_control_socket_lets_in_processes_of_its_user_alone(
         while not callers:  # noqa: ASYNC110  # nobody announces what is waited for
             await asyncio.sleep(0)
     else:
-        assert await reader.read() == b""
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
     writer.close()
     listener.close()
     await listener.wait_closed()

@@ -201,6 +201,17 @@ class _OtherUser:
         return 1, self._uid, 1
 
 
+def test_a_command_does_not_believe_another_user_who_listens(
+    runtime: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = ControlSocket(directory, ENDPOINT)
+    monkeypatch.setattr(local_socket, "is_own_peer", lambda sock: False)
+
+    assert connect_locally(ENDPOINT) is None
+    monkeypatch.undo()
+    control.close()
+
+
 def test_a_process_of_another_user_does_not_get_in(runtime: Path, directory: Path, tmp_path: Path) -> None:
     """It cannot open the socket; and where somebody has opened the directory to all, the kernel says whose it is.
 
