@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from trimaran.archive import Recording
@@ -11,7 +11,7 @@ from trimaran.service_api.types import NULL_VALUE, MemberId, RecordingId, TermId
 from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.session import REFUSED_BY_SETTING, REFUSES_MESSAGES, REFUSES_REQUESTS
 
-from .auth.secrets_watch import SecretsWatch
+from .auth.secrets_file import SecretsFile
 from .core.context import ConsensusConfig, ConsensusContext
 from .core.log.log_buffer import LogBuffer
 from .core.log.retention import RetentionPolicy
@@ -35,7 +35,7 @@ def make_context(
     *,
     code: CodeGuard,
     services: Sequence[ClusteredService],
-    secrets: SecretsWatch | None,
+    secrets: Callable[[], SecretsFile] | None,
 ) -> ConsensusContext:
     """Make the state that a member's consensus module begins with, from its settings and its files."""
     recording_log = files.recording_log.recording_log

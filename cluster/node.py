@@ -11,7 +11,6 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -33,7 +32,9 @@ from trimaran.service_api.types import (
 from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
-from .auth.secrets_watch import SecretsWatch
+from .auth.file_watch import watch_file
+from .auth.metrics_access import MetricsAccess, load_token
+from .auth.secrets_file import SecretsFile
 from .consensus_context import make_context
 from .core import effects as fx
 from .core.consensus_module import ConsensusModule
@@ -183,7 +184,8 @@ class Node:
         self._files = files
         self.errors = files.errors
         self.stalls = StallTracker(host.clock.monotonic_ns, threshold_ns=config.stall_threshold_ms * _NS_PER_MS)
-        self._secrets = SecretsWatch(Path(config.secrets_file)) if config.secrets_file else None
+        self._secrets = watch_file(config.secrets_file, SecretsFile.load, "secrets")
+        self._metrics_token = watch_file(config.metrics_token_file, load_token, "metrics_token")
         ctx = make_context(config, files, recording, host, code=code, services=services, secrets=self._secrets)
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
@@ -286,6 +288,8 @@ class Node:
                 tasks.create_task(self._disk_space.run(), name="disk-space")
                 if self._secrets is not None:
                     tasks.create_task(self._secrets.run(), name="secrets-watch")
+                if self._metrics_token is not None:
+                    tasks.create_task(self._metrics_token.run(), name="metrics-token-watch")
                 if isinstance(self._network, TlsStack):
                     watch = TlsWatch(self._network, info=logger.info, error=logger.error)
                     tasks.create_task(watch.run(), name="tls-watch")
@@ -639,6 +643,7 @@ class Node:
             content_type=CONTENT_TYPE,
             why_not_ready=self.vitals.why_not_ready,
             monotonic_ns=self._clock.monotonic_ns,
+            access=MetricsAccess(self._metrics_token),
         )
         logger.info(
             "metrics.listening", endpoint=str(await self._metrics.start(self._network, endpoint, gate=self.gate))

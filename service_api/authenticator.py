@@ -38,6 +38,13 @@ class SessionProxy(Protocol):
         otherwise leave no gap.
         """
 
+    @property
+    def address(self) -> str:
+        """Where the client connects from: an IPv4 address, or an IPv6 network of 64 bits; "-" where there is none.
+
+        Good for limits, not for telling who somebody is.
+        """
+
     def challenge(self, encoded_challenge: bytes) -> bool:
         """Ask the client to prove who it is. True: it is asked.
 

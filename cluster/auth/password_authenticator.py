@@ -1,7 +1,8 @@
 """The password authenticator: a challenge, the client's proof that it knows its secret, and a check of that proof.
 
 A principal that is not in the file is challenged as the others are, and its proof is checked as theirs are, against a
-verifier that nothing fits: from outside the two cannot be told apart, nor by the time they take.
+verifier that nothing fits: from outside the two cannot be told apart, nor by the time they take. How often somebody may
+try is limited (`attempt_limits`); who tries more often is rejected as for a wrong proof.
 
 Source: `trimaran.service_api.password_proof`; aeron.md §3.6.
 """
@@ -11,13 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from trimaran.service_api.authenticator import SessionProxy
 from trimaran.service_api.password_proof import NONCE_LENGTH, PasswordChallenge, is_proof
 
+from .attempt_limits import AttemptLimits
 from .secrets_file import SecretsFile, Verifier
 
 _ATTEMPT_LIMIT = 20_000
 """Attempts remembered, those of clients that went away among them. At the bound the oldest goes, and is rejected."""
+
+
+logger = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -38,6 +45,9 @@ class PasswordAuthenticator:
         self._secrets = secrets
         self._random_bytes = random_bytes
         self._attempts: dict[int, _Attempt] = {}
+        self._limits = AttemptLimits()
+        self._limited: tuple[str, str] | None = None
+        """What was logged last: which limit, and the address."""
 
     def __repr__(self) -> str:
         return f"<PasswordAuthenticator {self._secrets()!r} attempts={len(self._attempts)}>"
@@ -74,9 +84,30 @@ class PasswordAuthenticator:
         if attempt is None or attempt.response is None:
             proxy.reject()
             return
+        if self._is_limited(proxy.address, attempt.encoded_principal, now_ms):
+            proxy.reject()
+            return
         is_known = attempt.encoded_principal in self._secrets().verifiers
         is_proven = is_proof(attempt.response, attempt.entry.verifier, attempt.encoded_principal, attempt.challenge)
         if is_proven and is_known:
+            self._limits.on_succeeded(proxy.address, attempt.encoded_principal)
+            self._limited = None
             proxy.authenticate(attempt.encoded_principal)
         else:
+            self._limits.on_failed(proxy.address, attempt.encoded_principal, now_ms)
             proxy.reject()
+
+    def _is_limited(self, address: str, encoded_principal: bytes, now_ms: int) -> bool:
+        """Whether too many attempts have failed; logged when another address or limit is met than the last time."""
+        limit = self._limits.find_limit(address, encoded_principal, now_ms)
+        if limit is None:
+            return False
+        if self._limited != (limit, address):
+            self._limited = limit, address
+            logger.warning(
+                "authentication.limited",
+                limit=limit,
+                address=address,
+                reason="too many proofs were wrong: more are rejected unseen until these are older",
+            )
+        return True

@@ -35,6 +35,7 @@ from trimaran.service_api.password_proof import (
     SaltedSecret,
     encode_principal,
 )
+from trimaran.service_api.private_files import expect_private
 
 SECRET_LIMIT: Final = 1024
 """Characters of a secret."""
@@ -85,6 +86,7 @@ class SecretsFile:
         Raises:
             ConfigurationError: the user's: it cannot be read, or a line of it is not as expected.
         """
+        expect_private(path, "secrets file")
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:

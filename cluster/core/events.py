@@ -225,6 +225,8 @@ class ClientConnect:
     request: SessionConnectRequest
     certified_principal: bytes = b""
     """Who it is by its certificate; empty where it has shown none that opens sessions."""
+    address: str = "-"
+    """Where the connection comes from, as `connection_gate.address_of` says it."""
 
 
 @dataclass(slots=True)

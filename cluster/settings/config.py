@@ -265,6 +265,13 @@ class NodeConfig(BaseSettings):
     metrics_endpoint: Annotated[
         OptionalEndpoint, Field(description="host:port for /metrics, /livez and /readyz over HTTP; empty: none")
     ] = ""
+    metrics_token_file: Annotated[
+        Text,
+        Field(
+            description="file of the token that lets scrapers read /metrics from other machines; without one a "
+            "certificate does"
+        ),
+    ] = ""
     stall_threshold_ms: Annotated[
         Millis, Field(description="an event loop that is busy for this long is logged as a stall")
     ] = 100

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,9 +22,6 @@ Now = Callable[[], datetime]
 
 SERVER_USAGE: Final = "server"
 CLIENT_USAGE: Final = "client"
-_FORBIDDEN: Final = 0o077
-_FORBIDDEN_OF_ROOT: Final = 0o037
-"""The bits that a key file may not have; of root's the group may read it."""
 
 
 def utc_now() -> datetime:
@@ -128,24 +124,6 @@ def read_tls_file(file: Path, setting: str) -> bytes:
             f"{setting} file cannot be read: file={file} reason={error.strerror}; correct the setting tls {setting}, "
             "or make the file: `trimaran certs init DIR` makes all that a cluster needs for development"
         ) from None
-
-
-def expect_private(file: Path) -> None:
-    """Refuse a file of a private key that others than its owner may read, or the group of one that is root's. Blocks.
-
-    Raises:
-        ConfigurationError: the user's.
-    """
-    try:
-        found = file.stat()
-    except OSError:
-        return  # who reads it says why not
-    others = _FORBIDDEN_OF_ROOT if found.st_uid == 0 else _FORBIDDEN
-    if found.st_mode & others:
-        raise ConfigurationError(
-            f"key file may be read by others: file={file} mode={stat.S_IMODE(found.st_mode):04o} expected 0600, or "
-            f"0640 where root owns it: chmod 600 {file}, and consider whether somebody has read it"
-        )
 
 
 def _explain(certificate: x509.Certificate, file: Path) -> Certificate:

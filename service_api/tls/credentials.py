@@ -17,8 +17,9 @@ from typing import Final, NoReturn, Self
 from ..cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
 from ..errors import ConfigurationError
 from ..identity import CallerRole, Identity
+from ..private_files import expect_private
 from ..types import MemberId
-from .certificates import Certificate, expect_private, read_certificates
+from .certificates import Certificate, read_certificates
 from .settings import SYSTEM_AUTHORITIES, TlsSettings
 
 _HANDSHAKE_STEP_LIMIT: Final = 10
@@ -50,7 +51,7 @@ class TlsCredentials:
         chain: list[Certificate] = []
         if settings.certificate:
             chain = read_certificates(Path(settings.certificate), "certificate")
-            expect_private(Path(settings.key))
+            expect_private(Path(settings.key), "key file")
             for certificate in chain:
                 certificate.expect_valid(now)
             chain[0].identities()

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ..errors import ConfigurationError
 from ..identity import CallerRole, Identity
-from .certificates import expect_private, read_tls_file
+from ..private_files import expect_private
+from .certificates import read_tls_file
 from .settings import TlsSettings
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Authority:
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-        expect_private(directory / AUTHORITY_KEY_FILE)
+        expect_private(directory / AUTHORITY_KEY_FILE, "key file")
         try:
             certificate = x509.load_pem_x509_certificate(read_tls_file(directory / AUTHORITIES_FILE, "authorities"))
             key = load_pem_private_key(read_tls_file(directory / AUTHORITY_KEY_FILE, "authority key"), password=None)

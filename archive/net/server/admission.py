@@ -30,8 +30,11 @@ class Admission:
     One that raises has rejected it, and so have credentials that are too long.
     """
 
-    def __init__(self, authenticator: Authenticator, request: messages.AuthConnectRequest, session_id: int) -> None:
+    def __init__(
+        self, authenticator: Authenticator, request: messages.AuthConnectRequest, session_id: int, address: str
+    ) -> None:
         self.session_id: Final = session_id
+        self.address: Final = address
         self.correlation_id: Final = request.correlation_id
         self.wants_events: Final = request.response_stream_id == EVENTS_STREAM_ID
         self.principal: bytes | None = None

@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from trimaran.service_api.connection_gate import address_of
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, TYPE_STATUS
@@ -55,7 +56,8 @@ async def serve_connection(
         async with asyncio.TaskGroup() as tasks:
             session = ControlSession(writer, tasks)
             try:
-                await ControlAdapter(server, session, reader, on_connected).run()
+                address = address_of(writer.get_extra_info("peername"))
+                await ControlAdapter(server, session, reader, on_connected, address).run()
             except RemoteProtocolError as error:
                 _log.warning("archive_session.protocol_violated", session=repr(session), reason=str(error))
                 session.refuse(ArchiveError(str(error)), NULL_VALUE)
@@ -78,9 +80,11 @@ class ControlAdapter:
         session: ControlSession,
         reader: asyncio.StreamReader,
         on_connected: Callable[[], None],
+        address: str,
     ) -> None:
         self._server = server
         self._on_connected = on_connected
+        self._address = address
         self._session = session
         self._reader = reader
         self._buffer = bytearray()
@@ -201,7 +205,7 @@ class ControlAdapter:
             )
         if request.response_stream_id not in (RESPONSE_STREAM_ID, EVENTS_STREAM_ID):
             raise RemoteProtocolError(f"response_stream_id={request.response_stream_id} expected={RESPONSE_STREAM_ID}")
-        self._admission = Admission(self._server.authenticator, request, next(self._server.ids))
+        self._admission = Admission(self._server.authenticator, request, next(self._server.ids), self._address)
         await self._decide(self._admission)
 
     async def _decide(self, admission: Admission) -> None:

@@ -56,6 +56,8 @@ class PendingSession:
     connection_id: int
     request: SessionConnectRequest
     time_of_last_activity_ns: int
+    address: str
+    """Where the client connects from."""
     certified_principal: bytes = b""
     """Who the client is by its certificate: then the authenticator is not asked."""
     encoded_principal: bytes = b""
@@ -92,7 +94,9 @@ class PendingSessions:
         self.on_disconnected(connection_id)
         if ctx.cluster_id == NULL_CLUSTER_ID and DEMAND_PARAMETER in request.response_channel:
             return  # this cluster is about to form and has no id yet: the client asks again
-        session = PendingSession(self._next_session_id, connection_id, request, ctx.now_ns, event.certified_principal)
+        session = PendingSession(
+            self._next_session_id, connection_id, request, ctx.now_ns, event.address, event.certified_principal
+        )
         self._next_session_id -= 1
         problem = self._problem_with(request, open_count)
         if problem is not None:
@@ -182,7 +186,7 @@ class PendingSessions:
 
     def _ask(self, session: PendingSession, publisher: LogPublisher) -> None:
         """Ask the authenticator what is to become of a session, and do it."""
-        proxy = _Proxy(session.session_id)
+        proxy = _Proxy(session.session_id, session.address)
         if session.state is SessionState.CONNECTED:
             self._ctx.authenticator.on_connected_session(proxy, self._ctx.timestamp)
         else:
@@ -235,16 +239,21 @@ def _wants_the_same(before: SessionConnectRequest, now: SessionConnectRequest) -
 class _Proxy(SessionProxy):
     """Takes down what an authenticator says of one session."""
 
-    __slots__ = ("_session_id", "decision", "payload")
+    __slots__ = ("_address", "_session_id", "decision", "payload")
 
-    def __init__(self, session_id: int) -> None:
+    def __init__(self, session_id: int, address: str) -> None:
         self._session_id = session_id
+        self._address = address
         self.decision: SessionState | None = None
         self.payload = b""
 
     @property
     def session_id(self) -> int:
         return self._session_id
+
+    @property
+    def address(self) -> str:
+        return self._address
 
     def challenge(self, encoded_challenge: bytes) -> bool:
         self._decide(SessionState.CHALLENGED, encoded_challenge, "challenge", CHALLENGE_LIMIT_BYTES)

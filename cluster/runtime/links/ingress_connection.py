@@ -525,7 +525,7 @@ class IngressConnection(asyncio.BufferedProtocol):
         if isinstance(message, SessionKeepAlive):
             self._on_keep_alive(message)
         elif isinstance(message, SessionConnectRequest):
-            post(ev.ClientConnect(connection_id, message, self._certified_principal()))
+            post(ev.ClientConnect(connection_id, message, self._certified_principal(), self._accepted.address))
         elif isinstance(message, SessionCloseRequest):
             post(ev.ClientClose(connection_id, message.leadership_term_id, message.cluster_session_id))
         elif isinstance(message, ChallengeResponse):

@@ -1,8 +1,9 @@
 """The HTTP endpoint of one member: `/metrics`, `/livez`, `/readyz`, and nothing else.
 
-As little HTTP as a scraper or a probe needs: one GET per connection, answered from the loop. It listens for any client
-that can reach it, so nothing that comes in is kept or believed: the length of a request, the time it may take, the
-number of connections and the number of pages made in a second are bounded, and what goes beyond is refused or dropped.
+As little HTTP as a scraper or a probe needs: one GET per connection, answered from the loop. Probes are for anybody,
+metrics for whom `MetricsAccess` lets read them. It listens for any client that can reach it, so nothing that comes in
+is kept or believed: the length of a request, the time it may take, the number of connections and the number of pages
+made in a second are bounded, and what goes beyond is refused or dropped.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import structlog
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_stream_transport
+
+from ...auth.metrics_access import MetricsAccess
 
 REQUEST_LIMIT_BYTES: Final = 8192
 """The longest request, headers included; a longer one is refused."""
@@ -31,6 +34,8 @@ _TEXT: Final = "text/plain; charset=utf-8"
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
@@ -51,7 +56,9 @@ class MetricsServer:
         content_type: str,
         why_not_ready: Callable[[], str | None],
         monotonic_ns: Callable[[], int],
+        access: MetricsAccess,
     ) -> None:
+        self._access = access
         self._make_page = make_page
         self._content_type = content_type
         self._why_not_ready = why_not_ready
@@ -87,7 +94,7 @@ class MetricsServer:
         for connection in [*self._connections]:
             connection.abort()
 
-    def answer(self, request: bytes) -> bytes:
+    def answer(self, request: bytes, accepted: AcceptedConnection) -> bytes:
         """Answer one request: everything up to the empty line."""
         words = request.split(b"\n", 1)[0].split()
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
@@ -101,7 +108,11 @@ class MetricsServer:
             reason = self._why_not_ready()
             return _response(200, "ok") if reason is None else _response(503, f"not ready: {reason}")
         if path == b"/metrics":
-            return self._metrics()
+            refusal = self._access.refusal(accepted, request)
+            if refusal is None:
+                return self._metrics()
+            status, text = refusal
+            return _response(status, text, extra="WWW-Authenticate: Bearer\r\n" if status == 401 else "")
         return _response(404, "unknown path: expected /metrics, /livez or /readyz")
 
     def _metrics(self) -> bytes:
@@ -146,7 +157,7 @@ class _Connection(asyncio.Protocol):
         self._received += data
         ends = [at for end in _END_OF_REQUEST if (at := self._received.find(end)) >= 0]
         if ends and min(ends) <= REQUEST_LIMIT_BYTES:
-            self._give(self._server.answer(bytes(self._received[: min(ends)])))
+            self._give(self._server.answer(bytes(self._received[: min(ends)]), self._accepted))
         elif len(self._received) > REQUEST_LIMIT_BYTES:
             self._give(_response(431, f"a request has at most {REQUEST_LIMIT_BYTES} bytes"))
 

@@ -9,6 +9,7 @@ from tests.fuzz.loops import on_loop
 from tests.fuzz.target import expect, target
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport
+from trimaran.cluster.auth.metrics_access import MetricsAccess
 from trimaran.cluster.documents.inspection import (
     InspectionRefusal,
     InspectionRequest,
@@ -88,6 +89,7 @@ def documents(data: bytes) -> None:
 
 def _request_seeds() -> Iterator[bytes]:
     yield b"\x05GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
+    yield b"\x20GET /metrics HTTP/1.1\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n"
     yield b"\xffGET /readyz?x=1 HTTP/1.0\n\n"
 
 
@@ -100,7 +102,11 @@ def metrics_request(data: bytes) -> None:
 
 def _scrape(piece_length: int, request: bytes) -> None:
     server = MetricsServer(
-        make_page=lambda: b"up 1\n", content_type="text/plain", why_not_ready=lambda: None, monotonic_ns=lambda: 1
+        make_page=lambda: b"up 1\n",
+        content_type="text/plain",
+        why_not_ready=lambda: None,
+        monotonic_ns=lambda: 1,
+        access=MetricsAccess(lambda: b"0123456789abcdef"),
     )
     connection, transport = _Connection(server, let_in(quiet_gate(), Purpose.METRICS)), FakeTransport()
     connection.connection_made(transport)

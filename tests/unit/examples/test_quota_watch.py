@@ -77,7 +77,7 @@ class Proxy:
     """A session that somebody wants."""
 
     def __init__(self, session_id: int) -> None:
-        self.session_id = session_id
+        self.session_id, self.address = session_id, "-"
         self.principals: list[bytes] = []
 
     def challenge(self, encoded_challenge: bytes) -> bool:

@@ -14,9 +14,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from trimaran.client import PasswordCredentials
+from trimaran.cluster.auth.file_watch import FileWatch
 from trimaran.cluster.auth.password_authenticator import PasswordAuthenticator
 from trimaran.cluster.auth.secrets_file import SecretsFile
-from trimaran.cluster.auth.secrets_watch import SecretsWatch
 from trimaran.cluster.cli import main
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.password_proof import ITERATIONS_MIN, PasswordChallenge, encode_principal
@@ -50,8 +50,8 @@ def always(file: SecretsFile) -> Callable[[], SecretsFile]:
 class Proxy:
     """A session at the door."""
 
-    def __init__(self, session_id: int = -2) -> None:
-        self.session_id = session_id
+    def __init__(self, session_id: int = -2, address: str = "10.0.0.1") -> None:
+        self.session_id, self.address = session_id, address
         self.challenges: list[bytes] = []
         self.outcome: bytes | bool | None = None
 
@@ -90,18 +90,36 @@ def write(path: Path, **secrets: str) -> None:
     new.replace(path)
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
+def test_file_that_others_may_read_or_write_is_refused(
+    tmp_path: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "secrets"
+    file_of(ops="right").save(path)
+    path.chmod(mode)
+    monkeypatch.setattr("trimaran.service_api.private_files._FORBIDDEN_OF_ROOT", 0o077)  # tests may run as root
+
+    with pytest.raises(ConfigurationError, match=f"may be read by others: file=.* mode={mode:04o} expected 0600"):
+        SecretsFile.load(path)
+
+
+def watching(path: Path) -> FileWatch[SecretsFile]:
+    return FileWatch(path, SecretsFile.load, "secrets")
+
+
 def test_watch_of_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "secrets"
     path.write_text("nonsense\n")
+    path.chmod(0o600)
 
     with pytest.raises(ConfigurationError, match="line=1 begins with 'nonsense'"):
-        SecretsWatch(path)
+        watching(path)
 
 
 async def test_file_is_read_again_once_it_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "secrets"
     write(path, ops="old")
-    watch = SecretsWatch(path)
+    watch = watching(path)
 
     write(path, ops="old", app="new")
     before = [*watch().verifiers]
@@ -114,7 +132,7 @@ async def test_file_is_read_again_once_it_has_changed(tmp_path: Path) -> None:
 async def test_file_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
     path = tmp_path / "secrets"
     write(path, ops="old")
-    watch = SecretsWatch(path)
+    watch = watching(path)
     read = watch()
 
     await watch.look()
@@ -122,17 +140,19 @@ async def test_file_that_has_not_changed_is_not_read_again(tmp_path: Path) -> No
     assert watch() is read
 
 
-async def test_loop_goes_on_while_the_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_loop_goes_on_while_the_file_is_read(tmp_path: Path) -> None:
     """A disk that stands still holds up nobody who is in."""
     path = tmp_path / "secrets"
     write(path, ops="old")
-    watch, is_passed, real = SecretsWatch(path), threading.Event(), SecretsFile.load
+    is_passed, real = threading.Event(), SecretsFile.load
 
     def load(path: Path) -> SecretsFile:
         assert is_passed.wait(DEADLINE_S), "the loop waits for the disk"
         return real(path)
 
-    monkeypatch.setattr(SecretsFile, "load", load)
+    is_passed.set()
+    watch = FileWatch(path, load, "secrets")
+    is_passed.clear()
     write(path, app="new")
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
         looking = tasks.create_task(watch.look())
@@ -144,10 +164,10 @@ async def test_loop_goes_on_while_the_file_is_read(tmp_path: Path, monkeypatch: 
 
 
 async def test_running_watch_sees_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimaran.cluster.auth.secrets_watch._LOOK_INTERVAL_S", 0.001)
+    monkeypatch.setattr("trimaran.cluster.auth.file_watch._LOOK_INTERVAL_S", 0.001)
     path = tmp_path / "secrets"
     write(path, ops="old")
-    watch = SecretsWatch(path)
+    watch = watching(path)
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(watch.run())
 
@@ -164,7 +184,7 @@ async def test_file_that_is_spoilt_changes_nothing_and_is_said_once(
 ) -> None:
     path = tmp_path / "secrets"
     write(path, ops="old")
-    watch = SecretsWatch(path)
+    watch = watching(path)
 
     damage(path)
     with capture_logs() as logs:
@@ -339,6 +359,7 @@ def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"secrets file cannot be read: file=.*absent"):
         SecretsFile.load(tmp_path / "absent")
     (tmp_path / "binary").write_bytes(b"version \xff")
+    (tmp_path / "binary").chmod(0o600)
     with pytest.raises(ConfigurationError, match="secrets file is not UTF-8 text"):
         SecretsFile.load(tmp_path / "binary")
 

@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from tests.system.waiting import wait_until
+from trimaran.cluster.auth.metrics_access import MetricsAccess
 from trimaran.cluster.runtime.watching import metrics_server
 from trimaran.cluster.runtime.watching.metrics_server import (
     CONNECTION_LIMIT,
@@ -48,6 +49,7 @@ async def serving(pages: Pages) -> AsyncIterator[tuple[MetricsServer, Endpoint]]
         content_type="text/x-metrics",
         why_not_ready=lambda: pages.reason,
         monotonic_ns=lambda: pages.now_ns,
+        access=MetricsAccess(None),
     )
     gate = ConnectionGate({Purpose.METRICS: GateLimits.of_count(CONNECTION_LIMIT)})
     endpoint = await server.start(SOCKETS, Endpoint("127.0.0.1", 0), gate=gate)

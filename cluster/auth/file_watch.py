@@ -1,4 +1,4 @@
-"""Reads the secrets file again when it has changed.
+"""Reads a file with secrets again when it has changed.
 
 `run` looks at it once a second, by its inode, length and time; a thread does that and reads it, so that the event loop
 waits for no disk. What cannot be read, or is not as expected, changes nothing and is logged: a mistake in the file
@@ -8,40 +8,43 @@ locks nobody out who could come in before.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import aiofiles.os
 import structlog
 
 from trimaran.service_api.errors import ConfigurationError
 
-from .secrets_file import SecretsFile
-
 _LOOK_INTERVAL_S: Final = 1.0
 
 logger = structlog.get_logger()
 
+T = TypeVar("T")
 
-class SecretsWatch:
-    """Gives the contents of one secrets file: a call is what was last read."""
 
-    def __init__(self, path: Path) -> None:
-        """Read it. Blocks.
+class FileWatch(Generic[T]):
+    """Gives the contents of one file: a call is what was last read."""
+
+    def __init__(self, path: Path, load: Callable[[Path], T], what: str) -> None:
+        """Read it. Blocks. `what` is what events call it: `secrets` says `secrets.changed`.
 
         Raises:
-            ConfigurationError: the user's: as `SecretsFile.load`.
+            ConfigurationError: the user's: as `load` says.
         """
         self._path = path
+        self._load = load
+        self._what = what
         self._seen = self._look()
-        self._file = SecretsFile.load(path)
+        self._contents = load(path)
 
     def __repr__(self) -> str:
-        return f"<SecretsWatch {self._path} {self._file!r}>"
+        return f"<FileWatch {self._path} {self._what}>"
 
-    def __call__(self) -> SecretsFile:
+    def __call__(self) -> T:
         """Return what it holds."""
-        return self._file
+        return self._contents
 
     async def run(self) -> None:
         """Read the file again whenever it has changed, until this is cancelled."""
@@ -56,11 +59,11 @@ class SecretsWatch:
             return
         self._seen = seen
         try:
-            self._file = await aiofiles.os.wrap(SecretsFile.load)(self._path)
+            self._contents = await aiofiles.os.wrap(self._load)(self._path)
         except ConfigurationError as error:
-            logger.error("secrets.refused", reason=f"{error}; the secrets that were read before stay in use")
+            logger.error(f"{self._what}.refused", reason=f"{error}; what was read before stays in use")
             return
-        logger.info("secrets.changed", file=str(self._path), principals=len(self._file.verifiers))
+        logger.info(f"{self._what}.changed", file=str(self._path))
 
     def _look(self) -> tuple[int, int, int] | None:
         """What tells one version of the file from another; None if it is gone. Blocks."""
@@ -69,3 +72,8 @@ class SecretsWatch:
         except OSError:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def watch_file(path: str, load: Callable[[Path], T], what: str) -> FileWatch[T] | None:
+    """Watch the file that a setting names; None where it names none. Blocks; raises as `FileWatch` does."""
+    return FileWatch(Path(path), load, what) if path else None
