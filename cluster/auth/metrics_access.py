@@ -29,7 +29,7 @@ _TOKEN: Final = re.compile(rf"[A-Za-z0-9._~+/=-]{{{TOKEN_LENGTH_MIN},{TOKEN_LENG
 _BEARER: Final = re.compile(rb"^authorization:[ \t]*bearer[ \t]+([^\s]+)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
 _READERS: Final = frozenset({CallerRole.OBSERVER, CallerRole.OPERATOR, CallerRole.MEMBER})
 _LOOPBACK_NETWORK: Final = "::/64"
-"""What `address_of` makes of ::1."""
+"""What `address_of` makes of ::1. Nobody routes the rest of it."""
 
 
 def load_token(path: Path) -> bytes:
