@@ -20,8 +20,6 @@ from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.service_api import ClusteredService, ConfigurationError, ServiceFailedError
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.tls import TlsStack
-from trimaran.service_api.tls.watch import TlsWatch
 from trimaran.service_api.types import (
     INSPECTION_STREAM_ID,
     OPERATION_STREAM_ID,
@@ -32,9 +30,7 @@ from trimaran.service_api.types import (
 from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
-from .auth.file_watch import watch_file
-from .auth.metrics_access import MetricsAccess, load_token
-from .auth.secrets_file import SecretsFile
+from .auth.metrics_access import MetricsAccess
 from .consensus_context import make_context
 from .core import effects as fx
 from .core.consensus_module import ConsensusModule
@@ -65,6 +61,7 @@ from .runtime.log_control import LogControl, MemberLogEndpoints
 from .runtime.member_files import MemberFiles, open_files
 from .runtime.member_network import make_network
 from .runtime.queries import QueryHandler
+from .runtime.secret_files import SecretFiles
 from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
 from .runtime.snapshots.recovery import (
     Recovered,
@@ -184,9 +181,10 @@ class Node:
         self._files = files
         self.errors = files.errors
         self.stalls = StallTracker(host.clock.monotonic_ns, threshold_ns=config.stall_threshold_ms * _NS_PER_MS)
-        self._secrets = watch_file(config.secrets_file, SecretsFile.load, "secrets")
-        self._metrics_token = watch_file(config.metrics_token_file, load_token, "metrics_token")
-        ctx = make_context(config, files, recording, host, code=code, services=services, secrets=self._secrets)
+        self._secret_files = SecretFiles(config, host.network)
+        ctx = make_context(
+            config, files, recording, host, code=code, services=services, secrets=self._secret_files.secrets
+        )
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
         )
@@ -286,13 +284,7 @@ class Node:
                 tasks.create_task(self._run_housekeeping(log), name="every-second")
                 tasks.create_task(self._retention.run(), name="retention")
                 tasks.create_task(self._disk_space.run(), name="disk-space")
-                if self._secrets is not None:
-                    tasks.create_task(self._secrets.run(), name="secrets-watch")
-                if self._metrics_token is not None:
-                    tasks.create_task(self._metrics_token.run(), name="metrics-token-watch")
-                if isinstance(self._network, TlsStack):
-                    watch = TlsWatch(self._network, info=logger.info, error=logger.error)
-                    tasks.create_task(watch.run(), name="tls-watch")
+                self._secret_files.watch(tasks)
                 await self.service_agent.start()
                 self._digests.start_from(self._adapter.position)
                 self.vitals.is_service_started = True
@@ -643,7 +635,7 @@ class Node:
             content_type=CONTENT_TYPE,
             why_not_ready=self.vitals.why_not_ready,
             monotonic_ns=self._clock.monotonic_ns,
-            access=MetricsAccess(self._metrics_token),
+            access=MetricsAccess(self._secret_files.metrics_token),
         )
         logger.info(
             "metrics.listening", endpoint=str(await self._metrics.start(self._network, endpoint, gate=self.gate))
