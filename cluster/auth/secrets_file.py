@@ -9,7 +9,7 @@
 The secrets are not in it (`password_proof` says what a verifier is), but weak ones can be guessed from it:
 it is written for its owner alone. Every principal has the same iterations, and the decoy key makes up a salt for those
 that are not in it, the same on every member and after every start; so nobody can tell from a challenge who is in it.
-Every member is given a copy of the same file, and reads it again when it has changed (`runtime.secrets_watch`).
+Every member is given a copy of the same file, and reads it again when it has changed (`file_watch`).
 """
 
 from __future__ import annotations

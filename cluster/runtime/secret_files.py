@@ -6,7 +6,8 @@ from typing import Final
 
 import structlog
 
-from trimaran.service_api.tls import TlsStack, TlsWatch
+from trimaran.service_api.tls import TlsStack
+from trimaran.service_api.tls.watch import TlsWatch
 from trimaran.service_api.transport import NetworkStack
 
 from ..auth.file_watch import watch_file
