@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from trimaran.service_api.access.private_files import expect_private
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.identity import CallerRole
-from trimaran.service_api.private_files import expect_private
 
 TOKEN_LENGTH_MIN: Final = 16
 TOKEN_LENGTH_MAX: Final = 512

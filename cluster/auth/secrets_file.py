@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
+from trimaran.service_api.access.private_files import expect_private
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.password_proof import (
     ITERATIONS_DEFAULT,
@@ -35,7 +36,6 @@ from trimaran.service_api.password_proof import (
     SaltedSecret,
     encode_principal,
 )
-from trimaran.service_api.private_files import expect_private
 
 SECRET_LIMIT: Final = 1024
 """Characters of a secret."""

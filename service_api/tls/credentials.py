@@ -14,10 +14,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, NoReturn, Self
 
+from ..access.private_files import expect_private
 from ..cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
 from ..errors import ConfigurationError
 from ..identity import CallerRole, Identity
-from ..private_files import expect_private
 from ..types import MemberId
 from .certificates import Certificate, read_certificates
 from .settings import SYSTEM_AUTHORITIES, TlsSettings

@@ -20,9 +20,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from ..access.private_files import expect_private
 from ..errors import ConfigurationError
 from ..identity import CallerRole, Identity
-from ..private_files import expect_private
 from .certificates import read_tls_file
 from .settings import TlsSettings
 

@@ -97,7 +97,7 @@ def test_file_that_others_may_read_or_write_is_refused(
     path = tmp_path / "secrets"
     file_of(ops="right").save(path)
     path.chmod(mode)
-    monkeypatch.setattr("trimaran.service_api.private_files._FORBIDDEN_OF_ROOT", 0o077)  # tests may run as root
+    monkeypatch.setattr("trimaran.service_api.access.private_files._FORBIDDEN_OF_ROOT", 0o077)  # tests may run as root
 
     with pytest.raises(ConfigurationError, match=f"may be read by others: file=.* mode={mode:04o} expected 0600"):
         SecretsFile.load(path)

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from .errors import ConfigurationError
+from ..errors import ConfigurationError
 
 _FORBIDDEN: Final = 0o077
 _FORBIDDEN_OF_ROOT: Final = 0o037
