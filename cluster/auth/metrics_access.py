@@ -1,4 +1,4 @@
-"""Who may read the metrics of a member: whoever is on its machine, has the token, or shows a certificate.
+"""Who may read the metrics of a member: who is on its machine, has the token, or shows a certificate.
 
     from loopback                              yes: who is on the machine may ask
     `Authorization: Bearer TOKEN`              yes, with the token of the setting `metrics_token_file`
