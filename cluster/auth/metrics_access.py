@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.access.private_files import expect_private
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.errors import ConfigurationError
@@ -27,7 +28,6 @@ TOKEN_LENGTH_MAX: Final = 512
 _TOKEN: Final = re.compile(rf"[A-Za-z0-9._~+/=-]{{{TOKEN_LENGTH_MIN},{TOKEN_LENGTH_MAX}}}")
 """Source: RFC 6750 §2.1, `b64token`."""
 _BEARER: Final = re.compile(rb"^authorization:[ \t]*bearer[ \t]+([^\s]+)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
-_READERS: Final = frozenset({CallerRole.OBSERVER, CallerRole.OPERATOR, CallerRole.MEMBER})
 _LOOPBACK_NETWORK: Final = "::/64"
 """What `address_of` makes of ::1. Nobody routes the rest of it."""
 
@@ -62,7 +62,11 @@ class MetricsAccess:
     def refusal(self, accepted: AcceptedConnection, request: bytes) -> tuple[int, str] | None:
         """Return status and text for somebody who may not read the metrics; None for somebody who may."""
         caller = accepted.caller
-        if caller.role in _READERS or accepted.address.startswith("127.") or accepted.address == _LOOPBACK_NETWORK:
+        if (
+            accepted.may(Permission.METRICS)
+            or accepted.address.startswith("127.")
+            or accepted.address == _LOOPBACK_NETWORK
+        ):
             return None
         shown = _BEARER.search(request)
         if shown is not None and self._token is not None and _is_equal(shown[1], self._token()):

@@ -25,7 +25,7 @@ class Permission(StrEnum):
     PROBES = "probes"
     """`/livez` and `/readyz`."""
     METRICS = "metrics"
-    """`/metrics`. A caller on loopback, or with the token, counts as an observer."""
+    """`/metrics`. Also for callers from loopback, and for those with the token."""
     STATUS = "status"
     INSPECTION = "inspection"
     """Members, open sessions, timers."""
