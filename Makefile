@@ -84,11 +84,15 @@ FAST_TESTS := $(wildcard tests/test_*.py) tests/fuzz tests/scenarios $(addprefix
 test: $(STAMP) compiled  ## Run the whole suite (about eight minutes on two cores).
 	@$(SUITE) $(ARGS)
 
-check: $(STAMP)  ## Format, lint, types, import rules and the fastest tests (under a minute).
+check: $(STAMP)  ## Format, lint, types, import rules, known dangers and the fastest tests (about a minute).
 	@echo "==> format"; $(BIN)/ruff format --check --quiet $(SOURCES) || { echo "run: make format" >&2; exit 1; }
 	@echo "==> lint"; $(BIN)/ruff check --quiet $(SOURCES)
 	@echo "==> types"; $(BIN)/mypy
 	@echo "==> import rules"; $(BIN)/lint-imports
+	@echo "==> what bandit knows"; $(BIN)/bandit --quiet --recursive --configfile pyproject.toml -ll $(PACKAGES) benchmarks 2>/dev/null
+	@echo "==> known vulnerabilities"; found=$$($(BIN)/pip-audit --local --progress-spinner off 2>&1) \
+	    || case "$$found" in *"known vulnerabilit"*) echo "$$found" >&2; exit 1;; esac; \
+	    case "$$found" in *"could not be audited"* | *rror*) echo "    not all could be looked up: no network?";; esac
 	@echo "==> fast tests"; $(SUITE) -q -m 'not slow and not campaign' $(FAST_TESTS) $(ARGS)
 
 campaign: $(STAMP) compiled  ## Run what the suite has only a sample of: every notebook, peer, plant and long log.

@@ -161,6 +161,6 @@ def _call(port: int, path: str, body: dict[str, object]) -> dict[str, Any]:
         OSError: it does not listen or answer.
     """
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=5) as answer:  # nosec B310
         found: dict[str, Any] = json.load(answer)
     return found

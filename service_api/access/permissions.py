@@ -32,7 +32,7 @@ class Permission(StrEnum):
     ARCHIVE_READING = "archive reading"
     """Queries and replays."""
     ARCHIVE_WRITING = "archive writing"
-    """Recording, edits, replication into it; only where an archive is served by itself."""
+    """Recording, edits, replication into it; only where an archive is served by itself: a member's refuses it all."""
     SNAPSHOT_SHIPPING = "snapshot shipping"
     MEMBER_LINK = "member link"
     """The links that carry consensus, the log, and catch-up."""
@@ -65,7 +65,7 @@ PERMISSIONS: Final[Mapping[Permission, Row]] = {
     Permission.STATUS: Row(True, _READERS),
     Permission.INSPECTION: Row(True, _READERS),
     Permission.ARCHIVE_READING: Row(True, _READERS),
-    Permission.ARCHIVE_WRITING: _OPERATING,
+    Permission.ARCHIVE_WRITING: Row(True, frozenset({_OPERATOR, _MEMBER})),
     Permission.SNAPSHOT_SHIPPING: Row(True, frozenset({_OPERATOR, _MEMBER})),
     Permission.MEMBER_LINK: Row(True, frozenset({_MEMBER})),
     Permission.SUSPEND: _OPERATING,

@@ -122,7 +122,7 @@ class _Writer:
         source = "\n".join(self._lines) + "\n"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
         namespace = dict(self._names)
-        exec(compile(source, filename, "exec"), namespace)
+        exec(compile(source, filename, "exec"), namespace)  # nosec B102
         return namespace
 
     # --- encode

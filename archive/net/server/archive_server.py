@@ -124,7 +124,7 @@ class ArchiveServer:
         self._sessions[task] = None
         accepted.expect("control session", self.state.idle_timeout_s)
         try:
-            await serve_connection(self.state, reader, writer, on_connected=accepted.admit)
+            await serve_connection(self.state, accepted, reader, writer)
         except asyncio.CancelledError:
             # Only `aclose` cancels; the task must end without an exception for the stream's own callback.
             pass

@@ -8,12 +8,12 @@ Bounds: one control frame of 64 KiB; of a publication what one window allows; of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 import structlog
 
-from trimaran.service_api.connection_gate import address_of
+from trimaran.service_api.access.permissions import Permission, describe_refusal
+from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, TYPE_STATUS
@@ -42,22 +42,17 @@ _log = structlog.get_logger(__name__)
 
 
 async def serve_connection(
-    server: ServerState,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    *,
-    on_connected: Callable[[], None],
+    server: ServerState, accepted: AcceptedConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Serve requests until the peer closes, falls silent or breaks the protocol.
 
-    `on_connected` is called once it has a control session.
+    The connection is admitted once it has a control session.
     """
     try:
         async with asyncio.TaskGroup() as tasks:
             session = ControlSession(writer, tasks)
             try:
-                address = address_of(writer.get_extra_info("peername"))
-                await ControlAdapter(server, session, reader, on_connected, address).run()
+                await ControlAdapter(server, session, reader, accepted).run()
             except RemoteProtocolError as error:
                 _log.warning("archive_session.protocol_violated", session=repr(session), reason=str(error))
                 session.refuse(ArchiveError(str(error)), NULL_VALUE)
@@ -79,12 +74,10 @@ class ControlAdapter:
         server: ServerState,
         session: ControlSession,
         reader: asyncio.StreamReader,
-        on_connected: Callable[[], None],
-        address: str,
+        accepted: AcceptedConnection,
     ) -> None:
         self._server = server
-        self._on_connected = on_connected
-        self._address = address
+        self._accepted = accepted
         self._session = session
         self._reader = reader
         self._buffer = bytearray()
@@ -170,12 +163,21 @@ class ControlAdapter:
             row = REQUESTS.get(type(request))
             if row is None:
                 raise ArchiveError(f"unsupported request: {type(request).__name__}")
-            self._authorise(request)
+            self._authorise(request, Permission.ARCHIVE_READING if row.is_reading else Permission.ARCHIVE_WRITING)
             await row.handle(self._server, session, request)
         except ArchiveError as error:
             session.refuse(error, correlation_id)
 
-    def _authorise(self, request: Message) -> None:
+    def _authorise(self, request: Message, permission: Permission) -> None:
+        """Refuse what the table of permissions does not give the caller, or the authorisation its principal.
+
+        An archive whose own certificate names no cluster cannot tell roles: there the authenticator decides who comes
+        in, and the authorisation what they may do.
+        """
+        if self._server.network.cluster_id and not self._accepted.may(permission):
+            raise ArchiveError(
+                describe_refusal(permission, self._accepted.caller), code=ArchiveErrorCode.UNAUTHORISED_ACTION
+            )
         if not self._server.may(self._session.principal, type(request)):
             raise ArchiveError(
                 f"not allowed on this archive: request={type(request).__name__}",
@@ -205,7 +207,7 @@ class ControlAdapter:
             )
         if request.response_stream_id not in (RESPONSE_STREAM_ID, EVENTS_STREAM_ID):
             raise RemoteProtocolError(f"response_stream_id={request.response_stream_id} expected={RESPONSE_STREAM_ID}")
-        self._admission = Admission(self._server.authenticator, request, next(self._server.ids), self._address)
+        self._admission = Admission(self._server.authenticator, request, next(self._server.ids), self._accepted.address)
         await self._decide(self._admission)
 
     async def _decide(self, admission: Admission) -> None:
@@ -231,7 +233,7 @@ class ControlAdapter:
             return
         session.principal = admission.principal
         session.control_session_id = admission.session_id
-        self._on_connected()
+        self._accepted.admit()
         session.respond(admission.correlation_id, admission.session_id)
         if admission.wants_events:
             session.stream = self._server.events.join(session)

@@ -11,6 +11,7 @@ from tests.fuzz.samples import framed, make_sample
 from tests.fuzz.target import expect, target
 from tests.fuzz.targets.wire import pieces_of
 from tests.unit.archive.streams import STREAM_ID, TERM_LENGTH, StreamBuilder, launch
+from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.archive import Archive
 from trimaran.archive.format import messages
@@ -21,6 +22,8 @@ from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.archive.net.server.control_adapter import serve_connection
 from trimaran.archive.net.server.requests import REQUESTS
 from trimaran.service_api.authorisation import AllowAll
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
+from trimaran.service_api.connection_purpose import Purpose
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.types import CorrelationId, RecordingId
@@ -30,6 +33,8 @@ from trimaran.service_api.wire.message import Message
 
 class _NoNetwork:
     """A network on which nobody answers."""
+
+    cluster_id = NULL_CLUSTER_ID
 
     async def dial(self, *arguments: object, **others: object) -> Any:  # what a dial gives, which this one never does
         """Refuse."""
@@ -132,7 +137,10 @@ async def _serve(flags: int, pieces: list[bytes]) -> None:
     protocol.connection_made(transport)
     serving = asyncio.ensure_future(
         serve_connection(
-            server.state, reader, asyncio.StreamWriter(transport, protocol, reader, loop), on_connected=lambda: None
+            server.state,
+            let_in(quiet_gate(), Purpose.ARCHIVE),
+            reader,
+            asyncio.StreamWriter(transport, protocol, reader, loop),
         )
     )
     for piece in pieces:

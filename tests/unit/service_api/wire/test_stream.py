@@ -43,7 +43,7 @@ def test_frame_carries_its_header_fields_and_bytes() -> None:
 
     (frame,) = frames_of(setup.encode())
 
-    assert (frame.type, frame.frame_length, frame.term_offset, frame.session_id) == (5, 40, 64, 4)
+    assert (frame.type, frame.frame_length, frame.term_offset, frame.session_id) == (5, 52, 64, 4)
     assert frame.stream_id == 108
     assert SetupFrame.decode(frame.raw) == setup
 

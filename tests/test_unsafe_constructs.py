@@ -1,0 +1,69 @@
+"""Nothing of the product runs what it was sent: no pickle, no eval, no shell, no YAML."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.places import ROOT
+
+PACKAGES: Final = ("archive", "client", "cluster", "service_api", "benchmarks", "src")
+UNSAFE_MODULES: Final = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "telnetlib"}
+UNSAFE_CALLS: Final = {"eval", "exec", "compile", "__import__"}
+ALLOWED: Final = {
+    ("service_api/wire/codec.py", "exec"): "runs functions that it writes itself from the fields of a model",
+    ("service_api/wire/codec.py", "compile"): "as above",
+    ("archive/spark/shipping.py", "marshal"): "writes byte code into the zip of our own packages; reads none",
+}
+
+
+def uses(tree: ast.AST) -> Iterator[str]:
+    """What a module imports, calls or asks a process for that is unsafe with foreign data."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (root for name in names if (root := name.name.split(".")[0]) in UNSAFE_MODULES)
+            case ast.ImportFrom(module=str(module)) if module.split(".")[0] in UNSAFE_MODULES:
+                yield module.split(".")[0]
+            case ast.Call(func=ast.Name(id=name)) if name in UNSAFE_CALLS:
+                yield name
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="os"), attr="system" | "popen" as name)):
+                yield f"os.{name}"
+            case ast.keyword(arg="shell", value=ast.Constant(value=False)):
+                pass
+            case ast.keyword(arg="shell"):
+                yield "shell"
+
+
+def found_in(root: Path) -> set[tuple[str, str]]:
+    return {
+        (path.relative_to(root).as_posix(), use)
+        for package in PACKAGES
+        for path in (root / package).rglob("*.py")
+        for use in uses(ast.parse(path.read_text()))
+    }
+
+
+def test_nothing_runs_what_it_was_sent() -> None:
+    assert found_in(ROOT) == set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pickle",
+        "from marshal import loads",
+        "import yaml.loader",
+        "eval(x)",
+        "exec(x)",
+        "os.system(x)",
+        "run(x, shell=True)",
+        "run(x, shell=y)",
+    ],
+)
+def test_the_test_itself_sees_each(text: str) -> None:
+    assert [*uses(ast.parse(text))]
