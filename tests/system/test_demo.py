@@ -81,6 +81,22 @@ def test_a_demo_with_tls_survives_the_death_of_its_leader(tmp_path: Path, reques
     assert (tmp_path / "data" / "certs" / "member-2.pem").is_file()
 
 
+def form_cluster(directory: Path, environment: dict[str, str]) -> str:
+    """Run `up` until every member has written which cluster it is of: the id."""
+    files = [directory / f"node-{member_id}" / "cluster" / "cluster-id" for member_id in range(3)]
+    command = [sys.executable, "-m", "trimaran", "up", "--dir", str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as up:
+        try:
+            deadline_s = time.monotonic() + TIMEOUT_S
+            while not all(file.exists() and file.read_text().strip() for file in files):
+                assert up.poll() is None, "up has ended"
+                assert time.monotonic() < deadline_s, "a member knows no cluster id"
+                time.sleep(0.05)
+        finally:
+            up.send_signal(signal.SIGINT)
+    return files[0].read_text().split()[0]
+
+
 def test_a_development_cluster_with_tls_is_the_same_cluster_when_it_starts_again(tmp_path: Path) -> None:
     """The first start is in plain text: the certificates that come later name the cluster that there is."""
     directory, environment = tmp_path / "up", {k: v for k, v in os.environ.items() if not k.startswith("TRIMARAN_")}
@@ -93,8 +109,7 @@ def test_a_development_cluster_with_tls_is_the_same_cluster_when_it_starts_again
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
 
-    run("up", "--once", "--dir", directory)
-    cluster_id = (directory / "node-0" / "cluster" / "cluster-id").read_text().split()[0]
+    cluster_id = form_cluster(directory, environment)
     introduction = run("up", "--once", "--tls", "--dir", directory)
     assert "TRIMARAN_TLS_CERTIFICATE=" in introduction
     (shown,) = json.loads(run("certs", "show", directory / "certs" / "member-1.pem", "-o", "json"))

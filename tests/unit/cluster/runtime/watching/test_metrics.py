@@ -6,7 +6,8 @@ import gc
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,6 +28,7 @@ from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
 from trimaran.cluster.runtime.watching.vitals import EffectCounts
 from trimaran.cluster.simulation.cluster import Member
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES, SessionProxy
+from trimaran.service_api.tls.certificates import Certificate
 from trimaran.service_api.types import MemberId
 
 DASHBOARD = ROOT / "deploy" / "grafana-dashboard.json"
@@ -220,6 +222,7 @@ def exported_names(small: SmallCluster) -> set[str]:
     leader = small.leader
     assert leader.node is not None
     leader.node.vitals.disk = TimedFileSystem(MemoryFileSystem(), lambda: 0)
+    leader.node.vitals.certificate = lambda: cast(Certificate, SimpleNamespace(expires_at_ms=1 << 50))
     return {name for name, _ in scrape(leader)}
 
 
