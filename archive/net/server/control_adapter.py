@@ -171,8 +171,8 @@ class ControlAdapter:
     def _authorise(self, request: Message, permission: Permission) -> None:
         """Refuse what the table of permissions does not give the caller, or the authorisation its principal.
 
-        An archive whose own certificate names no cluster cannot tell roles: there the authenticator decides who comes
-        in, and the authorisation what they may do.
+        An archive that knows no cluster cannot tell roles: there the authenticator decides who comes in, and the
+        authorisation what they may do.
         """
         if self._server.network.cluster_id and not self._accepted.may(permission):
             raise ArchiveError(

@@ -82,13 +82,24 @@ async def test_an_archive_is_served_over_tls(tmp_path: Path) -> None:
         async with ArchiveClient.connect(endpoint, tls=replace(client, verify="name")) as archive:
             assert await archive.list_recordings() == []
         async with ArchiveClient.connect(endpoint, tls=TlsSettings(authorities=files.authorities)) as archive:
-            assert await archive.list_recordings() == []
+            with pytest.raises(ArchiveError, match="archive reading needs the role observer or operator or member"):
+                await archive.list_recordings()
         with pytest.raises(ArchiveError, match="not a member of cluster"):
             async with ArchiveClient.connect(endpoint, tls=client):
                 pass
         with pytest.raises(ArchiveError, match="connection lost"):
             async with ArchiveClient.connect(endpoint):
                 pass
+
+
+async def test_an_archive_that_knows_no_cluster_lets_its_authenticator_decide(tmp_path: Path) -> None:
+    issuer = Issuer.create(tmp_path / "certs")
+    files = issuer.host("127.0.0.1")
+    tls = [f"--tls-{name}={getattr(files, name)}" for name in ("authorities", "certificate", "key")]
+
+    with running(tmp_path / "archive", *tls) as (endpoint, _):
+        async with ArchiveClient.connect(endpoint, tls=TlsSettings(authorities=files.authorities)) as archive:
+            assert await archive.list_recordings() == []
 
 
 @pytest.mark.parametrize(
