@@ -192,7 +192,7 @@ def test_control_messages_are_posted_with_the_connection_they_came_on(
     client.send(control(connect) + control(keep_alive()) + control(close))
 
     assert owner.posted == [
-        ev.ClientConnect(connection_id, connect),
+        ev.ClientConnect(connection_id, connect, address="127.0.0.1"),
         ev.ClientKeepAlive(connection_id, TERM, ClusterSessionId(SESSION)),
         ev.ClientClose(connection_id, TERM, ClusterSessionId(SESSION)),
     ]

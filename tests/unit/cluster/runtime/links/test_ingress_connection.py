@@ -135,4 +135,4 @@ def test_the_name_of_a_clients_certificate_is_its_principal(role: CallerRole, pr
 
     client.send(control(connect))
 
-    assert owner.posted == [ev.ClientConnect(client.connection.connection_id, connect, principal)]
+    assert owner.posted == [ev.ClientConnect(client.connection.connection_id, connect, principal, "127.0.0.1")]
