@@ -385,9 +385,10 @@ class SocketListener(Listener):
             self._handshakes.pop(accepted, None)
 
     async def _first_byte(self, sock: socket.socket) -> None:
-        """Return when there is something to read: a byte, or the end.
+        """Return when there is a byte to read.
 
         Raises:
+            ConnectionResetError: the end came instead: a handshake with nobody would cost as much as another.
             TimeoutError: nothing came in time.
         """
         readable: asyncio.Future[None] = self._loop.create_future()
@@ -397,6 +398,8 @@ class SocketListener(Listener):
                 await readable
         finally:
             self._loop.remove_reader(sock.fileno())
+        if not sock.recv(1, socket.MSG_PEEK):
+            raise ConnectionResetError("closed before its first byte")
 
     def _begin_handshake(self, accepted: AcceptedConnection) -> None:
         if len(self._handshakes) >= _HANDSHAKE_LIMIT:

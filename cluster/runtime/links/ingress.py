@@ -32,6 +32,8 @@ from .ingress_connection import IngressConnection, IngressOwner
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
 _UNFINISHED_LIMIT_BYTES: Final = 128 << 20
 _SESSION_OPEN_TIMEOUT_S: Final = 30.0
+_REFUSED_CONNECTION_BYTES: Final = 64 << 10
+"""About what a connection held that was refused in the middle of its handshake: buffers of TLS."""
 _LOOK_LIMIT: Final = 1000
 """Connections looked at in one go for whether their clients have left."""
 
@@ -53,6 +55,7 @@ class Ingress:
         self.egress: Final = EgressTracker(egress_limit_bytes, owner.monotonic_ns)
         self._memory = FreedMemory(trim_memory, owner.monotonic_ns)
         self._unfinished_peak_bytes = 0
+        self._refused_count = 0
         self.gate = gate
         self.session_open_timeout_s = session_open_timeout_s
         self.unfinished_bytes = 0
@@ -194,7 +197,10 @@ class Ingress:
         self.close_half_open_connections()
         self.egress.look(self.connections.values())
         self.gate.look(self.session_open_timeout_s)
-        peak_bytes = self.egress.take_peak_bytes() + self._unfinished_peak_bytes
+        refused_count = self.gate.refused_counts.total()
+        refused_bytes = (refused_count - self._refused_count) * _REFUSED_CONNECTION_BYTES
+        self._refused_count = refused_count
+        peak_bytes = self.egress.take_peak_bytes() + self._unfinished_peak_bytes + refused_bytes
         self._unfinished_peak_bytes = self.unfinished_bytes
         self._memory.look(peak_bytes, self.egress.held_bytes + self.unfinished_bytes)
 

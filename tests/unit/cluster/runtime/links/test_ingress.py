@@ -678,3 +678,19 @@ def test_queries_are_handed_over_and_are_in_no_log(owner: FakeIngressOwner, leng
     assert owner.queries == [(client.connection.connection_id, query)] * 2
     assert owner.log_buffer.append_position == 0
     assert owner.posted == []
+
+
+def test_memory_of_many_refused_handshakes_is_given_back() -> None:
+    trimmed: list[None] = []
+    gate = quiet_gate()
+    ingress = Ingress(FakeIngressOwner(), gate=gate, trim_memory=lambda: trimmed.append(None))
+    ingress.look()
+    assert trimmed == []
+
+    for _ in range(600):
+        gate.note(Purpose.INGRESS, "handshake", "10.0.0.1", "no encrypted connection")
+    ingress.look()
+    assert trimmed == [None]
+
+    ingress.look()
+    assert trimmed == [None]
