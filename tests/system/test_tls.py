@@ -20,7 +20,7 @@ from tests.system.waiting import wait_for
 from tests.tls import OTHER_CLUSTER, Issuer
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.spark.streaming.stream_status import CommitAsker
-from trimaran.benchmarks.rig.processes import ClusterProcesses
+from trimaran.benchmarks.rig.processes import ClusterProcesses, find_base_ports
 from trimaran.cluster.cli.status import status
 from trimaran.cluster.documents.operations import Operation, run_operation
 from trimaran.cluster.documents.query import query_status
@@ -300,7 +300,8 @@ async def test_commands_ask_with_a_certificate(data_dir: Path, monkeypatch: pyte
 
 
 async def test_a_node_that_other_machines_reach_does_not_start_in_plain_text_unless_told(data_dir: Path) -> None:
-    settings = {"members": "0=0.0.0.0:39000"}
+    (base_port,) = find_base_ports(1)
+    settings = {"members": f"0=0.0.0.0:{base_port}"}
     with ForkedGroup() as group:
         processes = ClusterProcesses(data_dir, SERVICE, member_count=1, settings=settings, group=group)
         data_dir.mkdir(parents=True)
@@ -311,6 +312,8 @@ async def test_a_node_that_other_machines_reach_does_not_start_in_plain_text_unl
         processes.settings = {**settings, "insecure_plaintext": "true"}
         told = processes.start_member(0)
         await wait_for(
-            lambda: "node.plaintext" in told.log_tail() or None, timeout_s=TIMEOUT_S, what=lambda: told.log_tail()
+            lambda: {"node.plaintext", "election.closed"} <= {*told.log_path.read_text().split('"')} or None,
+            timeout_s=TIMEOUT_S,
+            what=lambda: told.log_tail(),
         )
         told.check_running()
