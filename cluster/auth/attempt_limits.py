@@ -8,12 +8,15 @@ Each is a bucket of failures that empties with time; while one of an attempt's b
 before its proof is looked at, as an attempt with a wrong proof is. Principals that are not in the secrets file have
 buckets like the others, so limits tell nothing about who is.
 
-A stranger must not be able to lock somebody out: the bucket of a principal does not count for an address from which
-that principal came in before. One who shares its address with the stranger shares the address's bucket, and waits at
-most 2 s for a place in it.
+A stranger must not be able to lock somebody out for long. For an address from which a principal came in before, only
+the bucket of both counts: neither a stranger elsewhere nor one who tries other names at this address keeps it out. What
+is left is a stranger at this very address who tries this very name: without a bucket for that, an address could guess
+without end. And a principal that comes in from an address for the first time, or for the first time since the member
+became leader, competes with the stranger for a place in the buckets, one in 0.6 s to 6 s.
 
-So one address guesses 43,200 secrets a day at most, and all addresses together 144,000 of one principal. Only the
-newest `KEY_LIMIT` buckets of each kind are kept.
+So one address guesses 43,200 secrets a day at most, and 14,400 more of each principal that came in from there; all
+addresses together guess 144,000 of one principal, and 14,400 at each of the addresses that are remembered of it. Only
+the newest `KEY_LIMIT` buckets of each kind are kept.
 """
 
 from __future__ import annotations
@@ -85,12 +88,12 @@ class AttemptLimits:
 
     def find_limit(self, address: str, encoded_principal: bytes, now_ms: int) -> str | None:
         """Return which bucket is full, in words; None: the attempt may be made."""
-        if self._by_address.is_full(address, now_ms):
-            return "address"
         if self._by_both.is_full((address, encoded_principal), now_ms):
             return "address and principal"
         if address in self._known_addresses.get(encoded_principal, ()):
             return None
+        if self._by_address.is_full(address, now_ms):
+            return "address"
         return "principal" if self._by_principal.is_full(encoded_principal, now_ms) else None
 
     def on_failed(self, address: str, encoded_principal: bytes, now_ms: int) -> None:

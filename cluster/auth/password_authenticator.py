@@ -11,18 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
 from trimaran.service_api.authenticator import SessionProxy
-from trimaran.service_api.password_proof import NONCE_LENGTH, PasswordChallenge, is_proof
+from trimaran.service_api.password_proof import NONCE_LENGTH, PRINCIPAL_LIMIT_BYTES, PasswordChallenge, is_proof
 
 from .attempt_limits import AttemptLimits
 from .secrets_file import SecretsFile, Verifier
 
-_ATTEMPT_LIMIT = 20_000
+_ATTEMPT_LIMIT: Final = 20_000
 """Attempts remembered, those of clients that went away among them. At the bound the oldest goes, and is rejected."""
-
+_LOG_INTERVAL_MS: Final = 10_000
+"""Between two lines about attempts that were limited: how many there are is not in our hands."""
 
 logger = structlog.get_logger()
 
@@ -46,18 +48,19 @@ class PasswordAuthenticator:
         self._random_bytes = random_bytes
         self._attempts: dict[int, _Attempt] = {}
         self._limits = AttemptLimits()
-        self._limited: tuple[str, str] | None = None
-        """What was logged last: which limit, and the address."""
+        self._limited_count = 0
+        """Attempts that were limited since that was logged."""
+        self._limited_logged_ms: int | None = None
 
     def __repr__(self) -> str:
         return f"<PasswordAuthenticator {self._secrets()!r} attempts={len(self._attempts)}>"
 
     def on_connect_request(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
-        """The credentials are the principal."""
-        file = self._secrets()
-        entry = file.lookup(encoded_credentials)
+        """The credentials are the principal. One that is too long is nobody's, and no more of it is kept."""
+        file, principal = self._secrets(), encoded_credentials[: PRINCIPAL_LIMIT_BYTES + 1]
+        entry = file.lookup(principal)
         challenge = PasswordChallenge(self._random_bytes(NONCE_LENGTH), entry.salt, file.iterations)
-        self._attempts[session_id] = _Attempt(encoded_credentials, entry, challenge)
+        self._attempts[session_id] = _Attempt(principal, entry, challenge)
         if len(self._attempts) > _ATTEMPT_LIMIT:
             del self._attempts[next(iter(self._attempts))]
 
@@ -91,23 +94,24 @@ class PasswordAuthenticator:
         is_proven = is_proof(attempt.response, attempt.entry.verifier, attempt.encoded_principal, attempt.challenge)
         if is_proven and is_known:
             self._limits.on_succeeded(proxy.address, attempt.encoded_principal)
-            self._limited = None
             proxy.authenticate(attempt.encoded_principal)
         else:
             self._limits.on_failed(proxy.address, attempt.encoded_principal, now_ms)
             proxy.reject()
 
     def _is_limited(self, address: str, encoded_principal: bytes, now_ms: int) -> bool:
-        """Whether too many attempts have failed; logged when another address or limit is met than the last time."""
+        """Whether too many attempts have failed; the first is logged at once, further ones every 10 s with a number."""
         limit = self._limits.find_limit(address, encoded_principal, now_ms)
         if limit is None:
             return False
-        if self._limited != (limit, address):
-            self._limited = limit, address
+        self._limited_count += 1
+        if self._limited_logged_ms is None or abs(now_ms - self._limited_logged_ms) >= _LOG_INTERVAL_MS:
             logger.warning(
                 "authentication.limited",
                 limit=limit,
                 address=address,
+                count=self._limited_count,
                 reason="too many proofs were wrong: more are rejected unseen until these are older",
             )
+            self._limited_count, self._limited_logged_ms = 0, now_ms
         return True

@@ -9,13 +9,14 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from trimaran.client.credentials import PasswordCredentials
 from trimaran.cluster.auth import attempt_limits
 from trimaran.cluster.auth.attempt_limits import AttemptLimits
 from trimaran.cluster.auth.password_authenticator import PasswordAuthenticator
 from trimaran.cluster.auth.secrets_file import SecretsFile
-from trimaran.service_api.password_proof import ITERATIONS_MIN
+from trimaran.service_api.password_proof import ITERATIONS_MIN, PRINCIPAL_LIMIT_BYTES
 
 from .test_secrets_file import Proxy
 
@@ -55,6 +56,17 @@ def test_nobody_can_lock_a_principal_out_of_an_address_that_it_came_in_from() ->
     failures_until_limited(limits, str, b"ops")
 
     assert limits.find_limit("home", b"ops", 0) is None
+
+
+def test_nobody_who_tries_other_names_locks_a_principal_out_of_an_address_that_both_share() -> None:
+    limits = AttemptLimits()
+    limits.on_succeeded("office", b"ops")
+    for number in range(1_000):
+        limits.on_failed("office", b"%d" % number, 0)
+
+    assert limits.find_limit("office", b"web", 0) == "address"
+    assert limits.find_limit("office", b"ops", 0) is None
+    assert failures_until_limited(limits, lambda number: "office", b"ops") == 10
 
 
 def test_failures_are_forgotten_with_time() -> None:
@@ -158,3 +170,32 @@ def test_an_unknown_name_and_a_wrong_secret_take_the_same_work_and_get_the_same_
     assert counts["ops"][0] > 0
     assert counts["ops"][1] > 0
     assert answers["ops"] == answers["nobody"]
+
+
+def test_what_is_limited_is_logged_at_once_and_then_every_ten_seconds_with_its_number() -> None:
+    """Two addresses in turn: a line for each attempt would let strangers fill the disk."""
+    authenticator = authenticator_of(ops="right")
+    for address in "ab" * 10:
+        attempt(authenticator, "ops", "wrong", address)
+
+    with capture_logs() as lines:
+        for now_ms in (0, 0, 0, 500, 10_000, 10_500):
+            for _ in range(20):
+                for address in "ab":
+                    attempt(authenticator, "ops", "wrong", address, now_ms)
+
+    assert [(line["event"], line["address"]) for line in lines] == [("authentication.limited", "a")] * 2
+    assert lines[0]["count"] == 1
+    assert lines[1]["count"] > 100
+
+
+def test_of_a_principal_that_is_too_long_no_more_is_kept_and_nobody_has_it() -> None:
+    authenticator, proxy = authenticator_of(ops="right"), Proxy()
+    authenticator.on_connect_request(proxy.session_id, b"x" * 4_096, 0)
+    kept = authenticator._attempts[proxy.session_id].encoded_principal
+    authenticator.on_connected_session(proxy, 0)
+    authenticator.on_challenge_response(proxy.session_id, bytes(64), 0)
+    authenticator.on_challenged_session(proxy, 0)
+
+    assert kept == b"x" * (PRINCIPAL_LIMIT_BYTES + 1)
+    assert (len(proxy.challenges), proxy.outcome) == (1, False)
