@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from trimaran.service_api.access.permissions import Permission, describe_refusal
+from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
@@ -50,9 +50,9 @@ async def serve_connection(
     """
     try:
         async with asyncio.TaskGroup() as tasks:
-            session = ControlSession(writer, tasks)
+            session = ControlSession(writer, tasks, accepted)
             try:
-                await ControlAdapter(server, session, reader, accepted).run()
+                await ControlAdapter(server, session, reader).run()
             except RemoteProtocolError as error:
                 _log.warning("archive_session.protocol_violated", session=repr(session), reason=str(error))
                 session.refuse(ArchiveError(str(error)), NULL_VALUE)
@@ -69,15 +69,8 @@ async def serve_connection(
 class ControlAdapter:
     """Decodes what one peer sends: lets it in, and has its requests served one after the other."""
 
-    def __init__(
-        self,
-        server: ServerState,
-        session: ControlSession,
-        reader: asyncio.StreamReader,
-        accepted: AcceptedConnection,
-    ) -> None:
+    def __init__(self, server: ServerState, session: ControlSession, reader: asyncio.StreamReader) -> None:
         self._server = server
-        self._accepted = accepted
         self._session = session
         self._reader = reader
         self._buffer = bytearray()
@@ -163,27 +156,11 @@ class ControlAdapter:
             row = REQUESTS.get(type(request))
             if row is None:
                 raise ArchiveError(f"unsupported request: {type(request).__name__}")
-            self._authorise(request, Permission.ARCHIVE_READING if row.is_reading else Permission.ARCHIVE_WRITING)
+            permission = Permission.ARCHIVE_READING if row.is_reading else Permission.ARCHIVE_WRITING
+            self._server.expect_allowed(session, type(request), permission, getattr(request, "recording_id", None))
             await row.handle(self._server, session, request)
         except ArchiveError as error:
             session.refuse(error, correlation_id)
-
-    def _authorise(self, request: Message, permission: Permission) -> None:
-        """Refuse what the table of permissions does not give the caller, or the authorisation its principal.
-
-        An archive that knows no cluster cannot tell roles: there the authenticator decides who comes in, and the
-        authorisation what they may do.
-        """
-        if self._server.network.cluster_id and not self._accepted.may(permission):
-            raise ArchiveError(
-                describe_refusal(permission, self._accepted.caller), code=ArchiveErrorCode.UNAUTHORISED_ACTION
-            )
-        if not self._server.may(self._session.principal, type(request)):
-            raise ArchiveError(
-                f"not allowed on this archive: request={type(request).__name__}",
-                code=ArchiveErrorCode.UNAUTHORISED_ACTION,
-                recording_id=getattr(request, "recording_id", None),
-            )
 
     def _on_status(self, status: StatusFrame) -> None:
         session = self._session
@@ -191,6 +168,8 @@ class ControlAdapter:
             session.stream.on_status(status)
             return
         try:
+            # What is published is what a replay of it gives.
+            self._server.expect_allowed(session, messages.ReplayRequest, Permission.ARCHIVE_READING)
             session.stream = self._server.find_live(status).join(session)
         except ArchiveError as error:
             session.refuse(error, NULL_VALUE)
@@ -207,7 +186,9 @@ class ControlAdapter:
             )
         if request.response_stream_id not in (RESPONSE_STREAM_ID, EVENTS_STREAM_ID):
             raise RemoteProtocolError(f"response_stream_id={request.response_stream_id} expected={RESPONSE_STREAM_ID}")
-        self._admission = Admission(self._server.authenticator, request, next(self._server.ids), self._accepted.address)
+        self._admission = Admission(
+            self._server.authenticator, request, next(self._server.ids), session.accepted.address
+        )
         await self._decide(self._admission)
 
     async def _decide(self, admission: Admission) -> None:
@@ -232,11 +213,23 @@ class ControlAdapter:
             session.is_closed = True
             return
         session.principal = admission.principal
+        if admission.wants_events and not self._may_have_events(admission):
+            session.is_closed = True
+            return
         session.control_session_id = admission.session_id
-        self._accepted.admit()
+        session.accepted.admit()
         session.respond(admission.correlation_id, admission.session_id)
         if admission.wants_events:
             session.stream = self._server.events.join(session)
+
+    def _may_have_events(self, admission: Admission) -> bool:
+        """Whether the peer may know of recordings, as a list of them tells; it is told if not."""
+        try:
+            self._server.expect_allowed(self._session, messages.ListRecordingsRequest, Permission.ARCHIVE_READING)
+        except ArchiveError as error:
+            self._session.refuse(error, admission.correlation_id)
+            return False
+        return True
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:

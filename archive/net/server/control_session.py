@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE, CorrelationId, RecordingId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header
@@ -59,7 +60,8 @@ class Stream:
 class ControlSession:
     """One peer of an archive: who it is, what is sent to it, and the stream that its connection may carry."""
 
-    def __init__(self, writer: asyncio.StreamWriter, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, tasks: asyncio.TaskGroup, accepted: AcceptedConnection) -> None:
+        self.accepted: Final = accepted
         self.control_session_id = NULL_VALUE
         """The id that the peer's requests carry; NULL_VALUE before it has one."""
         self.principal = b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 
 from ...errors import ArchiveError, ArchiveErrorCode
@@ -97,7 +98,7 @@ async def on_stop_replay(server: ServerState, session: ControlSession, request: 
     if (
         replay is not None
         and replay.session is not session
-        and not server.may(session.principal, messages.StopAllReplaysRequest)
+        and server.refusal_of(session, messages.StopAllReplaysRequest, Permission.ARCHIVE_WRITING) is not None
     ):
         replay = None
     if replay is None:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from trimaran.service_api.access.permissions import Permission, describe_refusal
 from trimaran.service_api.authenticator import Authenticator
 from trimaran.service_api.authorisation import AuthorisationService
 from trimaran.service_api.transport import NetworkStack
@@ -14,6 +15,7 @@ from trimaran.service_api.wire.message import Message
 
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...store.conductor import Archive
+from .control_session import ControlSession
 from .recording_events import RecordingEvents
 from .recording_session import RecordingSession
 from .replication_session import ReplicationSession
@@ -45,9 +47,29 @@ class ServerState:
     replications: dict[int, ReplicationSession] = field(default_factory=dict)
     """What this archive is copying from others, by replication id."""
 
-    def may(self, principal: bytes, request: type[Message]) -> bool:
-        """Whether a peer may make such a request."""
-        return self.authorisation.is_authorised(request.SCHEMA_ID, request.TEMPLATE_ID, None, principal)
+    def expect_allowed(
+        self, session: ControlSession, request: type[Message], permission: Permission, recording_id: int | None = None
+    ) -> None:
+        """Refuse what `refusal_of` has a reason to.
+
+        Raises:
+            ArchiveError: UNAUTHORISED_ACTION.
+        """
+        reason = self.refusal_of(session, request, permission)
+        if reason is not None:
+            raise ArchiveError(reason, code=ArchiveErrorCode.UNAUTHORISED_ACTION, recording_id=recording_id)
+
+    def refusal_of(self, session: ControlSession, request: type[Message], permission: Permission) -> str | None:
+        """Return why the table of permissions, or the authorisation, does not let a session have something.
+
+        `request` is what is asked for, or what comes nearest to what is had without a request. An archive that knows no
+        cluster cannot tell roles: there the authenticator decides who comes in, and the authorisation what they may do.
+        """
+        if self.network.cluster_id and not session.accepted.may(permission):
+            return describe_refusal(permission, session.accepted.caller)
+        if not self.authorisation.is_authorised(request.SCHEMA_ID, request.TEMPLATE_ID, None, session.principal):
+            return f"not allowed on this archive: request={request.__name__}"
+        return None
 
     def find_live(self, status: StatusFrame) -> RecordingSession:
         """Find the publication that a status frame names.

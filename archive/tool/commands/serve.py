@@ -1,8 +1,9 @@
 """`trimaran archive serve DIR`: an archive by itself, over TCP, until SIGTERM or SIGINT.
 
 The first line on standard output says where it listens, once it does. What happens is logged on standard error, one
-line each. Everybody who can reach the port may record, replay and edit, unless `--authenticator` decides who may have a
-session, or `--read-only` lets nobody change anything.
+line each. With TLS and a cluster the caller's certificate says what it may do. Otherwise everybody who can reach the
+port may record, replay and edit, unless `--authenticator` decides who may have a session, or `--read-only` lets nobody
+change anything. To other machines it is served only where callers are known, or with `--insecure-plaintext`.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ def serve(
     config = _make_config(term_length, segment_length, file_sync_level)
     tls = {"authorities": tls_authorities, "certificate": tls_certificate, "key": tls_key}
     network = _make_network(Endpoint(host, port), tls, cluster_id, is_plaintext_allowed=insecure_plaintext)
+    _expect_known_callers(Endpoint(host, port), network, authenticator)
     options: dict[str, Any] = {
         "network": network,
         "authenticator": _load_authenticator(authenticator),
@@ -205,6 +207,16 @@ def _make_network(
         )
     typer.echo(f"trimaran archive serve: insecure: {endpoint} in plain text, no caller is known", err=True)
     return SOCKETS
+
+
+def _expect_known_callers(endpoint: Endpoint, network: NetworkStack, authenticator: str) -> None:
+    """Refuse to let other machines do everything over TLS: it hides what they send, and does not say who they are."""
+    if isinstance(network, TlsStack) and not (network.cluster_id or authenticator or endpoint.is_loopback):
+        _fail(
+            f"--host {endpoint.host} is no loopback address, and no caller could be known: any process that can "
+            "connect could record and edit; give --cluster-id, whose certificates then count, or --authenticator",
+            EXIT_USAGE,
+        )
 
 
 def _load_authenticator(name: str) -> Authenticator:

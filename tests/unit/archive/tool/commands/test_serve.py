@@ -24,6 +24,17 @@ from trimaran.service_api.tls import TlsSettings
 SMALL = ("--port=0", "--term-length=65536", "--segment-length=65536")
 
 
+def run_refused(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that ends by itself."""
+    return subprocess.run(
+        [sys.executable, "-m", "trimaran.archive", "serve", str(directory), *SMALL, *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
 @contextmanager
 def running(directory: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A process that serves; ended by SIGTERM, and its exit status is 0."""
@@ -103,6 +114,27 @@ async def test_an_archive_that_knows_no_cluster_lets_its_authenticator_decide(tm
 
 
 @pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        ("--read-only", "--host 203.0.113.1 is no loopback address, and no caller could be known"),
+        ("--cluster-id=3f9a0c12d45e77b1", "endpoint=203.0.113.1:0"),
+        ("--authenticator=trimaran.service_api.authenticator:AcceptAll", "endpoint=203.0.113.1:0"),
+    ],
+)
+def test_to_other_machines_an_archive_over_tls_is_served_only_where_callers_are_known(
+    option: str, named: str, tmp_path: Path
+) -> None:
+    """The address belongs to nobody, so what is not refused fails to listen on it."""
+    files = Issuer.create(tmp_path / "certs").host("203.0.113.1")
+    tls = [f"--tls-{name}={getattr(files, name)}" for name in ("authorities", "certificate", "key")]
+
+    run = run_refused(tmp_path / "archive", "--host=203.0.113.1", *tls, option)
+
+    assert run.returncode == 2
+    assert named in run.stderr
+
+
+@pytest.mark.parametrize(
     ("options", "status", "named"),
     [
         (("--term-length=65537",), 2, "--term-length=65537 expected a power of two"),
@@ -121,13 +153,7 @@ async def test_an_archive_that_knows_no_cluster_lets_its_authenticator_decide(tm
 def test_what_cannot_be_served_is_said_in_one_line(
     options: tuple[str, ...], status: int, named: str, tmp_path: Path
 ) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "trimaran.archive", "serve", str(tmp_path), *SMALL, *options],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    run = run_refused(tmp_path, *options)
 
     assert run.returncode == status
     assert named in run.stderr
@@ -136,13 +162,7 @@ def test_what_cannot_be_served_is_said_in_one_line(
 
 def test_directory_in_use_is_refused(tmp_path: Path) -> None:
     with running(tmp_path):
-        run = subprocess.run(
-            [sys.executable, "-m", "trimaran.archive", "serve", str(tmp_path), *SMALL],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        run = run_refused(tmp_path)
 
     assert run.returncode == 12
     assert "archive directory in use" in run.stderr

@@ -1,0 +1,155 @@
+"""What each role may have from an archive that tells callers apart: by requests, and by the ways around requests.
+
+A stream that is being published, and the events of recordings, are joined without a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.tls import Issuer
+from tests.unit.archive.streams import launch
+from trimaran.archive import ArchiveError, ArchiveErrorCode
+from trimaran.archive.format import messages
+from trimaran.archive.net.client import ArchiveClient
+from trimaran.archive.net.frame_stream import open_live
+from trimaran.archive.net.publication import Publication
+from trimaran.archive.net.server.archive_server import ArchiveServer
+from trimaran.archive.net.server.policy import ReadOnly
+from trimaran.service_api.authorisation import AllowAll, AuthorisationService, DenyAll
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.identity import CallerRole
+from trimaran.service_api.tls import TlsSettings, TlsStack
+
+TIMEOUT_S: Final = 10.0
+
+
+@dataclass(slots=True)
+class Served:
+    """An archive, with what an operator publishes into it and replays from it."""
+
+    issuer: Issuer
+    server: ArchiveServer
+    published: messages.RecordingDescriptorRow
+    publication: Publication
+
+    def connect(self, role: CallerRole) -> Any:  # Any: a context with a client
+        return connect(self.issuer, self.server, role)
+
+
+def connect(issuer: Issuer, server: ArchiveServer, role: CallerRole) -> Any:  # Any: as above
+    """Come as somebody of a role; a stranger has no certificate."""
+    shown = issuer.of(role, "2" if role is CallerRole.MEMBER else f"some-{role}")
+    if role is CallerRole.STRANGER:
+        shown = TlsSettings(authorities=shown.authorities)
+    return ArchiveClient.connect(str(server.endpoint), tls=shown, cluster_id=f"{issuer.cluster_id:016x}")
+
+
+@asynccontextmanager
+async def served(directory: Path, authorisation: AuthorisationService) -> AsyncIterator[Served]:
+    issuer = Issuer.create(directory / "certs")
+    archive = await launch()
+    # What is published and replayed begins before the rules hold, and ends after they did.
+    server = ArchiveServer(archive, authorisation=AllowAll(), network=TlsStack(issuer.member(1)))
+    await server.start(Endpoint("127.0.0.1", 0))
+    try:
+        async with (
+            connect(issuer, server, CallerRole.OPERATOR) as operator,
+            operator.record("theirs", stream_id=7) as publication,
+        ):
+            await publication.offer(b"secret")
+            await publication.recorded()
+            (published,) = await operator.list_recordings()
+            async with operator.replay(published.recording_id, follow=True) as reader:
+                replayed = aiter(reader)  # kept: it ends the replay when it is forgotten
+                assert (await anext(replayed)).payload == b"secret"
+                server.state.authorisation = authorisation
+                try:
+                    yield Served(issuer, server, published, publication)
+                finally:
+                    server.state.authorisation = AllowAll()
+    finally:
+        await server.aclose()
+        await archive.aclose()
+
+
+async def list_them(served: Served, archive: ArchiveClient) -> None:
+    await archive.list_recordings()
+
+
+async def replay(served: Served, archive: ArchiveClient) -> None:
+    async for _ in archive.replay(served.published.recording_id):
+        pass
+
+
+async def join_what_is_published(served: Served, archive: ArchiveClient) -> None:
+    await open_live(await archive._dial(), served.published, timeout_s=TIMEOUT_S)
+
+
+async def follow_events(served: Served, archive: ArchiveClient) -> None:
+    async def publish() -> None:
+        """An event comes to whoever has joined: until then there is more of them."""
+        while True:
+            await served.publication.offer(b"more")
+            await served.publication.recorded()
+
+    publishing = asyncio.create_task(publish())
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            async for _ in archive.recording_events():
+                return
+    finally:
+        publishing.cancel()
+
+
+async def record(served: Served, archive: ArchiveClient) -> None:
+    async with archive.record("mine", stream_id=8):
+        pass
+
+
+async def stop_what_another_replays(served: Served, archive: ArchiveClient) -> None:
+    replay_session_id = next(iter(served.server.state.replays))
+    await archive.stop_replay(replay_session_id)
+
+
+READING: Final = (list_them, replay, join_what_is_published, follow_events)
+WRITING: Final = (record, stop_what_another_replays)
+READERS: Final = {CallerRole.OBSERVER, CallerRole.OPERATOR, CallerRole.MEMBER}
+WRITERS: Final = READERS - {CallerRole.OBSERVER}
+
+
+async def is_given(served: Served, role: CallerRole, ask: Callable[[Served, ArchiveClient], Awaitable[None]]) -> bool:
+    async with served.connect(role) as archive:
+        try:
+            await ask(served, archive)
+        except ArchiveError as error:
+            if error.code not in (ArchiveErrorCode.UNAUTHORISED_ACTION, ArchiveErrorCode.UNKNOWN_REPLAY):
+                raise
+            return False
+    return True
+
+
+@pytest.mark.parametrize("ask", [*READING, *WRITING], ids=lambda ask: str(ask.__name__))
+@pytest.mark.parametrize("role", CallerRole)
+async def test_roles_have_what_the_table_of_permissions_says(
+    role: CallerRole, ask: Callable[[Served, ArchiveClient], Awaitable[None]], tmp_path: Path
+) -> None:
+    async with served(tmp_path, AllowAll()) as archive:
+        assert await is_given(archive, role, ask) is (role in (READERS if ask in READING else WRITERS))
+
+
+@pytest.mark.parametrize("ask", READING, ids=lambda ask: str(ask.__name__))
+async def test_what_the_authorisation_does_not_give_nobody_has_by_another_way(
+    ask: Callable[[Served, ArchiveClient], Awaitable[None]], tmp_path: Path
+) -> None:
+    async with served(tmp_path, ReadOnly()) as archive:
+        assert await is_given(archive, CallerRole.OPERATOR, ask)
+        archive.server.state.authorisation = DenyAll()
+        assert not await is_given(archive, CallerRole.OPERATOR, ask)
