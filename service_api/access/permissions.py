@@ -32,7 +32,11 @@ class Permission(StrEnum):
     ARCHIVE_READING = "archive reading"
     """Queries and replays."""
     ARCHIVE_WRITING = "archive writing"
-    """Recording, edits, replication into it; only where an archive is served by itself: a member's refuses it all."""
+    """Recording, edits, replication into it; only where an archive is served by itself: a member's refuses it all.
+
+    Also in plain text: to be written to is what such an archive is for, and there it listens on loopback, or somebody
+    has said `--insecure-plaintext`. Where other users of the machine are not trusted, its own settings close it.
+    """
     SNAPSHOT_SHIPPING = "snapshot shipping"
     MEMBER_LINK = "member link"
     """The links that carry consensus, the log, and catch-up."""
