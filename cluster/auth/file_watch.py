@@ -15,6 +15,7 @@ from typing import Final, Generic, TypeVar
 import aiofiles.os
 import structlog
 
+from trimaran.service_api.access.private_files import version_of
 from trimaran.service_api.errors import ConfigurationError
 
 _LOOK_INTERVAL_S: Final = 1.0
@@ -36,7 +37,7 @@ class FileWatch(Generic[T]):
         self._path = path
         self._load = load
         self._what = what
-        self._seen = self._look()
+        self._seen = version_of(path)
         self._contents = load(path)
 
     def __repr__(self) -> str:
@@ -54,7 +55,7 @@ class FileWatch(Generic[T]):
 
     async def look(self) -> None:
         """Read the file again if it has changed since the last look."""
-        seen = await aiofiles.os.wrap(self._look)()
+        seen = await aiofiles.os.wrap(version_of)(self._path)
         if seen == self._seen:
             return
         self._seen = seen
@@ -64,14 +65,6 @@ class FileWatch(Generic[T]):
             logger.error(f"{self._what}.refused", reason=f"{error}; what was read before stays in use")
             return
         logger.info(f"{self._what}.changed", file=str(self._path))
-
-    def _look(self) -> tuple[int, int, int] | None:
-        """What tells one version of the file from another; None if it is gone. Blocks."""
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def watch_file(path: str, load: Callable[[Path], T], what: str) -> FileWatch[T] | None:

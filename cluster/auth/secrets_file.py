@@ -14,18 +14,15 @@ Every member is given a copy of the same file, and reads it again when it has ch
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
-import os
 import re
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from trimaran.service_api.access.private_files import expect_private
+from trimaran.service_api.access.private_files import expect_private, write_private
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.password_proof import (
     ITERATIONS_DEFAULT,
@@ -142,20 +139,7 @@ class SecretsFile:
         Raises:
             ConfigurationError: the user's: it cannot be written there.
         """
-        try:
-            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        except OSError as error:
-            raise ConfigurationError(f"secrets file cannot be written: file={path} reason={error.strerror}") from error
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(self.text())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise ConfigurationError(f"secrets file cannot be written: file={path} reason={error.strerror}") from error
+        write_private(path, self.text().encode(), "secrets file")
 
 
 class _Parser:

@@ -1,8 +1,11 @@
-"""Files with secrets in them are for their owner alone: keys, verifiers, tokens."""
+"""Files with secrets in them are for their owner alone: keys, verifiers, tokens. Every function here may block."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import stat
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -30,3 +33,33 @@ def expect_private(file: Path, what: str) -> None:
             f"{what} may be read by others: file={file} mode={stat.S_IMODE(found.st_mode):04o} expected 0600, or "
             f"0640 where root owns it: chmod 600 {file}, and consider whether somebody has read it"
         )
+
+
+def write_private(file: Path, data: bytes, what: str = "file") -> None:
+    """Put a file in place, at once and for its owner alone. `what` begins the error.
+
+    Raises:
+        ConfigurationError: the user's: it cannot be written there.
+    """
+    temporary: str | None = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(temporary, file)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise ConfigurationError(f"{what} cannot be written: file={file} reason={error.strerror}") from error
+
+
+def version_of(file: str | Path) -> tuple[int, int, int] | None:
+    """Return what tells one version of a file from another, without reading it; None if there is none."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

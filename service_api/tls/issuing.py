@@ -10,9 +10,6 @@ before its certificate, so that who watches them never sees half of one.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,7 +17,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from ..access.private_files import expect_private
+from ..access.private_files import expect_private, write_private
 from ..errors import ConfigurationError
 from ..identity import CallerRole, Identity
 from .certificates import read_tls_file
@@ -148,27 +145,6 @@ def files_of(directory: Path, stem: str) -> TlsSettings:
         certificate=str(directory / f"{stem}.pem"),
         key=str(directory / f"{stem}.key"),
     )
-
-
-def write_private(file: Path, data: bytes) -> None:
-    """Put a file in place, at once and for its owner alone. Blocks.
-
-    Raises:
-        ConfigurationError: the user's: it cannot be written there.
-    """
-    temporary: str | None = None
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(data)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(temporary, file)
-    except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        raise ConfigurationError(f"file cannot be written: file={file} reason={error.strerror}") from error
 
 
 def _builder(

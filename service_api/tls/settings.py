@@ -18,6 +18,9 @@ from ..errors import ConfigurationError
 SYSTEM_AUTHORITIES: Final = "system"
 """The value of `authorities` that stands for the authorities that the operating system trusts."""
 
+FILE_SETTINGS: Final = ("authorities", "certificate", "key")
+"""The settings that name files."""
+
 VERIFY_VALUES: Final = ("auto", "name", "cluster")
 _ENV_PREFIX: Final = "TRIMARAN_TLS_"
 

@@ -22,12 +22,12 @@ What is connected stays; handshakes from then on use the new ones. Files that ca
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 from dataclasses import dataclass
 from typing import Final, Self
 
+from ..access.private_files import version_of
 from ..cluster_id import NULL_CLUSTER_ID, ClusterId, describe_other_cluster, format_cluster_id
 from ..endpoint import Endpoint
 from ..errors import ConfigurationError
@@ -44,10 +44,9 @@ from ..transport import (
 from ..types import MemberId
 from .certificates import Certificate, Now, utc_now
 from .credentials import TlsCredentials
-from .settings import TlsSettings
+from .settings import FILE_SETTINGS, TlsSettings
 
 _MEMBERS_ONLY: Final = frozenset({Purpose.LOG, Purpose.CATCHUP})
-_FILES_OF_SETTINGS: Final = ("certificate", "key", "authorities")
 
 
 @dataclass(slots=True)
@@ -152,15 +151,7 @@ class TlsStack(SocketStack):
 
     def _look(self) -> list[tuple[int, int, int] | None]:
         """What tells one version of the files from another."""
-        found: list[tuple[int, int, int] | None] = []
-        for name in _FILES_OF_SETTINGS:
-            try:
-                stat = os.stat(getattr(self.settings, name))
-            except OSError:
-                found.append(None)
-            else:
-                found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
-        return found
+        return [version_of(getattr(self.settings, name)) for name in FILE_SETTINGS]
 
     # --- connections
 

@@ -11,12 +11,14 @@ from typing import Annotated, Final
 
 import typer
 
+from trimaran.service_api.access.private_files import write_private
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id, parse_cluster_id
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.identity import CallerRole, Identity
 from trimaran.service_api.tls import TlsSettings
 from trimaran.service_api.tls.certificates import utc_now
-from trimaran.service_api.tls.issuing import AUTHORITIES_FILE, LOCAL_NAMES, Authority, files_of, write_private
+from trimaran.service_api.tls.issuing import AUTHORITIES_FILE, LOCAL_NAMES, Authority, files_of
+from trimaran.service_api.tls.settings import FILE_SETTINGS
 
 from ...settings.config import MEMBER_ID_PLACE, TLS_PREFIX
 
@@ -93,7 +95,7 @@ class Certificates:
     def node_settings(self) -> dict[str, str]:
         """The settings of every member, as text."""
         files = files_of(self.directory, f"{CallerRole.MEMBER}-{MEMBER_ID_PLACE}")
-        return {f"{TLS_PREFIX}{name}": getattr(files, name) for name in ("authorities", "certificate", "key")}
+        return {f"{TLS_PREFIX}{name}": getattr(files, name) for name in FILE_SETTINGS}
 
     @property
     def operator(self) -> TlsSettings:

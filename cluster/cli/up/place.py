@@ -14,6 +14,7 @@ from typing import Final
 
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, parse_cluster_id
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.tls.settings import FILE_SETTINGS
 
 from ...runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME
 from ...settings.config_layers import load_members
@@ -94,7 +95,7 @@ def _with_certificates(place: Place, *, with_tls: bool) -> Place:
         return place
     certificates.make(len(place.endpoints), cluster_id=_known_cluster_id(place))
     operator = certificates.operator
-    lines = [f"{name} = {json.dumps(getattr(operator, name))}" for name in ("authorities", "certificate", "key")]
+    lines = [f"{name} = {json.dumps(getattr(operator, name))}" for name in FILE_SETTINGS]
     with place.config_file.open("a", encoding="utf-8") as file:
         file.write("\n".join(["", "[tls]", *lines, ""]))
     return replace(place, certificates=certificates)
