@@ -6,17 +6,16 @@ the certificates are in `certs`, and the file names those of the operator, who t
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, parse_cluster_id
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.tls.settings import FILE_SETTINGS
 
-from ...runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME
+from ...runtime.files.cluster_id_file import kept_cluster_id
 from ...settings.config_layers import load_members
 from ..certs.development import CERTIFICATES_NAME, Certificates
 from ..shared.local_nodes import free_base_ports
@@ -55,6 +54,7 @@ def open_place(directory: Path, *, member_count: int | None, base_port: int | No
 
     Raises:
         ConfigurationError: the user's: the directory holds something else, or a cluster of another size or place.
+        ClusterError: a member's file of its cluster id is damaged.
     """
     directory = directory.absolute()
     config_file = directory / CONFIG_FILE_NAME
@@ -103,11 +103,8 @@ def _with_certificates(place: Place, *, with_tls: bool) -> Place:
 
 def _known_cluster_id(place: Place) -> ClusterId:
     """Return what the members have kept already, if they have run before."""
-    for member_id in range(len(place.endpoints)):
-        file = place.directory / f"node-{member_id}" / "cluster" / CLUSTER_ID_FILE_NAME
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            return parse_cluster_id(file.read_text(encoding="ascii").partition(" ")[0])
-    return NULL_CLUSTER_ID
+    kept = (kept_cluster_id(place.directory / f"node-{i}" / "cluster") for i in range(len(place.endpoints)))
+    return next(filter(None, kept), NULL_CLUSTER_ID)
 
 
 def _lay_out(member_count: int, base_port: int | None) -> tuple[str, ...]:

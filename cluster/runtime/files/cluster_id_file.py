@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.disk.file_system import FileSystem, read_file, write_new_file
+from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_file, write_new_file
 from trimaran.service_api.cluster_id import CLUSTER_ID_PATTERN, NULL_CLUSTER_ID, ClusterId, format_cluster_id
 from trimaran.service_api.errors import ClusterError, invariant
 
@@ -77,3 +77,13 @@ class ClusterIdFile:
         self._file_system.sync_directory(self._path.parent)
         self.cluster_id = cluster_id
         self.on_stored(cluster_id)
+
+
+def kept_cluster_id(directory: Path) -> ClusterId:
+    """Return the id in the cluster directory of a member; `NULL_CLUSTER_ID` if it has none.
+
+    Raises:
+        ClusterError: the file is damaged.
+        OSError: the disk refused.
+    """
+    return ClusterIdFile.open(directory, OsFileSystem()).cluster_id

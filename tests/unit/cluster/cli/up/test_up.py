@@ -13,16 +13,20 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cluster.cli.answers import answered, failed, member_status
+from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.tool.output import OutputFormat
+from trimaran.cluster.cli.certs.development import CERTIFICATES_NAME, read_cluster_id
 from trimaran.cluster.cli.shared.cluster_report import make_report
 from trimaran.cluster.cli.shared.local_nodes import LocalNodes, LocalNodesError, NodeProcess
 from trimaran.cluster.cli.up.place import CONFIG_FILE_NAME, Place, open_place
 from trimaran.cluster.cli.up.supervisor import Supervisor
 from trimaran.cluster.cli.up.up import choose_settings
 from trimaran.cluster.cli.up.up_view import UpView
+from trimaran.cluster.runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, ClusterIdFile
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import flag_arguments, load_members
-from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.cluster_id import ClusterId
+from trimaran.service_api.errors import ClusterError, ConfigurationError
 
 DEADLINE_S = 30.0
 NO_FLAGS = dict.fromkeys(NodeConfig.model_fields) | {"config_file": None}
@@ -43,6 +47,33 @@ def test_a_place_that_is_there_is_the_same_cluster(tmp_path: Path) -> None:
     again = open_place(tmp_path, member_count=3, base_port=None)
 
     assert (again.endpoints, again.is_new) == (first.endpoints, False)
+
+
+@pytest.mark.parametrize("member_id", [0, 2])
+def test_certificates_that_come_later_name_the_cluster_that_there_is(tmp_path: Path, member_id: int) -> None:
+    open_place(tmp_path / "up", member_count=3, base_port=None)
+    directory = tmp_path / "up" / f"node-{member_id}" / "cluster"
+    directory.mkdir(parents=True)
+    ClusterIdFile.open(directory, OsFileSystem()).store(ClusterId(0x3F9A0C12D45E77B1))
+
+    open_place(tmp_path / "up", member_count=None, base_port=None, with_tls=True)
+
+    assert read_cluster_id(tmp_path / "up" / CERTIFICATES_NAME) == 0x3F9A0C12D45E77B1
+
+
+def test_a_damaged_cluster_id_is_not_made_certificates_for(tmp_path: Path) -> None:
+    """The member would not start with it either."""
+    open_place(tmp_path / "up", member_count=3, base_port=None)
+    directory = tmp_path / "up" / "node-0" / "cluster"
+    directory.mkdir(parents=True)
+    ClusterIdFile.open(directory, OsFileSystem()).store(ClusterId(0x3F9A0C12D45E77B1))
+    file = directory / CLUSTER_ID_FILE_NAME
+    file.write_text(file.read_text().replace("3f9a", "3f9b"))
+
+    with pytest.raises(ClusterError, match=r"damaged cluster id: path=.*node-0.cluster.cluster-id"):
+        open_place(tmp_path / "up", member_count=None, base_port=None, with_tls=True)
+
+    assert not (tmp_path / "up" / CERTIFICATES_NAME).exists()
 
 
 def test_members_get_the_settings_of_flags_environment_and_file(
