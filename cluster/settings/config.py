@@ -136,7 +136,6 @@ class NodeConfig(BaseSettings):
 
     file_sync_level: Annotated[
         Count,
-        KindOfChecksum,
         Field(ge=0, le=2, description="0 page cache, 1 fdatasync, 2 fsync, before anything is acknowledged"),
     ] = 1
     checksums: Annotated[Switch, Field(description="write a checksum into every recorded frame")] = True
@@ -202,7 +201,6 @@ class NodeConfig(BaseSettings):
     ] = 128 << 20
     connection_limit: Annotated[
         Count,
-        KindOfChecksum,
         Field(ge=1, description="most client connections at once; fewer where the process may not open so many files"),
     ] = 65_536
     address_connection_limit: Annotated[
@@ -252,7 +250,6 @@ class NodeConfig(BaseSettings):
     keep_all: Annotated[Switch, Field(description="never remove a part of the log or a snapshot")] = True
     keep_snapshots: Annotated[
         Count,
-        KindOfChecksum,
         Field(
             ge=1,
             description="without keep_all: number of newest snapshots to keep, with the log after the oldest of them",
