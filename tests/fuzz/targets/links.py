@@ -12,6 +12,8 @@ from tests.fuzz.target import expect, target
 from tests.fuzz.targets.wire import TERM_LENGTH, pieces_of, stamped
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
+from tests.unit.cluster.runtime.links.linked import ONE as PEER
+from tests.unit.cluster.runtime.links.linked import SETTINGS
 from trimaran.cluster.core.events import LeaderSaid
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
@@ -24,7 +26,6 @@ from trimaran.cluster.core.snapshots.shipped_snapshot import (
     make_recording_log,
 )
 from trimaran.cluster.messages.backup import SnapshotRecording
-from trimaran.cluster.messages.settings import MemberSettings
 from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer
 from trimaran.cluster.runtime.links import log_links
 from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, _LogLink
@@ -46,21 +47,6 @@ from trimaran.service_api.wire.frame import encode_message, encode_padding
 from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame, encode_commit_frame
 from trimaran.service_api.wire.message import Message, decode_message
-
-ME, PEER = MemberId(0), MemberId(1)
-SETTINGS = MemberSettings(
-    member_id=ME,
-    member_count=3,
-    service_count=1,
-    service_queue_limit_bytes=64 << 20,
-    term_length_bytes=64 << 20,
-    mtu_length_bytes=65504,
-    checksums=True,
-    shared_timer_ids=False,
-    aeron_messages_only=False,
-    app_version=1 << 8,
-)
-
 
 # --- consensus
 
