@@ -1,4 +1,4 @@
-"""How often somebody may guess a secret: failed attempts are counted by address and by principal.
+"""Limits of guessing a secret: failed attempts are counted by address and by principal.
 
     by address                 30 at once, then one in 2 s       one machine that tries many names
     by address and principal   10 at once, then one in 6 s       one machine that tries one name
@@ -8,7 +8,7 @@ Each is a bucket of failures that empties with time; while one of an attempt's b
 before its proof is looked at, as an attempt with a wrong proof is. Principals that are not in the secrets file have
 buckets like the others, so limits tell nothing about who is.
 
-A stranger must not be able to lock somebody out for long. For an address from which a principal came in before, only
+A stranger must not be able to lock a user out for long. For an address from which a principal came in before, only
 the bucket of both counts: neither a stranger elsewhere nor one who tries other names at this address keeps it out. What
 is left is a stranger at this very address who tries this very name: without a bucket for that, an address could guess
 without end. And a principal that comes in from an address for the first time, or for the first time since the member

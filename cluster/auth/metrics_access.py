@@ -60,7 +60,7 @@ class MetricsAccess:
         self._token = token
 
     def refusal(self, accepted: AcceptedConnection, request: bytes) -> tuple[int, str] | None:
-        """Return status and text for somebody who may not read the metrics; None for somebody who may."""
+        """Return the status and the text that refuse a caller; None where it may read the metrics."""
         caller = accepted.caller
         if (
             accepted.may(Permission.METRICS)

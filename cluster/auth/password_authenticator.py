@@ -1,8 +1,8 @@
 """The password authenticator: a challenge, the client's proof that it knows its secret, and a check of that proof.
 
 A principal that is not in the file is challenged as the others are, and its proof is checked as theirs are, against a
-verifier that nothing fits: from outside the two cannot be told apart, nor by the time they take. How often somebody may
-try is limited (`attempt_limits`); who tries more often is rejected as for a wrong proof.
+verifier that nothing fits: from outside the two cannot be told apart, nor by the time they take. Wrong proofs are
+limited (`attempt_limits`); an attempt beyond the limit is rejected as one with a wrong proof is.
 
 Source: `trimaran.service_api.password_proof`; aeron.md §3.6.
 """

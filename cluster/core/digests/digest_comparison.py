@@ -181,7 +181,7 @@ class DigestComparison:
             self._on_equality(place, found)
 
     def _forget(self, place: _Place, newest_member_id: MemberId) -> None:
-        """Drop a place; of one that is just being made, `newest_member_id` is the member that tells of it."""
+        """Drop a place. If nothing is noted there yet, it counts as made for `newest_member_id`."""
         found = self._found.pop(place)
         if len(found) <= 1:
             self._lone_counts[next(iter(found), newest_member_id)] -= 1
