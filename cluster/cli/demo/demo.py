@@ -20,12 +20,16 @@ import uvloop
 from rich.console import Console
 
 from trimaran.archive.tool.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
-from trimaran.service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
+from trimaran.service_api.tls import TlsSettings, client_network
+from trimaran.service_api.transport import NetworkStack
 
 from ...core.members import quorum_threshold
+from ...settings.config import parse_members
 from ...settings.service_loading import load_service_class
 from ..app import report_error
 from ..certs.development import CERTIFICATES_NAME, Certificates
+from ..shared.cluster_report import ask_cluster
 from ..shared.examples import REQUESTS_FILE, SERVICE_MODULE, examples_directory
 from ..shared.local_nodes import LocalNodes, free_base_ports
 from ..shared.single_process import replies_of
@@ -50,6 +54,8 @@ TERM_LENGTH: Final = "2MiB"
 SEGMENT_LENGTH: Final = "4MiB"
 """Short, so that the log, some 6 MiB, rolls over to new segments, and takes little room."""
 STALL_TIMEOUT_S: Final = 30.0
+STATUS_TIMEOUT_S: Final = 2.0
+STATUS_INTERVAL_S: Final = 0.05
 MEMBERS_TO_SURVIVE: Final = 3
 """The fewest members of which one may die."""
 
@@ -86,6 +92,16 @@ class _Run:
     stream: RequestStream | None = None
     resent_count: int = 0
 
+    @property
+    def will_kill(self) -> bool:
+        """Whether the leader is killed half-way."""
+        return self.options.kill_leader and self.options.can_survive
+
+    @property
+    def operator(self) -> TlsSettings | None:
+        """What the demo asks members with; None: plain text."""
+        return None if self.certificates is None else self.certificates.operator
+
     def on_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
         """Note a leader: the first, or a new one that the session found."""
         leader = LeaderSeen(leadership_term_id, leader_member_id)
@@ -97,7 +113,7 @@ class _Run:
     def on_half_way(self) -> None:
         """Kill the leader with requests in flight."""
         assert self.stream is not None
-        if not (self.options.kill_leader and self.options.can_survive):
+        if not self.will_kill:
             return
         member_id = self.leaders[-1].member_id
         self.nodes.kill(member_id)
@@ -253,6 +269,8 @@ async def _run_cluster(run: _Run, messages: Sequence[bytes]) -> int:
         client = await connect(run.nodes.endpoints, stream, timeout_s=CONNECT_TIMEOUT_S, tls=tls)
         cluster_session_id = int(client.cluster_session_id)
         run.on_leader(client.leadership_term_id, client.leader_member_id)
+        if run.will_kill:
+            await wait_until_all_follow(run.nodes.members, client_network(run.operator), limit_s=CONNECT_TIMEOUT_S)
         follower = group.create_task(run.view.follow(stream))
         try:
             async with client:
@@ -262,6 +280,28 @@ async def _run_cluster(run: _Run, messages: Sequence[bytes]) -> int:
             follower.cancel()
         await run.nodes.stop()
     return cluster_session_id
+
+
+async def wait_until_all_follow(members: str, network: NetworkStack, *, limit_s: float) -> None:
+    """Return once every member is in the leader's term.
+
+    A cluster survives a death only where the others have joined it: one that is late to start does not vote yet.
+
+    Raises:
+        ClusterTimeoutError: a member is not, after so long.
+    """
+    endpoints = {member.member_id: member.consensus for member in parse_members(members)}
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + limit_s
+    while True:
+        report = await ask_cluster(endpoints, STATUS_TIMEOUT_S, network=network)
+        if report.in_term_count == report.member_count:
+            return
+        if loop.time() > deadline_s:
+            raise ClusterTimeoutError(
+                f"members in the leader's term: {report.in_term_count} of {report.member_count} after {limit_s:g} s"
+            )
+        await asyncio.sleep(STATUS_INTERVAL_S)
 
 
 def _make_report(run: _Run, expected: Sequence[bytes], cluster_session_id: int) -> DemoReport:
