@@ -107,7 +107,7 @@ class ActionControl:
         self._pending: _Pending | None = None
         self._held: list[object] = []
         self.termination = TerminationControl(ctx)
-        self._is_held_for_successor = False
+        self._is_held_for_transfer = False
         self.is_holding = False
         """Whether this leader appends nothing but actions, and clients are not read."""
 
@@ -126,6 +126,8 @@ class ActionControl:
             return ControlToggle.INACTIVE
         if self._pending is not None:
             return self._pending.action
+        if self._is_held_for_transfer:
+            return ControlToggle.TRANSFER
         # An action that an earlier leader appended goes on under this one.
         return {ModuleState.SUSPENDED: ControlToggle.SUSPEND, ModuleState.SNAPSHOT: ControlToggle.SNAPSHOT}.get(
             self.state, ControlToggle.NEUTRAL
@@ -177,9 +179,9 @@ class ActionControl:
     def on_request(self, event: ActionRequested) -> None:
         """Begin an action, or say why not."""
         action, publisher = event.action, self._publisher
-        refusal = self._refusal(action) or self._refusal_of_skip(event)
+        refusal = self.find_refusal(action) or self._refusal_of_skip(event)
         if refusal is not None or publisher is None:
-            self._tell(event.asker, ActionStep.REFUSED, None, refusal or "")
+            self.tell(event.asker, ActionStep.REFUSED, None, refusal or "")
             return
         log_action, state = _ACTIONS.get(action, (None, self.state))
         if action is _T.SKIP_ENTRY:
@@ -195,7 +197,8 @@ class ActionControl:
         self._update_holding()
         self.on_commit(self._ctx.commit_position)
 
-    def _refusal(self, action: ControlToggle) -> str | None:
+    def find_refusal(self, action: ControlToggle) -> str | None:
+        """Say why this member does not begin an action, as things are; None if it may."""
         toggle = self.toggle
         if toggle is _T.INACTIVE:
             return f"not the leader: leader_member_id={self._ctx.leader_member_id}"
@@ -209,15 +212,15 @@ class ActionControl:
             return f"another action is pending: toggle={toggle.name}"
         if toggle is _T.SUSPEND and action not in (_T.RESUME, _T.ABORT):
             return "the cluster is suspended: resume it first"
+        if self._ctx.held is not None and action not in (_T.ABORT, _T.SKIP_ENTRY):
+            return f"the leader holds before {self._ctx.held}: see `trimaran health`"
         return None
 
     def _refusal_of_skip(self, event: ActionRequested) -> str | None:
-        """Say why an entry is not skipped, or why a member that holds does nothing else."""
-        held, action = self._ctx.held, event.action
-        if action is not _T.SKIP_ENTRY:
-            return (
-                None if held is None or action is _T.ABORT else f"the leader holds before {held}: see `trimaran health`"
-            )
+        """Say why an entry is not skipped."""
+        held = self._ctx.held
+        if event.action is not _T.SKIP_ENTRY:
+            return None
         if held is None:
             return (
                 f"the leader has delivered the log, also the entry at log_position={event.log_position}: an entry is "
@@ -287,9 +290,9 @@ class ActionControl:
             self._held.append(event)
         return self.is_holding
 
-    def hold_for_successor(self, *, is_held: bool) -> None:
-        """Append nothing, so that a follower comes to have everything, or go on."""
-        self._is_held_for_successor = is_held
+    def hold_for_transfer(self, *, is_held: bool) -> None:
+        """Append nothing, so that a follower comes to have everything, or go on. See `transfer`."""
+        self._is_held_for_transfer = is_held
         self._update_holding()
 
     def _update_holding(self) -> None:
@@ -297,7 +300,7 @@ class ActionControl:
         is_barred = (
             self.state is ModuleState.SUSPENDED
             or is_stopping
-            or self._is_held_for_successor
+            or self._is_held_for_transfer
             or self._ctx.held is not None
         )
         is_holding = self._publisher is not None and is_barred
@@ -407,9 +410,9 @@ class ActionControl:
             self._update_holding()
 
     def _report(self, pending: _Pending, step: ActionStep, detail: str, *, member_id: int | None = None) -> None:
-        self._tell(pending.asker, step, pending.log_position, detail, member_id)
+        self.tell(pending.asker, step, pending.log_position, detail, member_id)
 
-    def _tell(
+    def tell(
         self, asker: Asker, step: ActionStep, log_position: int | None, detail: str, member_id: int | None = None
     ) -> None:
         """Tell a tool every step, a client only the end: the protocol has one answer for it."""

@@ -40,6 +40,7 @@ from ..messages.consensus import (
 )
 from ..messages.digests import ServiceDigest
 from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
+from ..messages.transfer import TransferLeadership
 from . import effects as fx
 from . import events as ev
 from .actions import ActionControl
@@ -55,11 +56,11 @@ from .peers.message_rules import SENDER_FIELDS, find_fault, find_leader_fault
 from .phase import ConsensusPhase, Handlers, NoPhase
 from .reason import Reason
 from .reason import ReasonKind as K
-from .resignation import ResignationControl
 from .service_messages import ServiceMessages
 from .sessions.sessions import SessionManager
 from .snapshots.snapshot import SnapshotControl
 from .timers import TimerService
+from .transfer import TransferControl
 
 _OF_ONE_PHASE = (
     CanvassPosition,
@@ -76,6 +77,7 @@ _OF_ONE_PHASE = (
     LeadershipProbeAck,
     ReadPositionRequest,
     ReadPosition,
+    TransferLeadership,
     ev.ReadsWanted,
     ev.LogStopped,
     ev.LogTruncated,
@@ -111,7 +113,7 @@ class ConsensusModule:
         self.snapshots = SnapshotControl(ctx, self.sessions, self.timers, self.service_messages)
         self.digests = DigestComparison(ctx)
         self.actions = ActionControl(ctx, self.sessions, self.snapshots, redispatch=self._dispatch)
-        self.resignation = ResignationControl(ctx, self.actions)
+        self.transfer = TransferControl(ctx, self.actions)
         self.snapshots.on_finished = self.actions.on_snapshot_finished
         self.conditions = ConditionExchange(ctx)
         self.election: Election | None = None
@@ -132,6 +134,7 @@ class ConsensusModule:
             ev.ReplayDone: self._on_replay_done,
             ev.SnapshotFetched: self._on_snapshot_fetched,
             ev.ActionRequested: self.actions.on_request,
+            ev.TransferRequested: self.transfer.on_request,
             ev.DeliveredTo: self.actions.on_delivered,
             ev.SnapshotTaken: self.snapshots.on_taken,
             ev.SnapshotFailed: self.snapshots.on_failed,
@@ -179,12 +182,15 @@ class ConsensusModule:
         reason = (self._phase.handlers.get(kind) or self._common[kind])(event)
         if reason is not None:
             self._begin_election_if_due(reason)
+            if kind is RequestVote and self.election is not None:
+                self.election.handlers[RequestVote](event)  # what ends a term asks for a vote in the next
 
     def poll(self, *, now_ns: int, timestamp: int) -> None:
         """Do what time alone has made due."""
         ctx = self.ctx
         ctx.now_ns, ctx.timestamp = now_ns, timestamp
         self.conditions.poll()
+        self.transfer.poll_outcome()
         reason = self._phase.poll()
         if reason is not None:
             self._begin_election_if_due(reason)
@@ -193,7 +199,9 @@ class ConsensusModule:
 
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would do anything."""
-        return min(self._phase.next_deadline_ns(), self.conditions.next_deadline_ns())
+        return min(
+            self._phase.next_deadline_ns(), self.conditions.next_deadline_ns(), self.transfer.outcome_deadline_ns()
+        )
 
     def take_effects(self) -> list[fx.Effect]:
         """Take what has been asked for since the last time, in order."""
@@ -263,7 +271,7 @@ class ConsensusModule:
         self.timers.rearm()
         self.service_messages.roll_back()
         self.actions.roll_back()
-        self.resignation.roll_back()
+        self.transfer.roll_back()
         self._phase = self.election = election = Election(self.ctx, PHASES, is_node_startup=is_node_startup, why=reason)
         self.last_election = election.record
         election.poll()
@@ -283,11 +291,12 @@ class ConsensusModule:
                 self.service_messages,
                 self._last_activity_ns,
                 self.actions,
-                self.resignation,
+                self.transfer,
             )
             leader.poll()
         else:
             self._phase = self.follower = FollowerTerm(ctx, self.actions)
+        self.transfer.on_term_begun()
 
     # --- what means the same in every phase that has no handler of its own for it
 

@@ -83,6 +83,8 @@ class ConsensusConfig:
     """Names the code of the services, as `service.service_code` computes it."""
     stops_when_diverged: bool = True
     """Whether this member stops where its digests differ from those of a majority."""
+    leader_priority: int = 0
+    """A member with a higher one gets leadership from one with a lower one, once it is fit for it. See `transfer`."""
     clock_skew_limit_ns: int = 1_000_000_000
     """From here on a clock is off."""
 

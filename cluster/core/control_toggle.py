@@ -19,6 +19,8 @@ class ControlToggle(IntEnum):
     STANDBY_SNAPSHOT = 7
     SKIP_ENTRY = 8
     """Ours; Aeron has none of the kind."""
+    TRANSFER = 9
+    """Ours as well: the leader hands its term over."""
 
 
 class ActionStep(StrEnum):
@@ -28,6 +30,10 @@ class ActionStep(StrEnum):
     """Nothing was done, and nothing will be."""
     APPENDED = "appended"
     """The leader has put it into its log, or marked its place there; it may not commit."""
+    HOLDING = "holding"
+    """The leader takes no input, so that the member that is to lead comes to have the whole log."""
+    ASKED = "asked"
+    """That member has the whole log, durably, and was asked to stand at once."""
     COMMITTED = "committed"
     """It will be done, under any leader."""
     SNAPSHOT_TAKEN = "snapshot-taken"

@@ -109,6 +109,19 @@ def send_new_leadership_term(ctx: ConsensusContext, member: ClusterMember, *, is
     )
 
 
+def answer_vote_of_this_term(ctx: ConsensusContext, message: Vote, *, is_startup: bool) -> None:
+    """Announce the term to a member whose vote for it comes when the ballot is won: it waits for the outcome."""
+    if not message.vote or (message.candidate_term_id, message.candidate_member_id) != (
+        ctx.leadership_term_id,
+        ctx.config.member_id,
+    ):
+        return
+    member = ctx.members[MemberId(message.follower_member_id)]
+    member.log_leadership_term_id = message.log_leadership_term_id
+    member.log_position = message.log_position
+    send_new_leadership_term(ctx, member, is_startup=is_startup)
+
+
 def send_append_position(
     ctx: ConsensusContext, leader_member_id: MemberId, *, leadership_term_id: TermId, is_catchup: bool = False
 ) -> None:

@@ -256,6 +256,17 @@ class ActionProgressed:
 
 
 @dataclass(slots=True)
+class TransferNoted:
+    """A hand-over to a member came a step further: one log line. `why` is what it is for."""
+
+    target_id: MemberId
+    step: ActionStep
+    log_position: int
+    why: str
+    detail: str
+
+
+@dataclass(slots=True)
 class ModuleStateChanged:
     """What the consensus module does changed: one log line."""
 
@@ -394,6 +405,7 @@ Effect = (
     | TakeSnapshot
     | ResumeDelivery
     | ActionProgressed
+    | TransferNoted
     | ModuleStateChanged
     | HoldIngress
     | AwaitDelivery

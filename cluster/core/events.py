@@ -178,6 +178,15 @@ class ActionRequested:
 
 
 @dataclass(slots=True)
+class TransferRequested:
+    """Somebody wants another member to lead; `asker` is as in `ActionRequested`."""
+
+    asker: int | AdminAsker
+    target_id: int | None
+    """The member that is to lead; None: the one that fits best."""
+
+
+@dataclass(slots=True)
 class DeliveredTo:
     """Everything up to `position`, which was asked about, is delivered."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..messages.consensus import CommitPosition, NewLeadershipTerm, RequestVote, TerminationPosition
 from ..messages.reads import LeadershipProbe, ReadPosition
+from ..messages.transfer import TransferLeadership
 from . import dialogue, higher_term, leadership_probe
 from . import events as ev
 from .actions import ActionControl
@@ -34,6 +35,7 @@ class FollowerTerm:
             CommitPosition: self.on_commit_position,
             TerminationPosition: self.on_termination_position,
             LeadershipProbe: self.on_leadership_probe,
+            TransferLeadership: self.on_transfer_leadership,
             ReadPosition: self._reads.on_answer,
             ev.ReadsWanted: self._reads.on_wanted,
             ev.LinkChanged: self.on_link_changed,
@@ -93,6 +95,18 @@ class FollowerTerm:
         """The leader asks whether this member still follows it."""
         if leadership_probe.may_acknowledge(self._ctx, message):
             leadership_probe.acknowledge(self._ctx, message)
+
+    def on_transfer_leadership(self, message: TransferLeadership) -> Reason | None:
+        """The leader asks this member to stand, which it does if it has all that the leader has, durably."""
+        ctx = self._ctx
+        sender = message.leader_member_id, message.leadership_term_id
+        is_of_this_term = sender == (self._leader_member_id, ctx.leadership_term_id)
+        has_all = message.log_position == ctx.append_position == ctx.log_buffer.append_position
+        if not is_of_this_term or not has_all or not ctx.is_voter or not ctx.may_stand or ctx.held is not None:
+            return None
+        return Reason(
+            K.LEADERSHIP_TRANSFERRED, leader_member_id=self._leader_member_id, log_position=message.log_position
+        )
 
     # --- events
 

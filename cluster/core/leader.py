@@ -22,6 +22,7 @@ from ..messages.consensus import (
     NewLeadershipTerm,
     RequestVote,
     TerminationAck,
+    Vote,
 )
 from ..messages.reads import LeadershipProbeAck, ReadPositionRequest
 from . import dialogue, higher_term
@@ -50,10 +51,10 @@ from .members import ClusterMember, is_active, quorum_position
 from .phase import Handlers
 from .reason import Reason
 from .reason import ReasonKind as K
-from .resignation import ResignationControl
 from .service_messages import ServiceMessages
 from .sessions.sessions import SessionManager
 from .timers import TimerService
+from .transfer import TransferControl
 
 _TIMER_LIMIT = 20
 """Timers fired in one poll, so that many at once do not delay ingress. Source: aeron.md §3.3."""
@@ -81,7 +82,7 @@ class LeaderTerm:
         service_messages: ServiceMessages,
         last_activity_ns: Callable[[int], int | None],
         actions: ActionControl,
-        resignation: ResignationControl,
+        transfer: TransferControl,
     ) -> None:
         self._ctx = ctx
         self._sessions = sessions
@@ -89,7 +90,7 @@ class LeaderTerm:
         self._service_messages = service_messages
         self._last_activity_ns = last_activity_ns
         self._actions = actions
-        self._resignation = resignation
+        self._transfer = transfer
         self.reads = LeaderReads(ctx)
         self._others = ctx.others
         ctx.commit_publish_pending_since_ns = None
@@ -99,6 +100,7 @@ class LeaderTerm:
         self.handlers: Handlers = {
             CanvassPosition: self.on_canvass_position,
             RequestVote: self.on_request_vote,
+            Vote: self.on_vote,
             NewLeadershipTerm: self.on_new_leadership_term,
             CommitPosition: self.on_commit_position,
             AppendPosition: self.on_append_position,
@@ -110,7 +112,7 @@ class LeaderTerm:
             ReluctanceChanged: self.on_reluctance_changed,
             Recorded: self.on_recorded,
             LiveJoined: self.on_live_joined,
-            LogUnreadable: resignation.on_log_unreadable,
+            LogUnreadable: transfer.on_log_unreadable,
             ClientConnect: self.on_client_connect,
             ClientChallengeResponse: self.on_client_challenge_response,
             ClientKeepAlive: sessions.on_keep_alive,
@@ -135,9 +137,7 @@ class LeaderTerm:
         """Do what time has made due. Gives the reason for an election, if there is one."""
         ctx = self._ctx
         self._actions.poll()
-        reason = self._resignation.poll()
-        if reason is not None:
-            return reason
+        self._transfer.poll()
         if not self._actions.is_holding:
             self._fire_timers()
             self._service_messages.append(self.publisher)
@@ -171,7 +171,7 @@ class LeaderTerm:
         deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns, self.reads.deadline_ns)
         if ctx.commit_publish_pending_since_ns is not None:
             deadline_ns = min(deadline_ns, ctx.commit_publish_pending_since_ns + _COMMIT_DELAY_NS)
-        deadline_ns = min(deadline_ns, self._resignation.next_deadline_ns())
+        deadline_ns = min(deadline_ns, self._transfer.next_deadline_ns())
         termination_ns = self._actions.termination.next_deadline_ns()
         if termination_ns is not None:
             deadline_ns = min(deadline_ns, termination_ns)
@@ -195,6 +195,7 @@ class LeaderTerm:
         """More of the leader's own recording is durable: its vote in the quorum."""
         self._ctx.append_position = event.position
         self._advance_commit()
+        self._transfer.on_progress()
 
     def on_append_position(self, message: AppendPosition) -> Reason | None:
         """A follower reports what it has recorded. One that delivers the log takes over from a leader that cannot."""
@@ -210,6 +211,7 @@ class LeaderTerm:
             self._stop_catchup_if_joined(member)
         if message.log_position > ctx.commit_position:  # otherwise it can be no news to a majority
             self._advance_commit()
+        self._transfer.on_progress()
         if ctx.held is None or message.flags is None or message.flags & _CANNOT_LEAD:
             return None
         if message.log_position < ctx.log_buffer.append_position:
@@ -281,6 +283,10 @@ class LeaderTerm:
             member.log_position = message.log_position
             dialogue.send_new_leadership_term(ctx, member, is_startup=False)
         return reason
+
+    def on_vote(self, message: Vote) -> None:
+        """A vote for this term that was not needed any more."""
+        dialogue.answer_vote_of_this_term(self._ctx, message, is_startup=False)
 
     def on_new_leadership_term(self, message: NewLeadershipTerm) -> Reason | None:
         """Another member leads: nothing to this one, unless its term is higher."""

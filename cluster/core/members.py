@@ -32,6 +32,8 @@ class ClusterMember:
     candidate_term_id: TermId = NULL_TERM_ID
     is_reluctant: bool = False
     """Whether it said that it would rather not lead; False until it says so. See `reluctance`."""
+    leader_priority: int = 0
+    """How much it is preferred as leader, as it said last. See `transfer`."""
     vote: bool | None = None
     """Its vote for this member in `candidate_term_id`; None until it answered."""
 

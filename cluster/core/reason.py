@@ -30,9 +30,7 @@ class ReasonKind(Enum):
     NEXT_TERM_UNKNOWN = "leader {leader_member_id} does not know which term follows {log_term_id}"
     NO_FOLLOWER_QUORUM = "no quorum of followers joined the term"
     LEADER_RELUCTANT = "leader gives up its term: {reluctance}: {detail}"
-    LOG_UNREADABLE = (
-        "leader gives up its term: member {member_id} needs a part of the log that is damaged here: {detail}"
-    )
+    LEADERSHIP_TRANSFERRED = "leader {leader_member_id} hands its term over to this member at {log_position}"
     CANVASS_OUTDATED = "no quorum would vote for this member any more"
     HELD_LEADER = (
         "this member holds before log_position={log_position}, which its service cannot take, and member {member_id} "
@@ -54,9 +52,11 @@ class ReasonKind(Enum):
     ONLY_MEMBER = "the only member"
     NEWEST_LOG_OF_ALL = "no reachable member has a newer log"
     NEWEST_LOG_OF_QUORUM = "no member of a quorum has a newer log"
+    SUCCESSOR = "the leader asked this member to stand"
     NOMINATION = "nomination for term {term_id}"
     UNANIMOUS_VOTE = "every member that answered voted yes"
     QUORUM_VOTE = "a quorum voted yes and no member voted no"
+    QUORUM_VOTE_FOR_SUCCESSOR = "a quorum voted yes for the member that the leader asked to stand"
     QUORUM_VOTE_AGAIN = "a quorum voted yes, and this is not the first ballot"
     BALLOT_NOT_WON = "ballot of term {term_id} was not won"
     VOTED = "voted for member {member_id}"

@@ -39,7 +39,7 @@ class Reluctance(Enum):
     """Its disk would soon end its term."""
     LOG_DAMAGED = 8
     """A part of its log cannot be read: a member that needs it would not get it. It ends a term only when a member
-    needs it, and then hands it over: see `resignation`."""
+    needs it, and then hands it over: see `transfer`."""
 
     @property
     def label(self) -> str:

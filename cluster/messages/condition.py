@@ -34,3 +34,5 @@ class MemberCondition(TrimaranMessage):
     reluctance: Int32
     """Why it would rather not lead: the sum of the values of `Reluctance`; 0 if it is willing."""
     member_id: WireMemberId
+    leader_priority: Int32 = 0
+    """How much it is preferred as leader: its setting."""

@@ -21,7 +21,7 @@ from trimaran.archive.store.recording import Recording
 from trimaran.archive.store.repair import RepairResult
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
-from trimaran.cluster.core.resignation import ResignationControl
+from trimaran.cluster.core.transfer import TransferControl
 from trimaran.cluster.node import Node
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.files import node_state_file, recording_log_file
@@ -422,7 +422,7 @@ def _end_the_node_at_a_read_of_damage(planting: Planting) -> None:
 
 
 def _lead_on_with_a_damaged_log(planting: Planting) -> None:
-    planting.replace(ResignationControl, "on_log_unreadable", lambda *_: planting.ran())
+    planting.replace(TransferControl, "on_log_unreadable", lambda *_: planting.ran())
 
 
 PLANTS = (

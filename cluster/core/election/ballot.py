@@ -2,6 +2,7 @@
 
 - *A ballot ends as soon as its outcome is certain.* Won, the term begins; lost, there is another canvass and another
   random delay, longer and longer, so that two candidates get out of each other's way.
+- *A successor* (`transfer`) *has won with a quorum*: who has not answered by then is told who leads when it does.
 - *A no is a veto in the first ballot only.* It says that somebody has a newer log or another candidate; but it may come
   from a member that nobody else can hear.
 
@@ -96,6 +97,8 @@ class Ballot(ElectionPhase):
         is_first = election.failed_ballot_count == 0
         if is_unanimous_leader(members, term_id, absent):
             election.enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.UNANIMOUS_VOTE))
+        elif election.is_successor and is_quorum_leader(members, term_id, is_no_a_veto=False):
+            election.enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.QUORUM_VOTE_FOR_SUCCESSOR))
         elif ctx.now_ns < self.deadline_ns and is_ballot_open(members, term_id, absent, is_no_a_veto=is_first):
             if ctx.now_ns >= self.next_status_ns:
                 self._request_votes()

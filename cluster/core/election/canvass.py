@@ -66,6 +66,7 @@ class Canvass(ElectionPhase):
 
     def _enter_canvass(self) -> None:
         ctx = self._ctx
+        self._election.is_successor = False
         ctx.role = Role.FOLLOWER
         ctx.leader_member_id = None
         for member in ctx.others:
@@ -116,8 +117,20 @@ class Canvass(ElectionPhase):
     def _enter_nominate(self) -> None:
         ctx, election = self._ctx, self._election
         election.is_extended_canvass = False
+        if election.is_successor:
+            self._stand_as_successor()
+            return
         delay_limit_ns = ctx.config.election_timeout_ns // 2 << min(max(election.failed_ballot_count - 2, 0), 5)
         self.deadline_ns = ctx.now_ns + int(ctx.random() * delay_limit_ns)
+
+    def _stand_as_successor(self) -> None:
+        """Stand without a canvass: the leader's word and this log's end take its place; the others may vote or not."""
+        for member in self._ctx.others:
+            member.forget_election()
+        self._ctx.note_own_log()
+        self._ctx.stand_in_next_term()
+        reason = Reason(K.NOMINATION, term_id=self._ctx.candidate_term_id)
+        self._election.enter(ElectionState.CANDIDATE_BALLOT, reason)
 
     def _poll_nominate(self) -> None:
         ctx, election = self._ctx, self._election

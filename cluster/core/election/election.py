@@ -23,6 +23,7 @@ Where it is stricter than Aeron (each has a test that fails without it):
   up with a leader completely. Only where every log is empty may it vote and stand: so a cluster forms itself.
 - *No term is spent in vain*, so that a member on half a link unsettles nobody. Who canvassed long ago counts no more;
   each ballot that fails makes the next nomination wait longer.
+- *A request for a vote is kept until the log is stopped*, as it often is what ended the term.
 - *A closed link is news, and so is silence*: members whose process is gone are not waited for, except at the first
   canvass after a start; a ballot does not wait for who said nothing in the canvass. See `voting`.
 
@@ -37,7 +38,7 @@ from dataclasses import dataclass
 from trimaran.service_api import InvariantViolation, Role, invariant
 from trimaran.service_api.types import NULL_TERM_ID, NULL_VALUE, MemberId, TermId
 
-from ...messages.consensus import NewLeadershipTerm
+from ...messages.consensus import NewLeadershipTerm, RequestVote
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..election_state import LEGAL_TRANSITIONS, ElectionState
@@ -94,6 +95,8 @@ class Election:
         """What this member said last of why it does not stand: said once while it holds."""
         self.holds_back_until_ns: int | None = None
         """Until when this member, reluctant to lead, leaves it to others; set when it could first stand."""
+        self.is_successor = why.kind is K.LEADERSHIP_TRANSFERRED
+        """Whether the leader asked this member to stand: so it does at once, for one ballot. See `transfer`."""
         self.fetch = SnapshotFetch(ctx)
         self.state = ElectionState.INIT
         self.state_entered_ns = ctx.now_ns
@@ -174,6 +177,7 @@ class Election:
         """Go back to INIT, after a growing pause when it is for a failure, so that nothing spins."""
         if self.state is ElectionState.INIT:
             return
+        self.is_successor = False
         pause_ns = 0
         if is_failure:
             pause_ns = min(_BACKOFF_BASE_NS << min(self._failure_count, 10), _BACKOFF_LIMIT_NS)
@@ -272,8 +276,14 @@ class InitPhase(ElectionPhase):
         self._is_log_stopped = is_log_stopped
         self._not_before_ns = self._ctx.now_ns + pause_ns
         self._truncate_position = truncate_position
+        self._vote_request: RequestVote | None = None
+        """The newest request for a vote that came meanwhile: it is answered as soon as it can be."""
         self.states = {ElectionState.INIT: (self._enter_init, self._poll_init)}
-        self.handlers = {LogStopped: self._on_log_stopped, LogTruncated: self._on_log_truncated}
+        self.handlers = {
+            LogStopped: self._on_log_stopped,
+            LogTruncated: self._on_log_truncated,
+            RequestVote: self._on_request_vote,
+        }
 
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would act."""
@@ -294,15 +304,27 @@ class InitPhase(ElectionPhase):
         ctx = self._ctx
         if not self._is_log_stopped or ctx.now_ns < self._not_before_ns:
             return
+        election = self._election
         if len(ctx.members) > 1:
-            self._election.enter(ElectionState.CANVASS, Reason(K.LOG_STOPPED))
+            if election.is_successor:
+                election.enter(ElectionState.NOMINATE, Reason(K.SUCCESSOR))
+                return
+            election.enter(ElectionState.CANVASS, Reason(K.LOG_STOPPED))
+            if self._vote_request is not None:
+                election.handlers[RequestVote](self._vote_request)
             return
         if not ctx.may_stand:
-            self._election.refuse_nomination(ctx.vote_state_reason)
+            election.refuse_nomination(ctx.vote_state_reason)
             self._not_before_ns = NEVER_NS  # there is nobody else who could vouch for its term
             return
         ctx.stand_in_next_term()
-        self._election.enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.ONLY_MEMBER))
+        election.enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.ONLY_MEMBER))
+
+    def _on_request_vote(self, message: RequestVote) -> None:
+        """A member stands; where this log ends is known only once it is stopped."""
+        known = self._vote_request
+        if known is None or message.candidate_term_id >= known.candidate_term_id:
+            self._vote_request = message
 
     def _on_log_stopped(self, event: LogStopped) -> None:
         """Nothing writes to the log any more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from trimaran.service_api import Role
 from trimaran.service_api.types import NULL_POSITION, MemberId
 
-from ...messages.consensus import AppendPosition, CanvassPosition, CommitPosition, NewLeadershipTerm, RequestVote
+from ...messages.consensus import AppendPosition, CanvassPosition, CommitPosition, NewLeadershipTerm, RequestVote, Vote
 from .. import dialogue, higher_term
 from .. import effects as fx
 from ..election_state import ElectionState
@@ -39,6 +39,7 @@ class LeaderPhase(ElectionPhase):
         self.handlers = {
             CanvassPosition: self.on_canvass_position,
             RequestVote: Voting(election).on_request_vote,
+            Vote: self.on_vote,
             NewLeadershipTerm: self.on_new_leadership_term,
             AppendPosition: self.on_append_position,
             CommitPosition: self.on_commit_position,
@@ -57,6 +58,10 @@ class LeaderPhase(ElectionPhase):
             self._election.restart(reason)
         else:
             dialogue.send_new_leadership_term(ctx, member, is_startup=self._election.is_node_startup)
+
+    def on_vote(self, message: Vote) -> None:
+        """A vote that was not needed any more."""
+        dialogue.answer_vote_of_this_term(self._ctx, message, is_startup=self._election.is_node_startup)
 
     def on_new_leadership_term(self, message: NewLeadershipTerm) -> None:
         """Another member leads: nothing to this one, unless its term is higher."""

@@ -13,6 +13,7 @@ from .leader_phase import LeaderPhase
 
 PHASES: Final[dict[ElectionState, Callable[[Election], ElectionPhase]]] = {
     ElectionState.CANVASS: Canvass,
+    ElectionState.NOMINATE: Canvass,
     ElectionState.CANDIDATE_BALLOT: Ballot,
     ElectionState.FOLLOWER_BALLOT: Ballot,
     ElectionState.LEADER_LOG_REPLICATION: LeaderPhase,

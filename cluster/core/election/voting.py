@@ -90,7 +90,7 @@ def excused(election: Election) -> set[MemberId]:
     """Whom not to wait for: who cannot be reached, except at the first canvass after a start, or may not vote.
 
     In a ballot also who said nothing in the canvass before it, such as the leader whose silence began the election:
-    one that was stopped or cut off keeps its connections for long.
+    one that was stopped or cut off keeps its connections for long. A successor has held no canvass.
     """
     me, is_waiting_for_all = election.ctx.me, election.is_extended_canvass
     is_ballot = election.state is ElectionState.CANDIDATE_BALLOT
@@ -99,5 +99,5 @@ def excused(election: Election) -> set[MemberId]:
         for member in election.ctx.others
         if not (member.is_reachable or is_waiting_for_all)
         or not may_vote_for(member, me)
-        or (is_ballot and member.log_position == NULL_POSITION)
+        or (is_ballot and not election.is_successor and member.log_position == NULL_POSITION)
     }

@@ -82,6 +82,7 @@ class ConditionExchange:
                 leadership_term_id=TermId(ctx.vouched_term_id),
                 reluctance=sum(kind.value for kind in ctx.reluctance),
                 member_id=ctx.config.member_id,
+                leader_priority=ctx.config.leader_priority,
             ),
         )
 
@@ -92,6 +93,7 @@ class ConditionExchange:
         if asked_ns is None:
             return  # it answers no question of this member
         ctx.members[member_id].is_reluctant = message.reluctance != 0
+        ctx.members[member_id].leader_priority = message.leader_priority
         ctx.vouch_for_term(message.leadership_term_id)
         self.clocks.note(
             member_id, asked_ns=asked_ns, now_ns=ctx.now_ns, their_epoch_ms=message.epoch_ms, epoch_ms=ctx.timestamp

@@ -41,6 +41,7 @@ from ...messages.consensus import (
 )
 from ...messages.digests import ServiceDigest
 from ...messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
+from ...messages.transfer import TransferLeadership
 from ..context import ConsensusContext
 from ..effects import MessageRefused
 from ..events import LeaderSaid
@@ -62,6 +63,7 @@ SENDER_FIELDS: Final[dict[type[Message], str | None]] = {
     ReadPositionRequest: "follower_member_id",
     ReadPosition: "leader_member_id",
     ServiceDigest: "member_id",
+    TransferLeadership: "leader_member_id",
     ConditionQuery: "member_id",
     MemberCondition: "member_id",
 }
@@ -292,6 +294,12 @@ def _read_position(ctx: ConsensusContext, message: ReadPosition) -> str | None:
     return fault or _position_fault(message.log_position)
 
 
+def _transfer_leadership(ctx: ConsensusContext, message: TransferLeadership) -> str | None:
+    member_id, term_id = message.leader_member_id, message.leadership_term_id
+    fault = _term_fault(ctx, member_id, term_id) or _leader_fault(ctx, member_id, term_id)
+    return fault or _frame_fault(message.log_position)
+
+
 def _service_digest(ctx: ConsensusContext, message: ServiceDigest) -> str | None:
     return _frame_fault(message.log_position)
 
@@ -312,4 +320,5 @@ _RULES: Final[dict[type, Callable[[ConsensusContext, Any], str | None]]] = {  # 
     ReadPositionRequest: _read_position_request,
     ReadPosition: _read_position,
     ServiceDigest: _service_digest,
+    TransferLeadership: _transfer_leadership,
 }

@@ -594,7 +594,7 @@ class Node:
     def append_ingress(self, connection_id: int, payloads: Sequence[bytes]) -> bool:
         """Leader: take session messages as the ingress edge does; False if they may not be sent here and now."""
         leader, bound = self.module.leader, self.bound.get(connection_id)
-        if not self.is_alive or self.is_paused or leader is None or bound is None:
+        if not self.is_alive or self.is_paused or leader is None or bound is None or self.module.actions.is_holding:
             return False
         session_id, term_id = bound
         chunk = bytearray()

@@ -218,6 +218,7 @@ def draw_message(chance: random.Random, kind: type[Message]) -> Message:
             "app_version",
             "protocol_version",
             "reluctance",
+            "leader_priority",
         ):
             values[name] = chance.choice(EXTREMES_32)
         else:

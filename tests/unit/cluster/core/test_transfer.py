@@ -1,0 +1,605 @@
+"""A leader hands its term over: to whom, when not, and that no message of it breaks a rule.
+
+Source: Raft dissertation §3.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.unit.cluster.core.harness import Cluster
+from tests.unit.cluster.core.node import MS, Node
+from tests.unit.cluster.core.solo import Solo, of, path
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.control_toggle import ActionStep as A
+from trimaran.cluster.core.control_toggle import ControlToggle as T
+from trimaran.cluster.core.election_state import ElectionState
+from trimaran.cluster.core.reason import ReasonKind
+from trimaran.cluster.core.reluctance import Reluctance
+from trimaran.cluster.messages.consensus import AppendPosition, CanvassPosition, RequestVote
+from trimaran.cluster.messages.transfer import TransferLeadership
+from trimaran.service_api.types import MemberId, TermId
+
+ELECTION_TIMEOUT = 50 * MS
+
+
+class Told:
+    """What a cluster's members say of transfers, and do in them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.steps: list[tuple[A, str]] = []
+        self.path: list[tuple[int, str]] = []
+        cluster.on_effect = self._on_effect
+
+    def _on_effect(self, node: Node, effect: fx.Effect) -> None:
+        if isinstance(effect, fx.ActionProgressed):
+            self.steps.append((effect.step, effect.detail))
+        elif isinstance(effect, fx.StateChanged):
+            self.path.append((node.member_id, effect.new.name))
+        elif isinstance(effect, fx.TransferNoted):
+            self.path.append((node.member_id, f"transfer {effect.step}"))
+
+    def is_over(self) -> bool:
+        return bool(self.steps) and self.steps[-1][0] in (A.DONE, A.FAILED, A.UNKNOWN, A.REFUSED)
+
+
+def busy_cluster(seed: int = 1, *, member_count: int = 3, **settings: object) -> tuple[Cluster, Node, Told]:
+    """Members that follow a leader, and clients that send."""
+    cluster = Cluster(seed, member_count=member_count, **settings)
+    cluster.start()
+    assert cluster.run_until(lambda: cluster.leader() is not None, limit_ns=5_000 * MS)
+    cluster.add_clients(3)
+    cluster.run(1_200 * MS)  # members have told each other how they are
+    leader = cluster.leader()
+    assert leader is not None
+    return cluster, leader, Told(cluster)
+
+
+def follower_of(cluster: Cluster, leader: Node) -> Node:
+    return next(node for node in cluster.nodes.values() if node is not leader)
+
+
+def request(leader: Node, target_id: int | None) -> None:
+    leader.post(ev.TransferRequested(1, target_id))
+
+
+def take_over(cluster: Cluster, told: Told) -> None:
+    assert cluster.run_until(told.is_over, limit_ns=2_000 * MS), told.steps
+
+
+# --- handed over
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_target_leads_the_next_term_within_an_election_timeout(seed: int) -> None:
+    cluster, leader, told = busy_cluster(seed)
+    target, term_id = follower_of(cluster, leader), leader.ctx.leadership_term_id
+
+    request(leader, target.member_id)
+    take_over(cluster, told)
+
+    assert [step for step, _ in told.steps] == [A.HOLDING, A.ASKED, A.DONE]
+    assert (target.ctx.leadership_term_id, target.ctx.leader_member_id) == (term_id + 1, target.member_id)
+    assert (target.member_id, "CANVASS") not in told.path
+    cluster.settle()
+    assert cluster.term_id() == term_id + 1
+    assert cluster.failures == []
+
+
+def test_target_that_is_not_named_is_chosen() -> None:
+    cluster, leader, told = busy_cluster()
+
+    request(leader, None)
+    take_over(cluster, told)
+
+    assert told.steps[-1][0] is A.DONE
+    assert cluster.leader() is not leader
+    cluster.settle()
+
+
+def test_target_stands_only_once_it_has_the_whole_log() -> None:
+    """The leader holds meanwhile. What is asked of the target names where the leader's log ends."""
+    cluster, leader, told = busy_cluster()
+    target = follower_of(cluster, leader)
+    asked: list[TransferLeadership] = []
+    cluster.on_effect = lambda node, effect: (
+        asked.append(effect.message)
+        if isinstance(effect, fx.SendToMember) and isinstance(effect.message, TransferLeadership)
+        else told._on_effect(node, effect)
+    )
+    leader.module.leader.publisher.append_message(bytes.fromhex("180001006f001000") + bytes(56))  # type: ignore[union-attr]
+    end_position = leader.ctx.log_buffer.append_position
+
+    request(leader, target.member_id)
+
+    assert leader.module.actions.is_holding
+    assert asked == []
+    take_over(cluster, told)
+    assert {message.log_position for message in asked} == {end_position}
+    assert told.steps[-1][0] is A.DONE
+
+
+def test_leader_of_five_hands_over_while_two_are_down() -> None:
+    cluster, leader, told = busy_cluster(3, member_count=5)
+    target, *others = (node for node in cluster.nodes.values() if node is not leader)
+    for node in others[:2]:
+        cluster.crash(node.member_id)
+    cluster.run(100 * MS)
+
+    request(leader, target.member_id)
+    take_over(cluster, told)
+
+    assert told.steps[-1][0] is A.DONE
+    cluster.settle()
+
+
+def test_member_that_votes_late_is_told_who_leads() -> None:
+    """Its vote is not needed: it waits in no ballot, as it would for a candidate that it hears nothing of."""
+    cluster, leader, told = busy_cluster(5)
+    target = follower_of(cluster, leader)
+    late = next(node for node in cluster.nodes.values() if node not in (leader, target))
+    late.is_paused = True
+
+    request(leader, target.member_id)
+    take_over(cluster, told)
+    late.resume()
+    cluster.run(40 * MS)
+
+    assert late.ctx.leader_member_id == target.member_id
+    cluster.settle()
+    assert cluster.term_id() == target.ctx.leadership_term_id
+
+
+# --- refused
+
+
+def refusal_of(solo: Solo, target_id: int | None) -> str:
+    (step,) = of(solo.feed(ev.TransferRequested(7, target_id)), fx.ActionProgressed)
+    assert (step.step, step.is_final, step.log_position) == (A.REFUSED, True, None)
+    assert not solo.module.actions.is_holding
+    return step.detail
+
+
+def leading(**facts: object) -> Solo:
+    """Member 0, which leads, and whose followers have all that it has and its live log."""
+    solo = Solo(terms=[(0, 0, 640)], **facts).lead()  # type: ignore[arg-type]  # passed on
+    solo.record()
+    catch_up(solo, 1, 2)
+    return solo
+
+
+def catch_up(solo: Solo, *member_ids: int) -> list[fx.Effect]:
+    """Let followers take part in the term, with the whole log."""
+    effects: list[fx.Effect] = []
+    for member_id in member_ids:
+        solo.feed(ev.LinkChanged(MemberId(member_id), is_up=True))
+        solo.feed(ev.LiveJoined(MemberId(member_id), 640))
+        effects += solo.feed(solo.append_position(member_id, solo.ctx.log_buffer.append_position))
+    return effects
+
+
+def test_unknown_target_is_refused() -> None:
+    assert refusal_of(leading(), 9) == "member_id=9 expected one of [1, 2]"
+
+
+def test_leader_itself_is_refused_as_target() -> None:
+    assert refusal_of(leading(), 0) == "member 0 is the leader"
+
+
+def test_target_that_cannot_be_reached_is_refused() -> None:
+    solo = leading()
+    solo.feed(ev.LinkChanged(MemberId(1), is_up=False))
+
+    assert refusal_of(solo, 1) == "member 1 cannot be reached"
+
+
+def test_target_in_no_term_is_refused() -> None:
+    solo = Solo(terms=[(0, 0, 640)]).lead()
+    solo.record()
+    catch_up(solo, 1)
+    solo.feed(ev.LinkChanged(MemberId(2), is_up=True))
+
+    assert "member 2 is not in leadership_term_id=1" in refusal_of(solo, 2)
+
+
+def test_target_that_catches_up_is_refused() -> None:
+    solo = leading()
+    solo.feed(AppendPosition(leadership_term_id=TermId(1), log_position=640, follower_member_id=MemberId(2), flags=1))
+
+    assert "member 2 is catching up" in refusal_of(solo, 2)
+
+
+def test_target_that_is_too_far_behind_is_refused_with_how_far() -> None:
+    solo = leading(catchup_near_bytes=64, ingress_window_bytes=64)
+    solo.feed(solo.append_position(2, 640))
+    append(solo, 200)
+
+    assert "member 2 is too far behind: it lacks " in refusal_of(solo, 2)
+
+
+def test_reluctant_target_is_refused() -> None:
+    solo = leading()
+    solo.ctx.members[MemberId(2)].is_reluctant = True
+
+    assert "member 2 is reluctant to lead" in refusal_of(solo, 2)
+
+
+def test_silent_target_is_refused() -> None:
+    solo = leading()
+    solo.now_ns += 250 * MS
+
+    assert "member 2 has reported nothing for 0.2 s" in refusal_of(solo, 2)
+
+
+def test_only_member_has_nobody_to_hand_over_to() -> None:
+    solo = Solo(member_count=1, terms=[(0, 0, 640)])
+    solo.feed(ev.ReplayDone(640, 0))
+    assert solo.module.leader is not None
+
+    assert refusal_of(solo, None) == "this cluster has no other member"
+
+
+def test_without_anybody_fit_each_obstacle_is_told() -> None:
+    solo = leading()
+    solo.feed(ev.LinkChanged(MemberId(1), is_up=False))
+    solo.ctx.members[MemberId(2)].is_reluctant = True
+
+    refusal = refusal_of(solo, None)
+
+    assert "member 1 cannot be reached; member 2 is reluctant" in refusal
+
+
+def test_follower_refuses_and_says_who_leads() -> None:
+    solo = Solo(terms=[(0, 0, 64)]).follow(leader_id=2)
+
+    assert refusal_of(solo, 1) == "not the leader: leader_member_id=2"
+
+
+@pytest.mark.parametrize("action", [T.SNAPSHOT, T.SUSPEND])
+def test_transfer_waits_for_no_other_action(action: T) -> None:
+    solo = leading()
+    solo.feed(ev.ActionRequested(1, action))
+
+    (step,) = of(solo.feed(ev.TransferRequested(7, 1)), fx.ActionProgressed)
+
+    assert step.step is A.REFUSED
+    assert f"toggle={action.name}" in step.detail
+
+
+def test_no_action_begins_during_a_transfer() -> None:
+    solo = leading()
+    append(solo, 32)
+    solo.feed(ev.TransferRequested(7, 1))
+
+    (step,) = of(solo.feed(ev.ActionRequested(8, T.SNAPSHOT)), fx.ActionProgressed)
+
+    assert (step.step, step.detail) == (A.REFUSED, "another action is pending: toggle=TRANSFER")
+
+
+def append(solo: Solo, length: int) -> None:
+    assert solo.module.leader is not None
+    solo.module.leader.publisher.append_message(bytes.fromhex("180001006f001000") + bytes(length))
+
+
+# --- given up
+
+
+def test_leader_goes_on_when_the_target_is_not_elected_within_an_election_timeout() -> None:
+    """The target stands still: it was asked, and never stands. What clients sent meanwhile is taken."""
+    cluster, leader, told = busy_cluster(7)
+    target, term_id = follower_of(cluster, leader), leader.ctx.leadership_term_id
+    target.is_paused = True
+
+    request(leader, target.member_id)
+    begun_ns = cluster.now_ns
+    take_over(cluster, told)
+
+    assert told.steps[-1][0] is A.FAILED
+    assert "was not elected within 0.05 s" in told.steps[-1][1] or "goes on" in told.steps[-1][1]
+    assert cluster.now_ns - begun_ns <= ELECTION_TIMEOUT + 5 * MS
+    assert not leader.module.actions.is_holding
+    position = leader.ctx.log_buffer.append_position
+    cluster.run(100 * MS)
+    assert leader.ctx.leadership_term_id == term_id
+    assert leader.ctx.log_buffer.append_position > position
+    target.resume()
+    cluster.settle()
+
+
+def test_leader_gives_up_at_once_when_the_target_is_gone() -> None:
+    solo = leading()
+    append(solo, 32)
+    solo.feed(ev.TransferRequested(7, 1))
+    solo.feed(ev.LinkChanged(MemberId(1), is_up=False))
+
+    solo.wait(MS)
+
+    *_, step = of(solo.effects, fx.ActionProgressed)
+    assert (step.step, step.detail) == (A.FAILED, "given up, this leader goes on: member 1 cannot be reached")
+    assert of(solo.effects, fx.HoldIngress) == [fx.HoldIngress(is_held=True), fx.HoldIngress(is_held=False)]
+
+
+def test_another_target_is_taken_when_the_chosen_one_is_gone() -> None:
+    solo = leading()
+    append(solo, 32)
+    solo.feed(ev.TransferRequested(7, None))
+    solo.feed(ev.LinkChanged(MemberId(1), is_up=False))
+    solo.wait(MS)
+
+    effects = solo.record() + solo.feed(solo.append_position(2, solo.ctx.log_buffer.append_position))
+
+    asked = [effect.member_id for effect in of(effects, fx.SendToMember) if type(effect.message) is TransferLeadership]
+    assert asked == [2]
+
+
+def test_request_is_repeated_until_the_target_stands() -> None:
+    solo = leading()
+    solo.feed(ev.TransferRequested(7, 1))
+    solo.effects.clear()
+
+    solo.wait(25 * MS)
+
+    asked = [one for one in of(solo.effects, fx.SendToMember) if type(one.message) is TransferLeadership]
+    assert len(asked) == 2
+
+
+def test_asker_hears_that_another_member_won() -> None:
+    solo = leading()
+    solo.feed(ev.TransferRequested(7, 1))
+    solo.feed(solo.request_vote(2, 2, 1, solo.ctx.append_position))
+    solo.feed(ev.LogStopped(solo.ctx.append_position))
+
+    solo.follow(leader_id=2, term_id=2)
+
+    *_, step = of(solo.effects, fx.ActionProgressed)
+    assert (step.step, step.detail) == (A.FAILED, "member 2 leads leadership_term_id=2")
+
+
+def test_asker_does_not_wait_for_members_that_are_gone() -> None:
+    """As when all members are stopped together."""
+    solo = leading()
+    solo.feed(ev.TransferRequested(7, 1))
+    solo.feed(solo.request_vote(1, 2, 1, solo.ctx.append_position))
+    solo.feed(ev.LinkChanged(MemberId(1), is_up=False), ev.LinkChanged(MemberId(2), is_up=False))
+
+    solo.wait(10 * MS)
+
+    *_, step = of(solo.effects, fx.ActionProgressed)
+    assert (step.step, step.is_final) == (A.UNKNOWN, True)
+    assert "too few members can be reached" in step.detail
+
+
+# --- the target
+
+
+def following(**facts: object) -> Solo:
+    return Solo(terms=[(0, 0, 640)], **facts).follow(leader_id=2)  # type: ignore[arg-type]  # passed on
+
+
+def ask_to_stand(solo: Solo, *, term_id: int = 1, position: int | None = None, leader_id: int = 2) -> list[fx.Effect]:
+    position = solo.ctx.append_position if position is None else position
+    return solo.feed(
+        TransferLeadership(
+            leadership_term_id=TermId(term_id), log_position=position, leader_member_id=MemberId(leader_id)
+        )
+    )
+
+
+def test_target_asks_for_votes_as_soon_as_its_log_is_stopped_and_its_term_durable() -> None:
+    solo = following()
+
+    stopping = ask_to_stand(solo)
+    standing = solo.feed(ev.LogStopped(solo.ctx.append_position))
+
+    assert of(stopping, fx.StopLog) == [fx.StopLog()]
+    assert path(standing) == ["NOMINATE", "CANDIDATE_BALLOT"]
+    order = [type(effect) for effect in standing]
+    assert order.index(fx.PersistCandidateTerm) < order.index(fx.SendToMember)
+    asked = [one for one in of(standing, fx.SendToMember) if type(one.message) is RequestVote]
+    assert [one.member_id for one in asked] == [1, 2]
+    assert not any(type(one.message) is CanvassPosition for one in of(standing, fx.SendToMember))
+
+
+def test_quorum_is_enough_for_the_target() -> None:
+    solo = following()
+    ask_to_stand(solo)
+    solo.feed(ev.LogStopped(solo.ctx.append_position))
+
+    effects = solo.feed(solo.vote(1, vote=True))
+
+    assert path(effects)[0] == "LEADER_LOG_REPLICATION"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"term_id": 0},
+        {"term_id": 2},
+        {"leader_id": 1},
+        {"position": 0},
+        {"position": 672},
+        {"position": 641},
+        {"position": -1},
+        {"leader_id": 0},
+        {"leader_id": 7},
+    ],
+    ids=str,
+)
+def test_request_that_is_old_forged_or_names_another_log_is_not_obeyed(fault: dict[str, int]) -> None:
+    solo = following()
+
+    effects = ask_to_stand(solo, **fault)
+
+    assert solo.module.follower is not None
+    assert of(effects, fx.StopLog) == []
+
+
+def test_member_without_a_vote_or_a_sound_service_does_not_stand() -> None:
+    amnesiac, held = following(), following()
+    amnesiac.ctx.is_voter = False
+    held.ctx.held = object()  # type: ignore[assignment]  # only whether there is one matters
+
+    assert of(ask_to_stand(amnesiac), fx.StopLog) == []
+    assert of(ask_to_stand(held), fx.StopLog) == []
+
+
+@pytest.mark.parametrize("phase", ["canvass", "leader"])
+def test_request_means_nothing_outside_of_a_term_that_is_followed(phase: str) -> None:
+    solo = Solo(terms=[(0, 0, 640)])
+    if phase == "leader":
+        solo.lead()
+        solo.record()
+
+    effects = ask_to_stand(solo, term_id=solo.ctx.leadership_term_id)
+
+    assert of(effects, fx.StateChanged) == []
+
+
+def test_target_that_stands_twice_in_vain_canvasses_like_any_other() -> None:
+    """Its ballot is lost: from then on it has no word of a leader."""
+    solo = following()
+    ask_to_stand(solo)
+    solo.feed(ev.LogStopped(solo.ctx.append_position))
+
+    solo.wait(ELECTION_TIMEOUT + MS)
+
+    assert solo.is_in(ElectionState.CANVASS)
+    assert solo.module.election is not None
+    assert not solo.module.election.is_successor
+
+
+# --- votes
+
+
+@pytest.mark.parametrize("is_leader", [False, True])
+def test_request_for_a_vote_that_ends_a_term_is_answered_when_the_log_is_stopped(is_leader: bool) -> None:
+    """Without a second request: those come with an election_status_interval between them."""
+    solo = leading() if is_leader else following()
+    candidate = 2 if is_leader else 1
+
+    ending = solo.feed(solo.request_vote(candidate, 2, 1, solo.ctx.append_position))
+    voting = solo.feed(ev.LogStopped(solo.ctx.append_position))
+
+    assert path(ending) == []
+    assert path(voting) == ["CANVASS", "FOLLOWER_BALLOT"]
+    order = [type(effect) for effect in voting]
+    assert fx.PersistCandidateTerm in order
+
+
+def test_request_for_a_vote_with_an_older_log_is_refused_when_the_log_is_stopped() -> None:
+    solo = following()
+
+    solo.feed(solo.request_vote(1, 2, 1, 64))
+    effects = solo.feed(ev.LogStopped(solo.ctx.append_position))
+
+    (refused,) = of(effects, fx.VoteRefused)
+    assert refused.reason.kind is ReasonKind.OWN_LOG_NEWER
+
+
+# --- nobody asks
+
+
+def transfers(told: Told) -> list[tuple[int, str]]:
+    return [(member_id, what) for member_id, what in told.path if what.startswith("transfer")]
+
+
+def test_preferred_member_gets_leadership_back_after_a_pause() -> None:
+    cluster, leader, told = busy_cluster(11)
+    preferred = follower_of(cluster, leader)
+    set_priority(cluster, {preferred.member_id: 5})
+    cluster.run(1_100 * MS)  # it says so within a second
+
+    is_back = cluster.run_until(lambda: cluster.leader() is preferred, limit_ns=4_000 * MS)
+
+    assert is_back
+    assert [step for _, step in transfers(told)] == ["transfer holding", "transfer asked", "transfer done"]
+    cluster.settle()
+    term_id = cluster.term_id()
+    cluster.run(5_000 * MS)
+    assert cluster.term_id() == term_id
+
+
+def test_pause_before_the_next_transfer_that_nobody_asks_for_doubles() -> None:
+    solo = leading()
+    solo.ctx.members[MemberId(1)].leader_priority = 1
+    begun: list[int] = []
+    start_ns = solo.now_ns
+
+    while len(begun) < 3 and solo.now_ns - start_ns < 60_000 * MS:
+        solo.effects.clear()
+        solo.wait(MS)
+        catch_up(solo, 1, 2)
+        if any(noted.step is A.HOLDING for noted in of(solo.effects, fx.TransferNoted)):
+            begun.append(solo.now_ns - start_ns)
+
+    first, second, third = begun
+    assert 800 * MS <= first <= 900 * MS
+    assert second - first >= 1_600 * MS
+    assert third - second >= 3_200 * MS
+
+
+def test_member_of_equal_or_lower_priority_gets_nothing() -> None:
+    cluster, leader, told = busy_cluster(12)
+    set_priority(cluster, {node.member_id: 0 if node is leader else -1 for node in cluster.nodes.values()})
+
+    cluster.run(8_000 * MS)
+
+    assert cluster.leader() is leader
+    assert transfers(told) == []
+
+
+def set_priority(cluster: Cluster, priorities: dict[int, int]) -> None:
+    for member_id, priority in priorities.items():
+        node = cluster.nodes[MemberId(member_id)]
+        object.__setattr__(node.ctx.config, "leader_priority", priority)
+
+
+def test_priority_decides_who_is_chosen() -> None:
+    solo = leading()
+    solo.ctx.members[MemberId(2)].leader_priority = 1
+
+    effects = solo.feed(ev.TransferRequested(7, None))
+
+    assert asked_members(effects) == [2]
+
+
+def asked_members(effects: Sequence[fx.Effect]) -> list[int]:
+    return [one.member_id for one in of(effects, fx.SendToMember) if type(one.message) is TransferLeadership]
+
+
+def test_leader_with_a_damaged_log_hands_over_without_being_asked() -> None:
+    solo = leading()
+
+    effects = solo.feed(ev.LogUnreadable(MemberId(1), 64, "segment 0 is damaged at 64"))
+
+    assert Reluctance.LOG_DAMAGED in solo.ctx.reluctance
+    assert asked_members(effects) == [1]
+    solo.wait(ELECTION_TIMEOUT + MS)
+    catch_up(solo, 1, 2)
+    again = solo.feed(ev.LogUnreadable(MemberId(1), 64, "segment 0 is damaged at 64"))
+    assert asked_members(again) == []
+
+
+# --- amid everything else
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_transfers_amid_faults_break_no_rule(seed: int) -> None:
+    """Crashes, pauses and cut links, and all the time somebody wants another leader."""
+    cluster, _, _ = busy_cluster(1_000 + seed)
+
+    def meddle() -> None:
+        leader = cluster.leader()
+        if leader is not None and cluster.clients:
+            request(leader, cluster.random.choice((None, 0, 1, 2)))
+        if cluster.clients:
+            cluster.after(cluster.random.randint(5, 150) * MS, meddle)
+
+    meddle()
+    cluster.run_chaos(2_000 * MS)
+
+    cluster.settle()
+    assert cluster.failures == []
