@@ -29,6 +29,8 @@ class FollowerTerm:
         self._leader_member_id = ctx.leader_member_id
         self._reads = FollowerReads(ctx, ctx.leader_member_id)
         self._next_report_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
+        self._heard_again_ns: int | None = None
+        """When the leader was heard after an election timeout of silence: this process stood still, or the link did."""
         self.handlers: Handlers = {
             RequestVote: self.on_request_vote,
             NewLeadershipTerm: self.on_new_leadership_term,
@@ -102,7 +104,14 @@ class FollowerTerm:
         sender = message.leader_member_id, message.leadership_term_id
         is_of_this_term = sender == (self._leader_member_id, ctx.leadership_term_id)
         has_all = message.log_position == ctx.append_position == ctx.log_buffer.append_position
-        if not is_of_this_term or not has_all or not ctx.is_voter or not ctx.may_stand or ctx.held is not None:
+        if (
+            self._is_behind_time()
+            or not is_of_this_term
+            or not has_all
+            or not ctx.is_voter
+            or not ctx.may_stand
+            or ctx.held is not None
+        ):
             return None
         return Reason(
             K.LEADERSHIP_TRANSFERRED, leader_member_id=self._leader_member_id, log_position=message.log_position
@@ -136,7 +145,18 @@ class FollowerTerm:
 
     # --- helpers
 
+    def _is_behind_time(self) -> bool:
+        """Whether what the leader says may be older than an election timeout, after which it gives a transfer up."""
+        ctx, since_ns = self._ctx, self._heard_again_ns
+        timeout_ns = ctx.config.election_timeout_ns
+        if ctx.now_ns - ctx.time_of_last_leader_ns > timeout_ns:
+            return True
+        return since_ns is not None and ctx.now_ns - since_ns < timeout_ns
+
     def _on_leader_alive(self, commit_position: int | None) -> None:
+        ctx = self._ctx
+        if ctx.now_ns - ctx.time_of_last_leader_ns > ctx.config.election_timeout_ns:
+            self._heard_again_ns = ctx.now_ns
         self._ctx.note_leader(commit_position)
         self._ctx.advance_commit()
 

@@ -81,6 +81,12 @@ class TransferControl:
     def __repr__(self) -> str:
         return f"<TransferControl running={self._running} awaited={self._awaited} unasked={self._unasked_count}>"
 
+    @property
+    def asked_id(self) -> MemberId | None:
+        """Leader: the member that is asked to stand; None while there is none, or it has not got everything yet."""
+        transfer = self._running
+        return None if transfer is None or transfer.next_request_ns is None else transfer.target_id
+
     # --- what begins a transfer
 
     def on_request(self, event: TransferRequested) -> None:

@@ -222,7 +222,7 @@ class ConsensusModuleAgent:
             self._held_proofs.pop(event.connection_id, None)
         return isinstance(event, (ev.LinkChanged, ev.SeedAnnounced, ev.ReluctanceChanged))
 
-    async def run_action(
+    def run_action(
         self, action: ControlToggle, log_position: int | None = None
     ) -> AsyncGenerator[fx.ActionProgressed, None]:
         """Have the cluster do something, if this member leads; give each step, the last one being final.
@@ -230,13 +230,20 @@ class ConsensusModuleAgent:
         Raises:
             NodeTerminatedError: this node stops before that.
         """
+        return self._run_request(lambda number: ev.ActionRequested(number, action, log_position))
+
+    def run_transfer(self, target_id: int | None) -> AsyncGenerator[fx.ActionProgressed, None]:
+        """Have this member, if it leads, hand over to another one, or to any; otherwise as `run_action`."""
+        return self._run_request(lambda number: ev.TransferRequested(number, target_id))
+
+    async def _run_request(self, make_request: Callable[[int], object]) -> AsyncGenerator[fx.ActionProgressed, None]:
         if self._is_closed:
             raise NodeTerminatedError("the node has stopped")
         request_id = self._next_request_id
         self._next_request_id += 1
         steps = self._action_waiters[request_id] = asyncio.Queue()
         try:
-            self.post(ev.ActionRequested(request_id, action, log_position))
+            self.post(make_request(request_id))
             while True:
                 step = await steps.get()
                 if isinstance(step, NodeTerminatedError):
@@ -646,6 +653,17 @@ def _log_reluctance(effect: fx.ReluctanceNoted) -> None:
         )
 
 
+def _log_transfer(effect: fx.TransferNoted) -> None:
+    logger.info(
+        "leadership.transfer_changed",
+        step=effect.step,
+        target_member_id=effect.target_id,
+        log_position=effect.log_position,
+        reason=effect.why,
+        detail=effect.detail,
+    )
+
+
 def _log_session_changed(effect: fx.SessionChanged) -> None:
     logger.info(effect.event, cluster_session_id=effect.cluster_session_id, reason=effect.reason)
 
@@ -660,5 +678,6 @@ _LOGGED: Final[dict[type, Callable[[Any], None]]] = {  # Any: each takes the eff
     fx.LeaderRefused: _log_leader_refused,
     fx.SessionChanged: _log_session_changed,
     fx.ReluctanceNoted: _log_reluctance,
+    fx.TransferNoted: _log_transfer,
 }
 """Effects that only tell."""

@@ -1,4 +1,4 @@
-"""The rules of suspensions and terminations, checked on the committed log and on where members stopped.
+"""The rules of suspensions, terminations and hand-overs, checked on the committed log and on what members do.
 
 Source: aeron.md §3.1, §3.11; DESIGN §5.
 """
@@ -21,6 +21,7 @@ from trimaran.service_api.wire.log.messages import (
 from trimaran.service_api.wire.message import decode_message, peek_header, registry_of
 from trimaran.service_api.wire.session import SessionMessageHeader
 
+from ..core.control_toggle import ControlToggle
 from ..core.module_state import ModuleState
 from .cluster import Member
 
@@ -40,6 +41,8 @@ class ActionRules:
         self._positions: dict[int, int] = {}
         """Where members stopped, by term."""
         self._stopping: dict[MemberId, None] = {}
+        self._late_since_ns: dict[MemberId, tuple[int, int]] = {}
+        """Members that hold for a transfer: since when, and since when they should not any more."""
 
     def __repr__(self) -> str:
         return f"<ActionRules terminations={self._positions}>"
@@ -48,6 +51,7 @@ class ActionRules:
         """Look at a member after each thing that it did."""
         assert member.node is not None
         module = member.node.module
+        self._look_at_transfer(member)
         if module.actions.state is not ModuleState.CLOSED or member.member_id in self._stopping:
             return
         self._stopping[member.member_id] = None
@@ -69,6 +73,26 @@ class ActionRules:
             position=position,
             commit_position=ctx.commit_position,
             delivered_position=member.node.delivered_position,
+        )
+
+    def _look_at_transfer(self, member: Member) -> None:
+        """A leader holds for a transfer no longer than an election timeout, and as long as it stands still itself."""
+        assert member.node is not None
+        module = member.node.module
+        now_ns, timeout_ns = module.ctx.now_ns, module.ctx.config.election_timeout_ns
+        if module.actions.toggle is not ControlToggle.TRANSFER:
+            self._late_since_ns.pop(member.member_id, None)
+            return
+        begun_ns, late_ns = self._late_since_ns.get(member.member_id, (now_ns, now_ns))
+        if now_ns - begun_ns <= timeout_ns:
+            late_ns = now_ns
+        self._late_since_ns[member.member_id] = begun_ns, late_ns
+        self._expect(
+            now_ns - late_ns <= timeout_ns,
+            "a leader whose transfer comes to nothing takes input again",
+            member=member.member_id,
+            begun_ns=begun_ns,
+            now_ns=now_ns,
         )
 
     def has_terminated(self, member: Member) -> bool:

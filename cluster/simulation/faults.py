@@ -637,6 +637,7 @@ KINDS: Final = (
     Kind("suspend", 0.3, 5.0, lambda nemesis, random: nemesis.operator.suspend(random)),
     Kind("shutdown", 0.2, 12.0, lambda nemesis, random: nemesis.operator.shutdown(random)),
     Kind("abort", 0.2, 12.0, lambda nemesis, random: nemesis.operator.abort(random)),
+    Kind("transfer", 0.5, 2.0, lambda nemesis, random: nemesis.operator.transfer(random)),
     Kind("leave_behind", 0.6, 6.0, Nemesis._leave_behind),
     Kind("service_failure", 0.4, 5.0, Nemesis._service_failure),
 )

@@ -1,4 +1,4 @@
-"""The operator of a simulated cluster: suspends and resumes it, shuts it down and starts it again, aborts it.
+"""The operator of a simulated cluster: suspends and resumes it, stops it and starts it again, wants other leaders.
 
 None of these are faults, and a cluster has to come through each of them in the middle of all faults. An order goes to
 the member that leads, mostly; sometimes to one that only believes it does. Nobody waits for the answer: what came of
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 
 from ..core.control_toggle import ControlToggle
-from ..core.events import ActionRequested
+from ..core.events import ActionRequested, TransferRequested
 from ..core.module_state import ModuleState
 from .cluster import Member, SimulatedCluster
 
@@ -51,21 +51,29 @@ class Operator:
         """The cluster stops where its log ends; its members start again one by one."""
         return self._order(ControlToggle.ABORT, random)
 
+    def transfer(self, random: Random) -> bool:
+        """The leader hands over: to a given member, which may be itself or down, or to any."""
+        target_id = random.choice([None, *(int(member_id) for member_id in self._cluster.members)])
+        return _post(self._asked(random), TransferRequested(0, target_id))
+
     def _order(self, action: ControlToggle, random: Random) -> bool:
+        return _post(self._asked(random), ActionRequested(0, action))
+
+    def _asked(self, random: Random) -> Member | None:
         members = [*self._cluster.members.values()]
-        return _post(self._cluster.leader() if random.random() < 0.8 else random.choice(members), action)
+        return self._cluster.leader() if random.random() < 0.8 else random.choice(members)
 
     def _resume(self) -> None:
         """Ask every leader to resume, again and again: another leader may find the cluster suspended later."""
         leader = self._cluster.leader()
         node = None if leader is None else leader.node
         if node is not None and node.module.actions.state is ModuleState.SUSPENDED:
-            _post(leader, ControlToggle.RESUME)
+            _post(leader, ActionRequested(0, ControlToggle.RESUME))
         self._after(self._unit_ns // 2, self._resume)
 
 
-def _post(member: Member | None, action: ControlToggle) -> bool:
+def _post(member: Member | None, order: ActionRequested | TransferRequested) -> bool:
     if member is None or member.node is None or member.machine.loop is None or member.is_paused:
         return False
-    member.machine.loop.call_soon(member.node.agent.post, ActionRequested(0, action))
+    member.machine.loop.call_soon(member.node.agent.post, order)
     return True

@@ -185,6 +185,8 @@ _SENTENCES: dict[type, Callable[[Any, Node], str]] = {  # Any: each takes the ef
     fx.CloseCatchup: lambda effect, _: "drops the catch-up link",
     fx.JoinLiveLog: lambda effect, node: f"joins the live log at {node.ctx.append_position}",
     fx.CommitAdvanced: lambda effect, _: f"may deliver up to {effect.position}",
+    fx.TransferNoted: lambda effect, _: f"hands over to member {effect.target_id}: {effect.step}: {effect.detail}",
+    fx.HoldIngress: lambda effect, _: "reads no client" if effect.is_held else "reads its clients again",
     fx.ElectionClosed: lambda effect, _: (
         f"the election is over: member {effect.leader_member_id} leads term {effect.leadership_term_id}"
     ),

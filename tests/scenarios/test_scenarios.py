@@ -138,6 +138,61 @@ def behind_by_two_terms() -> Dialogue:
     return story
 
 
+def hand_over() -> Dialogue:
+    """Source: Raft dissertation §3.10."""
+    story, zero, _, _ = begin_hand_over("A leader hands its term over")
+
+    story.tell(
+        "Member 0 leads, and the client sends five messages. Before anybody else has them, an operator asks for",
+        "member 2 as leader. Member 0 reads no client any more, and asks member 2 as soon as that one has everything.",
+    )
+    assert zero.append_ingress(32, [b"message"] * 5)
+    zero.post(ev.TransferRequested(1, 2))
+    story.run_until(lambda: story.nodes[MemberId(2)].module.leader is not None, limit_ns=1_000 * MS)
+    story.run(50 * MS)
+
+    assert zero.module.follower is not None
+    story.expect_equal()
+    return story
+
+
+def hand_over_given_up() -> Dialogue:
+    """Source: Raft dissertation §3.10."""
+    story, zero, _, two = begin_hand_over("A hand-over that is given up")
+
+    story.tell(
+        "An operator asks for member 2 as leader, which stands still just then. After an election timeout member 0",
+        "takes input again, in the same term. When member 2 goes on, it finds the request of a while ago, and a log",
+        "that has grown since: it does not stand.",
+    )
+    two.is_paused = True
+    zero.post(ev.TransferRequested(1, 2))
+    story.run(1_100 * MS)
+    append(story, zero, b"m" * 32)
+    story.run(20 * MS)
+    two.resume()
+    story.run(300 * MS)
+
+    assert zero.module.leader is not None
+    assert zero.ctx.leadership_term_id == 1
+    return story
+
+
+def begin_hand_over(title: str) -> tuple[Dialogue, Node, Node, Node]:
+    """Member 0 leads three members whose logs are equal, and has a client."""
+    story = Dialogue(title, {0: 0.1, 1: 0.5, 2: 0.9})
+    zero, one, two = story.nodes.values()
+    for node in story.nodes.values():
+        story.prepare(node.member_id, 1312)
+    story.is_told = False
+    story.start()
+    story.run_until(lambda: all(node.module.election is None for node in story.nodes.values()), limit_ns=60_000 * MS)
+    connect(story, zero)
+    story.run(300 * MS)
+    story.is_told = True
+    return story, zero, one, two
+
+
 def is_copying(node: Node) -> bool:
     """Whether a member copies a term from a leader's archive."""
     election = node.module.election
@@ -169,6 +224,8 @@ SCENARIOS: dict[str, Callable[[], Dialogue]] = {
     "election-of-two": election_of_two,
     "behind-by-two-terms": behind_by_two_terms,
     "fail-over": fail_over,
+    "hand-over": hand_over,
+    "hand-over-given-up": hand_over_given_up,
 }
 
 

@@ -1,11 +1,15 @@
-"""Planted bugs in suspensions and terminations."""
+"""Planted bugs in suspensions, terminations and hand-overs."""
 
 from __future__ import annotations
 
 from trimaran.cluster.core.actions import ActionControl
+from trimaran.cluster.core.follower import FollowerTerm
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.module_state import ModuleState
+from trimaran.cluster.core.reason import Reason, ReasonKind
 from trimaran.cluster.core.termination import TerminationControl
+from trimaran.cluster.core.transfer import TransferControl
+from trimaran.cluster.messages.transfer import TransferLeadership
 
 from .plant import ACTION_HUNT_OPTIONS, Plant, Planting
 
@@ -47,6 +51,33 @@ def _forget_the_suspension(planting: Planting) -> None:
     planting.replace(ActionControl, "on_lead", on_lead)
 
 
+def _hold_on_after_giving_up(planting: Planting) -> None:
+    real = TransferControl._give_up
+
+    def give_up(self: TransferControl, *facts: object) -> None:
+        real(self, *facts)  # type: ignore[arg-type]  # passed on as it came
+        planting.ran()
+        self._actions.hold_for_transfer(is_held=True)
+
+    planting.replace(TransferControl, "_give_up", give_up)
+
+
+def _obey_old_transfers(planting: Planting) -> None:
+    """A request to stand is obeyed whenever it is found."""
+
+    def on_transfer_leadership(self: FollowerTerm, message: TransferLeadership) -> Reason:
+        if self._is_behind_time() or message.leadership_term_id != self._ctx.leadership_term_id:
+            planting.ran()
+        return _obey(message)
+
+    planting.replace(FollowerTerm, "on_transfer_leadership", on_transfer_leadership)
+
+
+def _obey(message: TransferLeadership) -> Reason:
+    member_id, position = message.leader_member_id, message.log_position
+    return Reason(ReasonKind.LEADERSHIP_TRANSFERRED, leader_member_id=member_id, log_position=position)
+
+
 PLANTS = (
     *(
         Plant(name, class_number, rule, break_it, scenario)
@@ -71,6 +102,20 @@ PLANTS = (
                 "a suspension outlives its leader",
                 _forget_the_suspension,
                 "suspended-failover",
+            ),
+            (
+                "hold-not-released",
+                28,
+                "a leader that gives a transfer up takes input again",
+                _hold_on_after_giving_up,
+                "hand-over",
+            ),
+            (
+                "old-transfer-obeyed",
+                15,
+                "a transfer that was given up, or is of an old term, is not obeyed",
+                _obey_old_transfers,
+                "hand-over",
             ),
         )
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trimaran.cluster.core.control_toggle import ControlToggle
-from trimaran.cluster.core.events import ActionRequested
+from trimaran.cluster.core.events import ActionRequested, TransferRequested
 from trimaran.cluster.core.module_state import ModuleState
 from trimaran.cluster.simulation.cluster import Member
 from trimaran.cluster.simulation.rules import expect
@@ -93,7 +93,64 @@ def an_order_that_comes_to_nothing(scene: Scene) -> None:
         )
 
 
+def a_leader_that_hands_over(scene: Scene) -> None:
+    """First to a member that stands still: the leader gives up, and that member, when it goes on, does not stand.
+
+    Then under a load that keeps every follower behind: the member stands when it has everything, and wins at once.
+    """
+    leader = scene.start()
+    workload = scene.add_client()
+    scene.run_until(lambda: scene.history.acknowledged_count >= 20, 10, "a cluster serves")
+    target = scene.followers()[0]
+    assert leader.node is not None
+    transfer = leader.node.module.transfer
+    _hand_over(leader, target)
+    scene.run_until(lambda: transfer.asked_id == target.member_id, 0.2, "a follower comes to have the whole log")
+    scene.cluster.pause(target.member_id)
+    scene.run(0.3)
+    scene.expect_service("a leader that gives a transfer up serves again", for_s=0.3, gap_s=0.2)
+    elections = scene.referee.counts.elections
+    scene.cluster.resume(target.member_id)
+    scene.run(1)
+    expect(scene.cluster.leader() is leader, "a transfer that was given up is not obeyed later", cluster=scene.cluster)
+    expect(scene.referee.counts.elections == elections, "a transfer that was given up is not obeyed later")
+    term_id = _term_id(leader)
+    scene.add_flood("flood", 1_000)
+    scene.run(0.5)
+    scene.run_until(lambda: _end_position(leader) >= _end_position(target) + 8_192, 5, "a load keeps followers behind")
+    _hand_over(leader, target)
+    actions = leader.node.module.actions
+    scene.run_until(lambda: actions.is_holding, 0.1, "a leader that hands over takes no input")
+    end_position = _end_position(leader)
+    rule = "the member that the leader asks to stand leads the next term"
+    scene.run_until(lambda: scene.cluster.leader() is target, 1, rule)
+    expect(_term_id(target) == term_id + 1, rule, term=_term_id(target), before=term_id)
+    assert target.node is not None
+    base = target.node.module.ctx.term_base_log_position
+    expect(base == end_position, "nothing of the log is lost in a hand-over", expected=end_position, actual=base)
+    scene.expect_service("clients are served after a hand-over", for_s=2, gap_s=1)
+    workload.stop()
+
+
+def _hand_over(leader: Member, target: Member) -> None:
+    _post(leader, TransferRequested(0, target.member_id))
+
+
+def _end_position(member: Member) -> int:
+    assert member.node is not None
+    return member.node.module.ctx.log_buffer.append_position
+
+
+def _term_id(member: Member) -> int:
+    assert member.node is not None
+    return member.node.module.ctx.leadership_term_id
+
+
 def _order(member: Member, action: ControlToggle) -> None:
+    _post(member, ActionRequested(0, action))
+
+
+def _post(member: Member, order: ActionRequested | TransferRequested) -> None:
     assert member.node is not None
     assert member.machine.loop is not None
-    member.machine.loop.call_soon(member.node.agent.post, ActionRequested(0, action))
+    member.machine.loop.call_soon(member.node.agent.post, order)

@@ -48,7 +48,7 @@ CHECKLIST: Final = {
 """The classes of bugs that have plants, numbered as in the project's checklist; `report.NOT_PLANTED` has the others."""
 
 
-_ORDERS: Final = frozenset({"suspend", "shutdown", "abort"})
+_ORDERS: Final = frozenset({"suspend", "shutdown", "abort", "transfer"})
 
 SNAPSHOT_HUNT_OPTIONS: Final = Options(
     safety_timeouts=8, requester_count=0, without=frozenset({"query", "relay"}) | _ORDERS

@@ -36,7 +36,12 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import LOG_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA, HeaderField, iter_headers
 
-from .action_scenarios import a_cluster_that_stops, a_suspended_cluster, an_order_that_comes_to_nothing
+from .action_scenarios import (
+    a_cluster_that_stops,
+    a_leader_that_hands_over,
+    a_suspended_cluster,
+    an_order_that_comes_to_nothing,
+)
 from .bound_scenarios import clients_that_read_nothing, connections_that_say_nothing
 from .careless_plants import Deaf, a_member_without_memory, an_entry_that_a_majority_cannot_deliver, nested_messages
 from .code_plants import a_member_with_other_code
@@ -616,6 +621,7 @@ SCENARIOS: Final = {
     "cluster-stops": Scenario(a_cluster_that_stops),
     "suspended-failover": Scenario(a_suspended_cluster),
     "order-undone": Scenario(an_order_that_comes_to_nothing),
+    "hand-over": Scenario(a_leader_that_hands_over),
     "lost-offers": Scenario(a_leader_that_dies_with_the_offers, has_relays=True),
     "one-differs": Scenario(a_member_whose_service_differs),
     "no-memory": Scenario(a_member_without_memory),

@@ -18,6 +18,7 @@ from trimaran.cluster.core.election.election import Election
 from trimaran.cluster.core.election.leader_phase import LeaderPhase
 from trimaran.cluster.core.election_state import ElectionState
 from trimaran.cluster.core.events import ClientConnect
+from trimaran.cluster.core.follower import FollowerTerm
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.members import ClusterMember
@@ -26,6 +27,8 @@ from trimaran.cluster.core.reason import Reason, ReasonKind
 from trimaran.cluster.core.sessions.session_answers import answer
 from trimaran.cluster.core.sessions.sessions import SessionManager
 from trimaran.cluster.core.timers import TimerService
+from trimaran.cluster.core.transfer import TransferControl
+from trimaran.cluster.messages.transfer import TransferLeadership
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api.types import MemberId, TermId
 from trimaran.service_api.wire.log.messages import SessionOpenEvent
@@ -263,7 +266,66 @@ def _stand_however_reluctant(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(canvass, "able_members", lambda *_: [])
 
 
+def _ask_before_the_target_has_the_log(patch: pytest.MonkeyPatch) -> None:
+    """The leader asks whom it has chosen, wherever that member's log ends."""
+    real = TransferControl.on_progress
+
+    def on_progress(self: TransferControl) -> None:
+        transfer, ctx = self._running, self._ctx
+        if transfer is None:
+            return
+        target = ctx.members[transfer.target_id]
+        kept = target.append_position, ctx.append_position, ctx.commit_position
+        target.append_position = ctx.append_position = ctx.commit_position = 1 << 62
+        real(self)
+        target.append_position, ctx.append_position, ctx.commit_position = kept
+
+    patch.setattr(TransferControl, "on_progress", on_progress)
+
+
+def _hold_on_after_giving_up(patch: pytest.MonkeyPatch) -> None:
+    """The leader goes on, and its clients do not."""
+    real = TransferControl._give_up
+
+    def give_up(self: TransferControl, *facts: object) -> None:
+        real(self, *facts)  # type: ignore[arg-type]  # passed on as it came
+        self._actions.hold_for_transfer(is_held=True)
+
+    patch.setattr(TransferControl, "_give_up", give_up)
+
+
+def _obey_transfers_of_any_term(patch: pytest.MonkeyPatch) -> None:
+    """A request to stand is taken at its word, whoever made it, and when."""
+
+    def on_transfer_leadership(self: FollowerTerm, message: TransferLeadership) -> Reason:
+        return Reason(
+            ReasonKind.LEADERSHIP_TRANSFERRED,
+            leader_member_id=message.leader_member_id,
+            log_position=message.log_position,
+        )
+
+    patch.setattr(FollowerTerm, "on_transfer_leadership", on_transfer_leadership)
+
+
 PLANTS: tuple[Plant, ...] = (
+    Plant(
+        "transfer-too-early",
+        "a leader asks a follower to stand only once that one has its whole log",
+        _ask_before_the_target_has_the_log,
+        "test_transfer:test_target_stands_only_once_it_has_the_whole_log",
+    ),
+    Plant(
+        "hold-not-released",
+        "a leader that gives a transfer up takes input again",
+        _hold_on_after_giving_up,
+        "test_transfer:test_leader_goes_on_when_the_target_is_not_elected_within_an_election_timeout",
+    ),
+    Plant(
+        "old-transfer-obeyed",
+        "a member stands for the leader of its term only, and with the whole log",
+        _obey_transfers_of_any_term,
+        "test_transfer:test_request_that_is_old_or_names_another_log_is_not_obeyed",
+    ),
     Plant(
         "leap-term-believed",
         "a term is believed near one that is vouched for",

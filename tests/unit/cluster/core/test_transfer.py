@@ -428,13 +428,40 @@ def test_quorum_is_enough_for_the_target() -> None:
     ],
     ids=str,
 )
-def test_request_that_is_old_forged_or_names_another_log_is_not_obeyed(fault: dict[str, int]) -> None:
+def test_forged_request_to_stand_is_not_obeyed(fault: dict[str, int]) -> None:
     solo = following()
 
     effects = ask_to_stand(solo, **fault)
 
     assert solo.module.follower is not None
     assert of(effects, fx.StopLog) == []
+
+
+def test_request_that_is_old_or_names_another_log_is_not_obeyed() -> None:
+    solo = following()
+
+    effects = ask_to_stand(solo, term_id=0) + ask_to_stand(solo, position=0) + ask_to_stand(solo, position=672)
+
+    assert solo.module.follower is not None
+    assert of(effects, fx.StopLog) == []
+
+
+@pytest.mark.parametrize("is_heartbeat_first", [False, True])
+def test_request_that_lay_here_while_this_process_stood_still_is_not_obeyed(is_heartbeat_first: bool) -> None:
+    """The leader has given the transfer up by then. Without this, the target would end its term for nothing."""
+    solo = following()
+    solo.wait(20 * MS)
+    solo.feed(solo.commit(2, 640))
+
+    solo.now_ns += ELECTION_TIMEOUT + MS
+    if is_heartbeat_first:
+        solo.feed(solo.commit(2, 640))
+    late = ask_to_stand(solo)
+    solo.feed(solo.commit(2, 640))
+    solo.now_ns += ELECTION_TIMEOUT
+    timely = ask_to_stand(solo)
+
+    assert (of(late, fx.StopLog), of(timely, fx.StopLog)) == ([], [fx.StopLog()])
 
 
 def test_member_without_a_vote_or_a_sound_service_does_not_stand() -> None:
