@@ -15,7 +15,8 @@ from .auth.secrets_file import SecretsFile
 from .core.context import ConsensusConfig, ConsensusContext
 from .core.log.log_buffer import LogBuffer
 from .core.log.retention import RetentionPolicy
-from .core.members import ClusterMember
+from .core.membership.configuration import Configuration
+from .core.membership.roster import Roster
 from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
 from .runtime.host import Host
@@ -46,7 +47,10 @@ def make_context(
         recording_log=recording_log,
         log_recording_id=RecordingId(recording.recording_id),
         log_buffer=LogBuffer(position=recording.append_position, retained_bytes=config.ingress_window_bytes),
-        members={MemberId(member.member_id): ClusterMember(MemberId(member.member_id)) for member in config.members},
+        roster=Roster(
+            MemberId(config.member_id),
+            Configuration.of_settings(member.configured() for member in config.members),
+        ),
         authenticator=GuardedAuthenticator(
             load_authenticator(
                 config.authenticator,
@@ -74,7 +78,6 @@ def _make_config(
         )
     return ConsensusConfig(
         member_id=MemberId(config.member_id),
-        ingress_endpoints=",".join(f"{member.member_id}={member.ingress}" for member in config.members),
         catchup_endpoint=config.me.catchup,
         startup_canvass_timeout_ns=config.startup_canvass_timeout_ms * _NS_PER_MS,
         election_timeout_ns=config.election_timeout_ms * _NS_PER_MS,

@@ -24,7 +24,6 @@ from trimaran.service_api.types import (
     INSPECTION_STREAM_ID,
     OPERATION_STREAM_ID,
     SNAPSHOT_SHIPPING_STREAM_ID,
-    MemberId,
     TimeUnit,
 )
 from trimaran.service_api.wire.checksum import ChecksumKind
@@ -54,18 +53,21 @@ from .runtime.files.archive_log_reader import ArchiveLogReader
 from .runtime.files.log_recording import open_log
 from .runtime.garbage import settle_garbage_collector
 from .runtime.host import Host
+from .runtime.joining import settle_roster
 from .runtime.links.gate_limits import make_gate
 from .runtime.links.ingress import Ingress
 from .runtime.links.member_links import MemberLinks
-from .runtime.log_control import LogControl, MemberLogEndpoints
+from .runtime.log_control import LogControl
 from .runtime.member_files import MemberFiles, open_files
 from .runtime.member_network import make_network
+from .runtime.member_roster import MemberRoster
 from .runtime.queries import QueryHandler
 from .runtime.secret_files import SecretFiles
 from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
 from .runtime.snapshots.recovery import (
     Recovered,
     check_replayed_code,
+    find_members,
     find_newest_term_time_unit,
     load_snapshots,
     remove_leftovers,
@@ -86,7 +88,7 @@ from .service.bounded_log_adapter import BoundedLogAdapter
 from .service.digests import DeliveryDigests
 from .service.query_check import QueryCheck
 from .service.service_code import CodeGuard, format_code
-from .settings.config import MemberEndpoints, NodeConfig
+from .settings.config import NodeConfig
 from .settings.service_loading import load_service_class
 
 _NS_PER_MS: Final = 1_000_000
@@ -183,7 +185,13 @@ class Node:
         self.stalls = StallTracker(host.clock.monotonic_ns, threshold_ns=config.stall_threshold_ms * _NS_PER_MS)
         self._secret_files = SecretFiles(config, host.network)
         ctx = make_context(
-            config, files, recording, host, code=code, services=services, secrets=self._secret_files.secrets
+            config,
+            files,
+            recording,
+            host,
+            code=code,
+            services=services,
+            secrets=self._secret_files.secrets,
         )
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
@@ -194,9 +202,7 @@ class Node:
             self.module, clock=host.clock, ingress_window_bytes=config.ingress_window_bytes, tuning=self.tuning
         )
         self._audit = AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=host.clock.monotonic_ns)
-        self._operations = OperationHandler(
-            self.agent, ingress_endpoints=[member.ingress for member in config.members], audit=self._audit
-        )
+        self._operations = OperationHandler(self.agent, audit=self._audit)
         self.gate = make_gate(config, host.descriptor_limit)
         self._ingress = Ingress.of_config(self.agent, config, gate=self.gate, trim_memory=host.trim_memory)
         self.service_agent = self._make_service_agent(services, code)
@@ -256,6 +262,9 @@ class Node:
                 )
                 await remove_leftovers(archive, files.recording_log, recording, service_count=len(services))
                 node = cls(config, services, archive, recording, files, host, recovered, code, holds=holds)
+                roster = node.module.ctx.roster
+                await find_members(archive, recording, roster, position=node.delivered_position)
+                await settle_roster(config, host.network, files.members, roster)
                 time_unit = find_newest_term_time_unit(
                     archive,
                     files.recording_log.recording_log,
@@ -342,16 +351,16 @@ class Node:
         config, log = self._config, self._make_log(tasks)
         inspector = Inspector(
             self.module,
-            config.members,
             clock=self._clock,
             delivered_position=lambda: self._adapter.position,
             last_activity_ns=self._ingress.last_activity_ns,
         )
         self._links = MemberLinks(
             settings_of(self.module.ctx),
-            {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in self._others},
+            self.module.ctx.roster,
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
+            on_members_heard=self.agent.post,
             make_status=self._status.encode,
             documents={
                 OPERATION_STREAM_ID: self._operations.row,
@@ -390,16 +399,13 @@ class Node:
             take_snapshot=snapshots.take,
             purge_archive=self._retention.purge,
             fetcher=self._fetcher,
+            roster=MemberRoster(self._links, log, self._files.members),
             divergence=DivergenceReporter(config.directory, config.service),
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)
         self.agent.watch(fx.StateChanged, self.tuning.on_state_changed)
         return log
-
-    @property
-    def _others(self) -> list[MemberEndpoints]:
-        return [member for member in self._config.members if member.member_id != self._config.member_id]
 
     def _make_tuning(self, ctx: ConsensusContext, host: Host) -> MachineTuning:
         if self._config.shared_machine == "off":
@@ -437,15 +443,6 @@ class Node:
             network=self._network,
             recording_log_file=self._files.recording_log,
             node_state_file=self._files.node_state,
-            peers={
-                MemberId(member.member_id): MemberLogEndpoints(
-                    Endpoint.parse(member.log),
-                    Endpoint.parse(member.catchup),
-                    Endpoint.parse(member.archive),
-                    Endpoint.parse(member.consensus),
-                )
-                for member in self._others
-            },
             post=self.agent.post,
             on_recorded=self.agent.on_recorded,
             on_failed=self.agent.terminate,
@@ -618,7 +615,6 @@ class Node:
             self.archive,
             self._files.recording_log,
             network=self._network,
-            peers={MemberId(member.member_id): member for member in self._config.members},
             post=self.agent.post,
             on_installed=lambda: self.agent.restart(NodeEnd.SNAPSHOT_INSTALLED),
             on_failed=self.agent.terminate,

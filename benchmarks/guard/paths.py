@@ -16,6 +16,7 @@ from trimaran.client.protocol import ClientProtocol
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
+from trimaran.cluster.core.membership.configuration import Configuration, ConfigurationHistory
 from trimaran.cluster.messages.consensus import AppendPosition
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
@@ -209,7 +210,7 @@ def _accept(payloads: list[bytes]) -> Path:
         stream_id=LOG_STREAM_ID,
         checksummed=True,
     )
-    receiver = LogReceiver(buffer, rules)
+    receiver = LogReceiver(buffer, rules, ConfigurationHistory(Configuration(members=(), high_member_id=0)))
 
     def run() -> None:
         buffer.reset(0)

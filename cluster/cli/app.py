@@ -86,6 +86,12 @@ COMMANDS: Final = {
         WATCH,
         "trimaran members --config trimaran-data/cluster.toml -o jsonl",
     ),
+    "member": Command(
+        "trimaran.cluster.cli.member:app",
+        "Add, promote, remove, move and replace members.",
+        OPERATE,
+        "trimaran member add --endpoint 10.0.0.4:9000 --config trimaran-data/cluster.toml",
+    ),
     "sessions": Command(
         "trimaran.cluster.cli.sessions:sessions",
         "Show the open client sessions.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -13,6 +13,8 @@ from ..documents.inspection import MembersView
 from .shared.inspection import DOWN_STYLE, LEADER_STYLE, Inspection, MemberOption, heading
 from .shared.setting_flags import with_member_flags
 from .shared.watching import TimeoutOption, WatchOption
+
+_ROLES: Final = {"voter": "FOLLOWER", "learner": "LEARNER", "witness": "WITNESS"}
 
 
 @with_member_flags
@@ -45,7 +47,7 @@ def members_table(view: MembersView) -> RenderableType:
         link.stylize("" if member.is_connected else DOWN_STYLE)
         table.add_row(
             str(member.member_id),
-            Text("LEADER", style=LEADER_STYLE) if member.is_leader else Text("FOLLOWER"),
+            Text("LEADER", style=LEADER_STYLE) if member.is_leader else Text(_ROLES.get(member.kind, member.kind)),
             link,
             format_number(member.append_position),
             format_number(member.lag_bytes) + (" catching up" if member.is_catching_up else ""),

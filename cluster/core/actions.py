@@ -42,6 +42,8 @@ from .context import ConsensusContext
 from .control_toggle import FINAL_STEPS, ActionStep, ControlToggle
 from .events import ActionRequested, AdminAsker, DeliveredTo
 from .log.log_publisher import LogPublisher
+from .membership.configuration import ChangeRefusedError
+from .membership.membership_control import MembershipControl
 from .module_state import ModuleState, ModuleStateMachine
 from .reason import Reason
 from .reason import ReasonKind as K
@@ -93,12 +95,14 @@ class ActionControl:
         ctx: ConsensusContext,
         sessions: SessionManager,
         snapshots: SnapshotControl,
+        membership: MembershipControl,
         *,
         redispatch: Callable[[object], None],
     ) -> None:
         self._ctx = ctx
         self._sessions = sessions
         self._snapshots = snapshots
+        self._membership = membership
         self._redispatch = redispatch
         self._machine = ModuleStateMachine(self._on_state_changed)
         self._delivered_state = ModuleState.ACTIVE
@@ -147,9 +151,10 @@ class ActionControl:
         if self.state is not ModuleState.CLOSED:
             self._machine.enter(ModuleState.QUITTING, "asked to stop")
 
-    def on_lead(self, publisher: LogPublisher) -> None:
-        """This member leads now, and everything before its term is delivered."""
+    def on_lead(self, publisher: LogPublisher, first_position: int) -> None:
+        """This member leads now, and everything before its term is delivered; its first entry ends at a position."""
         self._publisher = publisher
+        self._membership.on_lead(publisher, first_position)
         self._update_holding()
 
     def roll_back(self) -> None:
@@ -184,7 +189,15 @@ class ActionControl:
             self.tell(event.asker, ActionStep.REFUSED, None, refusal or "")
             return
         log_action, state = _ACTIONS.get(action, (None, self.state))
-        if action is _T.SKIP_ENTRY:
+        said = f"in the leader's log: {action.name}"
+        if action is _T.CHANGE_MEMBERS:
+            assert event.change is not None
+            try:
+                position, said = self._membership.request(event.change)
+            except ChangeRefusedError as error:
+                self.tell(event.asker, ActionStep.REFUSED, None, str(error))
+                return
+        elif action is _T.SKIP_ENTRY:
             position, state = self._append_skip(publisher, event.log_position), self.state
         elif log_action is None:
             position = publisher.log_buffer.append_position
@@ -193,7 +206,7 @@ class ActionControl:
         self._pending = _Pending(action, event.asker, position)
         if state is not self.state:
             self._machine.enter(state, f"{action.name} requested")
-        self._report(self._pending, ActionStep.APPENDED, f"in the leader's log: {action.name}")
+        self._report(self._pending, ActionStep.APPENDED, said)
         self._update_holding()
         self.on_commit(self._ctx.commit_position)
 
@@ -271,6 +284,8 @@ class ActionControl:
             self.termination.begin(pending.log_position)
         elif pending.action is _T.SKIP_ENTRY:
             self._complete(ActionStep.DONE, "every member starts again and passes the entry over")
+        elif pending.action is _T.CHANGE_MEMBERS:
+            self._complete(ActionStep.DONE, f"the members are {self._ctx.roster.current.describe()}")
 
     def on_termination_ack(self, message: TerminationAck) -> None:
         """A follower stops."""

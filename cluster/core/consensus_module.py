@@ -18,6 +18,7 @@ from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 from trimaran.service_api.wire.log.messages import (
     ClusterActionRequest,
     EntrySkip,
+    MembershipChangeEvent,
     NewLeadershipTermEvent,
     SessionCloseEvent,
     SessionOpenEvent,
@@ -51,6 +52,8 @@ from .election.phases import PHASES
 from .election_state import ElectionState
 from .follower import FollowerTerm
 from .leader import LeaderTerm
+from .membership.configuration import decode_text
+from .membership.membership_control import MembershipControl
 from .peers.conditions import ConditionExchange
 from .peers.message_rules import SENDER_FIELDS, find_fault, find_leader_fault
 from .phase import ConsensusPhase, Handlers, NoPhase
@@ -112,7 +115,9 @@ class ConsensusModule:
         self.service_messages = ServiceMessages(ctx)
         self.snapshots = SnapshotControl(ctx, self.sessions, self.timers, self.service_messages)
         self.digests = DigestComparison(ctx)
-        self.actions = ActionControl(ctx, self.sessions, self.snapshots, redispatch=self._dispatch)
+        self.membership = MembershipControl(ctx)
+        self.membership.on_members_changed = self.sessions.tell_members
+        self.actions = ActionControl(ctx, self.sessions, self.snapshots, self.membership, redispatch=self._dispatch)
         self.transfer = TransferControl(ctx, self.actions)
         self.snapshots.on_finished = self.actions.on_snapshot_finished
         self.conditions = ConditionExchange(ctx)
@@ -126,6 +131,7 @@ class ConsensusModule:
             **dict.fromkeys(_OF_ONE_PHASE, _ignore),
             ev.LinkChanged: ctx.on_link_changed,
             ev.SeedAnnounced: ctx.note_seed,
+            ev.MembersHeard: self._on_members_heard,
             ConditionQuery: self.conditions.on_query,
             MemberCondition: self.conditions.on_condition,
             ev.ReluctanceChanged: self._on_reluctance_changed,
@@ -165,9 +171,11 @@ class ConsensusModule:
         """Take in one message or event. Unknown types are a bug of the caller and raise KeyError."""
         ctx = self.ctx
         ctx.now_ns, ctx.timestamp = now_ns, timestamp
+        ctx.roster.refresh()
         self._dispatch(event)
         if self.election is not None:
             self._settle(self.election)
+        self.membership.look()
 
     def _dispatch(self, event: object) -> None:
         refused, kind = None, type(event)
@@ -189,18 +197,24 @@ class ConsensusModule:
         """Do what time alone has made due."""
         ctx = self.ctx
         ctx.now_ns, ctx.timestamp = now_ns, timestamp
+        ctx.roster.refresh()
         self.conditions.poll()
         self.transfer.poll_outcome()
+        self.membership.poll()
         reason = self._phase.poll()
         if reason is not None:
             self._begin_election_if_due(reason)
         elif self.election is not None:
             self._settle(self.election)
+        self.membership.look()
 
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would do anything."""
         return min(
-            self._phase.next_deadline_ns(), self.conditions.next_deadline_ns(), self.transfer.outcome_deadline_ns()
+            self._phase.next_deadline_ns(),
+            self.conditions.next_deadline_ns(),
+            self.membership.next_deadline_ns(),
+            self.transfer.outcome_deadline_ns(),
         )
 
     def take_effects(self) -> list[fx.Effect]:
@@ -249,6 +263,12 @@ class ConsensusModule:
         """A cluster action. True if nothing after it may be delivered before `ResumeDelivery`."""
         return self.actions.on_replay_action(event, end_position)
 
+    def on_replay_membership_change(self, event: MembershipChangeEvent, end_position: int) -> None:
+        """The members changed: it is known already, unless the log was not looked through."""
+        configuration = decode_text(event.cluster_members, end_position)
+        if configuration is not None:
+            self.ctx.roster.history.append(configuration)
+
     def on_replay_entry_skip(self, event: EntrySkip) -> bool:
         """An earlier entry is skipped. False if this member does not know of it, so that its state has that entry."""
         return event.skipped_log_position in self.ctx.skipped_entries
@@ -272,6 +292,7 @@ class ConsensusModule:
         self.service_messages.roll_back()
         self.actions.roll_back()
         self.transfer.roll_back()
+        self.membership.roll_back()
         self._phase = self.election = election = Election(self.ctx, PHASES, is_node_startup=is_node_startup, why=reason)
         self.last_election = election.record
         election.poll()
@@ -301,7 +322,11 @@ class ConsensusModule:
     # --- what means the same in every phase that has no handler of its own for it
 
     def _on_live_joined(self, event: ev.LiveJoined) -> None:
-        self.ctx.members[event.member_id].live_join_position = event.position
+        if event.member_id in self.ctx.members:
+            self.ctx.members[event.member_id].live_join_position = event.position
+
+    def _on_members_heard(self, event: ev.MembersHeard) -> None:
+        self.membership.hear(event.configuration, is_trusted=event.is_trusted)
 
     def _on_reluctance_changed(self, event: ev.ReluctanceChanged) -> None:
         self.ctx.note_reluctance(event.kind, event.detail)

@@ -5,7 +5,7 @@ Elections and terms are separate objects, which own what exists only in them (`p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from trimaran.service_api import Role
@@ -33,6 +33,7 @@ from .log.log_buffer import LogBuffer
 from .log.recording_log import RecordingLog
 from .log.retention import KEEP_ALL, RetentionPolicy
 from .members import ClusterMember, compare_log, is_active, is_empty_log, quorum_threshold
+from .membership.roster import Roster
 from .peers.terms import LAST_TERM_ID, TERM_LEAP_LIMIT, first_vouched_term_id
 from .reason import Reason
 from .reason import ReasonKind as K
@@ -47,8 +48,6 @@ class ConsensusConfig:
     """What the core needs of the configuration. Times in nanoseconds, lengths in bytes."""
 
     member_id: MemberId
-    ingress_endpoints: str
-    """All members' ingress endpoints as `id=host:port,...`: what clients are told."""
     catchup_endpoint: str
     startup_canvass_timeout_ns: int
     election_timeout_ns: int
@@ -101,7 +100,8 @@ class ConsensusContext:
     recording_log: RecordingLog
     log_recording_id: RecordingId
     log_buffer: LogBuffer
-    members: dict[MemberId, ClusterMember]
+    roster: Roster
+    """Who the members are."""
     authenticator: Authenticator = field(default_factory=AcceptAll)
     """Who may open a session; it never raises."""
     authorisation: AuthorisationService = field(default_factory=DefaultAuthorisation)
@@ -190,14 +190,24 @@ class ConsensusContext:
         return NULL_POSITION if self.lacks_seed else self.append_position
 
     @property
+    def members(self) -> Mapping[MemberId, ClusterMember]:
+        """Every member that is spoken to, and this one, whether they count or not."""
+        return self.roster.members
+
+    @property
     def me(self) -> ClusterMember:
         """This member's own record."""
-        return self.members[self.config.member_id]
+        return self.roster.me
 
     @property
     def voting_members(self) -> Collection[ClusterMember]:
-        """The members whose votes and positions make a majority: all that there are."""
-        return self.members.values()
+        """The members whose votes and positions make a majority."""
+        return self.roster.voting_members
+
+    @property
+    def others(self) -> Collection[ClusterMember]:
+        """Every other member, in order of id."""
+        return self.roster.others
 
     def is_majority(self, count: int) -> bool:
         """Whether so many voting members are a majority."""
@@ -209,9 +219,9 @@ class ConsensusContext:
         return sum(one is self.me or is_active(one, self.now_ns, timeout_ns) for one in self.voting_members)
 
     @property
-    def others(self) -> list[ClusterMember]:
-        """Every other member, in order of id."""
-        return [member for member in self.members.values() if member.member_id != self.config.member_id]
+    def ingress_endpoints(self) -> str:
+        """All members' ingress endpoints as `id=host:port,...`: what clients are told."""
+        return self.roster.ingress_endpoints
 
     def emit(self, effect: Effect) -> None:
         """Ask for an effect, after all those asked for before."""
@@ -271,7 +281,10 @@ class ConsensusContext:
 
     def on_link_changed(self, event: LinkChanged) -> None:
         """The link to a member came up or went down."""
-        self.members[event.member_id].is_reachable = event.is_up
+        member = self.members.get(event.member_id)
+        if member is None:
+            return  # it is no member any more
+        member.is_reachable = event.is_up
         self.on_link(event)
         if event.is_up:
             self.ask_condition(event.member_id)

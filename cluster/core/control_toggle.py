@@ -18,9 +18,10 @@ class ControlToggle(IntEnum):
     ABORT = 6
     STANDBY_SNAPSHOT = 7
     SKIP_ENTRY = 8
-    """Ours; Aeron has none of the kind."""
+    """Ours, as what follows; Aeron has none of the kind."""
     TRANSFER = 9
-    """Ours as well: the leader hands its term over."""
+    """The leader hands its term over."""
+    CHANGE_MEMBERS = 10
 
 
 class ActionStep(StrEnum):

@@ -18,6 +18,7 @@ from ..messages.snapshot import ModuleMessage
 from .control_toggle import ActionStep
 from .digests.divergence import Divergence
 from .election_state import ElectionState
+from .membership.configuration import Configuration
 from .module_state import ModuleState
 from .reason import Reason
 from .reluctance import Reluctance
@@ -299,6 +300,25 @@ class Terminate:
 
 
 @dataclass(slots=True)
+class RosterChanged:
+    """Who is spoken to has changed, or where: dial the members that the roster names now, and no others."""
+
+
+@dataclass(slots=True)
+class ConfigurationCommitted:
+    """The members are these from now on, under any leader."""
+
+    configuration: Configuration
+
+
+@dataclass(slots=True)
+class MemberRemoved:
+    """This member is none any more; `Terminate` follows."""
+
+    reason: str
+
+
+@dataclass(slots=True)
 class StateChanged:
     """The election moved from one state to another; `reason` and the positions tell why."""
 
@@ -410,6 +430,9 @@ Effect = (
     | HoldIngress
     | AwaitDelivery
     | Terminate
+    | RosterChanged
+    | ConfigurationCommitted
+    | MemberRemoved
     | PurgeArchive
     | FetchSnapshot
     | StopSnapshotFetch

@@ -13,6 +13,8 @@ from trimaran.service_api.wire.session import AdminRequest, SessionConnectReques
 
 from ..messages.consensus import StopCatchup, TerminationPosition
 from .control_toggle import ControlToggle
+from .membership.configuration import Configuration
+from .membership.member_change import MemberChange
 from .reluctance import Reluctance
 
 
@@ -175,6 +177,17 @@ class ActionRequested:
     action: ControlToggle
     log_position: int | None = None
     """Of a SKIP_ENTRY: where the entry ends that is to be skipped."""
+    change: MemberChange | None = None
+    """Of a CHANGE_MEMBERS: how."""
+
+
+@dataclass(slots=True)
+class MembersHeard:
+    """A member says who the members are, by the newest configuration that it knows to be committed."""
+
+    configuration: Configuration
+    is_trusted: bool
+    """Whether it surely is a member: this one dialled it, or its certificate says so."""
 
 
 @dataclass(slots=True)

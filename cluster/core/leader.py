@@ -92,7 +92,6 @@ class LeaderTerm:
         self._actions = actions
         self._transfer = transfer
         self.reads = LeaderReads(ctx)
-        self._others = ctx.others
         ctx.commit_publish_pending_since_ns = None
         self._next_heartbeat_ns = ctx.now_ns
         self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
@@ -125,9 +124,9 @@ class LeaderTerm:
         for member in ctx.members.values():
             member.time_of_last_append_ns = ctx.now_ns
         ctx.cluster_clock.begin_term(ctx.now_ns, ctx.timestamp)
-        self._append_new_leadership_term_event()
+        first_position = self._append_new_leadership_term_event()
         sessions.on_lead()
-        actions.on_lead(self.publisher)
+        actions.on_lead(self.publisher, first_position)
 
     def __repr__(self) -> str:
         ctx = self._ctx
@@ -239,7 +238,7 @@ class LeaderTerm:
     def _say_commit_position(self) -> None:
         """Leave it to the log that follows to tell the followers, or tell them now if one of them does not get that."""
         ctx = self._ctx
-        for member in self._others:
+        for member in ctx.others:
             if member.is_reachable and (member.is_catching_up or member.live_join_position is None):
                 self._publish_commit_position()
                 return
@@ -314,7 +313,9 @@ class LeaderTerm:
 
     def on_live_joined(self, event: LiveJoined) -> None:
         """A follower's log link flows from this position on, without a gap."""
-        member = self._ctx.members[event.member_id]
+        member = self._ctx.members.get(event.member_id)
+        if member is None:
+            return  # it is no member any more
         member.live_join_position = event.position
         if member.is_catching_up:
             self._stop_catchup_if_joined(member)
@@ -339,7 +340,7 @@ class LeaderTerm:
         timeout_ns = ctx.config.leader_heartbeat_timeout_ns
         is_another_there = any(
             not member.is_reluctant and member.is_reachable and is_active(member, ctx.now_ns, timeout_ns)
-            for member in self._others
+            for member in ctx.others
         )
         if not (is_new and event.kind.ends_term and is_another_there):
             return None
@@ -396,7 +397,7 @@ class LeaderTerm:
 
     # --- entries of the leader's own
 
-    def _append_new_leadership_term_event(self) -> None:
+    def _append_new_leadership_term_event(self) -> int:
         ctx = self._ctx
         event = NewLeadershipTermEvent(
             leadership_term_id=ctx.leadership_term_id,
@@ -408,7 +409,7 @@ class LeaderTerm:
             time_unit=ctx.time_unit,
             app_version=ctx.config.app_version,
         )
-        self.publisher.append_positioned(with_code_digest(event, ctx.config.code_digest))
+        return self.publisher.append_positioned(with_code_digest(event, ctx.config.code_digest))
 
     def _fire_timers(self) -> None:
         ctx = self._ctx

@@ -143,7 +143,8 @@ class LeaderReads:
             self._ask(begun)
 
     def _is_confirmed(self, current: _Round) -> bool:
-        return self._ctx.is_majority(1 + len(current.acknowledged))
+        voters = self._ctx.roster.current.voter_ids
+        return self._ctx.is_majority(len(voters & {self._ctx.config.member_id, *current.acknowledged}))
 
     def _ask(self, current: _Round) -> None:
         ctx = self._ctx

@@ -16,7 +16,6 @@ from ..messages.settings import MemberSettings
 from .context import ConsensusContext
 
 _COMPARED = (
-    "member_count",
     "service_count",
     "service_queue_limit_bytes",
     "term_length_bytes",
@@ -33,7 +32,7 @@ def settings_of(ctx: ConsensusContext) -> MemberSettings:
     config = ctx.config
     return MemberSettings(
         member_id=config.member_id,
-        member_count=len(ctx.members),
+        member_count=0 if ctx.roster.current.log_position else len(ctx.roster.current.members),
         service_count=config.service_count,
         service_queue_limit_bytes=config.service_queue_limit_bytes,
         term_length_bytes=config.term_length_bytes,
@@ -61,6 +60,8 @@ def difference(mine: MemberSettings, theirs: MemberSettings) -> str | None:
         for name in _COMPARED
         if getattr(mine, name) != getattr(theirs, name)
     ]
+    if mine.member_count and theirs.member_count and mine.member_count != theirs.member_count:
+        found.insert(0, f"member_count={mine.member_count} here, {theirs.member_count} at member {theirs.member_id}")
     if mine.app_version >> 16 != theirs.app_version >> 16:
         major, other = mine.app_version >> 16, theirs.app_version >> 16
         found.append(f"app_version: major={major} here, {other} at member {theirs.member_id}")

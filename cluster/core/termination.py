@@ -66,7 +66,9 @@ class TerminationControl:
     def begin(self, position: int) -> None:
         """The position is committed: tell every follower to stop there."""
         self.position = position
-        self.unacknowledged = [member.member_id for member in self._ctx.others]
+        self.unacknowledged = [
+            each.member_id for each in self._ctx.others if self._ctx.roster.current.find(each.member_id)
+        ]
         self._ctx.emit(fx.AwaitDelivery(position))
         self._send()
 
@@ -114,10 +116,12 @@ class TerminationControl:
         closes its links in any order, and its acknowledgement may be on its way.
         """
         ctx, members = self._ctx, self._ctx.members
-        return ctx.is_majority(len(ctx.voting_members) - len(self.unacknowledged)) and not any(
+        voter_ids = ctx.roster.current.voter_ids
+        return ctx.is_majority(len(voter_ids.difference(self.unacknowledged))) and not any(
             members[member_id].is_reachable
             or is_active(members[member_id], ctx.now_ns, ctx.config.leader_heartbeat_timeout_ns)
             for member_id in self.unacknowledged
+            if member_id in members
         )
 
     def _send(self) -> None:

@@ -158,7 +158,8 @@ class TransferControl:
             waited_s = ctx.config.election_timeout_ns / 1e9
             self._give_up(transfer, f"member {transfer.target_id} was not elected within {waited_s:g} s")
             return
-        obstacle = self._obstacle(ctx.members[transfer.target_id])
+        target = ctx.members.get(transfer.target_id)
+        obstacle = "it is no member any more" if target is None else self._obstacle(target)
         if obstacle is not None:
             other = None if transfer.is_named else self._best()
             if other is None:
@@ -173,7 +174,9 @@ class TransferControl:
         if transfer is None:
             return
         end_position = transfer.log_position = ctx.log_buffer.append_position
-        target = ctx.members[transfer.target_id]
+        target = ctx.members.get(transfer.target_id)
+        if target is None:
+            return  # it is no member any more, which `poll` finds
         if min(target.append_position, ctx.append_position, ctx.commit_position) < end_position:
             return
         is_first = transfer.next_request_ns is None
@@ -233,7 +236,9 @@ class TransferControl:
         transfer, ctx = self._awaited, self._ctx
         if transfer is None:
             return
-        is_majority_there = ctx.is_majority(1 + sum(member.is_reachable for member in ctx.others))
+        is_majority_there = ctx.is_majority(
+            sum(member is ctx.me or member.is_reachable for member in ctx.voting_members)
+        )
         if is_majority_there and ctx.now_ns < transfer.deadline_ns:
             return
         self._awaited = None
@@ -275,6 +280,8 @@ class TransferControl:
     def _obstacle(self, member: ClusterMember) -> str | None:
         """Say why a member cannot take over now; None if it takes part in this term and is near the log's end."""
         ctx, name = self._ctx, f"member {member.member_id}"
+        if not ctx.roster.can_lead(member.member_id):
+            return f"{name} is no voter, and never leads: see `trimaran members`"
         if not member.is_reachable:
             return f"{name} cannot be reached"
         if member.append_leadership_term_id != ctx.leadership_term_id:

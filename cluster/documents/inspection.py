@@ -87,6 +87,8 @@ class MemberView(DocumentPart):
     """One member, as the member that answers sees it; positions are known to the leader, of itself to anyone."""
 
     member_id: Id
+    kind: Line = "voter"
+    """`voter`, `learner`, which is counted nowhere, or `witness`, which votes and runs no service."""
     is_leader: bool
     is_connected: bool
     """Whether the consensus link to it is up; always true of the member that answers."""
@@ -116,6 +118,10 @@ class MembersView(_View):
     commit_position: Position
     log_recording_id: Id
     """The recording in its archive that holds the log."""
+    configuration_position: Position = 0
+    """Where the log entry ends that says who the members are; 0 while settings say so."""
+    high_member_id: int = Field(default=0, ge=0)
+    """The highest id that a member has, or ever had: a new one gets a higher."""
     members: Annotated[list[MemberView], Field(max_length=ROW_LIMIT)]
 
 

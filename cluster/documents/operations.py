@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field
 
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
-from trimaran.service_api.documents import ClusterIdLine, Document, Id, Line, Position, read_document
+from trimaran.service_api.documents import ClusterIdLine, Document, DocumentPart, Id, Line, Position, read_document
 from trimaran.service_api.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import OPERATION_STREAM_ID
 
 from ..core.control_toggle import ActionStep
+from ..core.membership.member_change import MemberChangeKind
 from .query import Outcome, StatusQueryError, query_documents
 
 _NOT_BEGUN: Final = frozenset({Outcome.REFUSED, Outcome.UNREACHABLE, Outcome.NOT_ALLOWED})
@@ -45,8 +48,20 @@ class Operation(StrEnum):
     """Every member stops at one log position, without a snapshot."""
     SKIP_ENTRY = "skip-entry"
     """No service is given one entry of the log, which the leader and a majority cannot deliver."""
+    CHANGE_MEMBERS = "change-members"
+    """A member is added, promoted, removed or moved."""
     STANDBY_SNAPSHOT = "standby-snapshot"
     """Standby nodes take a snapshot, members do not. Refused: a cluster has no standby nodes."""
+
+
+class MemberChangeRequest(DocumentPart):
+    """How the members are to change."""
+
+    kind: MemberChangeKind
+    member_id: Id | None = None
+    """Whom; None for a new member that gets the next free id."""
+    endpoints: Annotated[tuple[Line, ...], Field(max_length=5)] = ()
+    """Of `add` and `move`: ingress, consensus, log, catch-up, archive, `host:port` each."""
 
 
 class OperationRequest(Document):
@@ -57,6 +72,8 @@ class OperationRequest(Document):
     operation: Operation
     log_position: Position | None = None
     """Of `skip-entry`: where the entry ends."""
+    change: MemberChangeRequest | None = None
+    """Of `change-members`."""
     cluster_id: ClusterIdLine | None = None
     """The cluster that is meant; None: whichever answers. A member of another one refuses."""
 
@@ -86,6 +103,7 @@ async def run_operation(
     timeout_s: float,
     *,
     log_position: int | None = None,
+    change: MemberChangeRequest | None = None,
     cluster_id: ClusterId = NULL_CLUSTER_ID,
     network: NetworkStack = SOCKETS,
 ) -> AsyncGenerator[OperationProgress, None]:
@@ -96,7 +114,9 @@ async def run_operation(
         StatusQueryError: nobody answers there.
         ClusterError: the answer stopped before its final step: it may or may not take effect.
     """
-    wanted = OperationRequest(operation=operation, log_position=log_position, cluster_id=format_cluster_id(cluster_id))
+    wanted = OperationRequest(
+        operation=operation, log_position=log_position, change=change, cluster_id=format_cluster_id(cluster_id)
+    )
     request = wanted.model_dump_json().encode()
     has_begun = False
     try:

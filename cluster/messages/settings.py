@@ -1,6 +1,6 @@
-"""The message with a member's settings, the first on each consensus link. See `core.member_settings`.
+"""The messages that begin a consensus link: a member's settings (`core.member_settings`), and who the members are.
 
-Aeron Cluster has no such message; it is of our own schema, and of no file.
+Aeron Cluster has no such messages; they are of our own schema, and of no file.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from trimaran.service_api.wire.checksum import ChecksumKind
-from trimaran.service_api.wire.fields import Int32, Int64, Version, WireMemberId
+from trimaran.service_api.wire.fields import Int32, Int64, Position, Text, Version, WireMemberId
 from trimaran.service_api.wire.message import TrimaranMessage
 
 
@@ -18,6 +18,7 @@ class MemberSettings(TrimaranMessage):
     TEMPLATE_ID: ClassVar[int] = 30
     member_id: WireMemberId
     member_count: Int32
+    """How many members the settings name; 0 once the log says who the members are."""
     service_count: Int32
     service_queue_limit_bytes: Int64
     term_length_bytes: Int32
@@ -33,3 +34,15 @@ class MemberSettings(TrimaranMessage):
     is_log_seeded: bool | None = None
     """Whether the log begins with the state of a snapshot, or with nothing; None where it is empty, or was purged. A
     member whose log is empty needs that state first."""
+
+
+class MembersNotice(TrimaranMessage):
+    """The newest configuration of the cluster that a member knows to be committed; see `core.configuration`."""
+
+    TEMPLATE_ID: ClassVar[int] = 31
+    member_id: WireMemberId
+    """Who says so."""
+    log_position: Position
+    """Where its entry ends."""
+    cluster_members: Text = ""
+    """The text of that entry."""

@@ -1,7 +1,7 @@
 """The messages in snapshots of the consensus module and of services.
 
-    module (stream 107)    SnapshotMarker BEGIN, ConsensusModule, ClusterSession*, Timer*, then per service
-                           PendingMessageTracker and its pending messages, SnapshotMarker END
+    module (stream 107)    SnapshotMarker BEGIN, ConsensusModule, ClusterMembers, ClusterSession*, Timer*, then per
+                           service PendingMessageTracker and its pending messages, SnapshotMarker END
     service (stream 106)   SnapshotMarker BEGIN, ClientSession*, then per session with requests
                            SessionRequests and its KeptReply*, SnapshotMarker END, then the application's own bytes
 
@@ -95,7 +95,7 @@ class ConsensusModuleSnapshot(ClusterMessage):
 
 
 class ClusterMembers(ClusterMessage):
-    """The members when the snapshot was taken: found in old snapshots, read and ignored."""
+    """The members when the snapshot was taken, as `core.configuration` writes them; in Aeron's, passed over."""
 
     TEMPLATE_ID: ClassVar[int] = 106
     member_id: WireMemberId

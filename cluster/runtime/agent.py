@@ -32,6 +32,7 @@ from ..core import events as ev
 from ..core.consensus_module import ConsensusModule
 from ..core.control_toggle import ControlToggle
 from ..core.log.log_publisher import LogPublisher
+from ..core.membership.member_change import MemberChange
 from ..messages.consensus import AppendPosition, CommitPosition
 from ..service.agent import ClusteredServiceAgent
 from ..service.bounded_log_adapter import BoundedLogAdapter
@@ -40,6 +41,7 @@ from .divergence_reporter import DivergenceReporter
 from .links.ingress import Ingress
 from .links.member_links import MemberLinks
 from .log_control import LogControl
+from .member_roster import MemberRoster
 from .queries import QueryHandler
 from .shared_machine.tuning import MachineTuning
 from .snapshots.snapshot_shipping import SnapshotFetcher
@@ -125,6 +127,7 @@ class ConsensusModuleAgent:
         take_snapshot: Callable[[fx.TakeSnapshot], None],
         purge_archive: Callable[[fx.PurgeArchive], None],
         fetcher: SnapshotFetcher,
+        roster: MemberRoster,
         divergence: DivergenceReporter,
         tasks: ActivityScope,
     ) -> None:
@@ -136,6 +139,7 @@ class ConsensusModuleAgent:
         self.terminated = self._loop.create_future()
         self._handlers = {
             **_LOGGED,
+            **roster.handlers,
             fx.SendToMember: lambda effect: links.send(effect.member_id, effect.message),
             fx.MessageRefused: lambda effect: links.on_message_refused(effect),
             fx.SendToClient: self._send_to_client,
@@ -223,14 +227,14 @@ class ConsensusModuleAgent:
         return isinstance(event, (ev.LinkChanged, ev.SeedAnnounced, ev.ReluctanceChanged))
 
     def run_action(
-        self, action: ControlToggle, log_position: int | None = None
+        self, action: ControlToggle, log_position: int | None = None, change: MemberChange | None = None
     ) -> AsyncGenerator[fx.ActionProgressed, None]:
         """Have the cluster do something, if this member leads; give each step, the last one being final.
 
         Raises:
             NodeTerminatedError: this node stops before that.
         """
-        return self._run_request(lambda number: ev.ActionRequested(number, action, log_position))
+        return self._run_request(lambda number: ev.ActionRequested(number, action, log_position, change))
 
     def run_transfer(self, target_id: int | None) -> AsyncGenerator[fx.ActionProgressed, None]:
         """Have this member, if it leads, hand over to another one, or to any; otherwise as `run_action`."""

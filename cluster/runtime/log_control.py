@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import aiofiles.os
 import structlog
@@ -43,16 +42,6 @@ from .shared_machine.tuning import MachineTuning
 logger = structlog.get_logger()
 
 
-@dataclass(slots=True, frozen=True)
-class MemberLogEndpoints:
-    """Where another member takes the live log, serves its archive, and says how far its log is committed."""
-
-    log: Endpoint
-    catchup: Endpoint
-    archive: Endpoint
-    consensus: Endpoint
-
-
 class LogControl:
     """The log of one member, on its disk and on its links."""
 
@@ -65,7 +54,6 @@ class LogControl:
         network: NetworkStack,
         recording_log_file: RecordingLogFile,
         node_state_file: NodeStateFile,
-        peers: Mapping[MemberId, MemberLogEndpoints],
         post: Callable[[object], None],
         on_recorded: Callable[[int], None],
         on_failed: Callable[[BaseException], None],
@@ -78,7 +66,6 @@ class LogControl:
         self._network = network
         self._recording_log_file = recording_log_file
         self._node_state_file = node_state_file
-        self._peers = peers
         self._post = post
         self._on_recorded = on_recorded
         self._on_failed = on_failed
@@ -201,6 +188,7 @@ class LogControl:
             self._recording = await self._archive.extend_recording(recording_id, session_id=self._ctx.log_session_id)
             self._watch(self._recording)
             self._ctx.log_buffer.reset(position)
+            self._ctx.roster.history.truncate(position)
 
     # --- leading
 
@@ -212,8 +200,17 @@ class LogControl:
             leadership_term_id=effect.leadership_term_id,
             on_live_joined=lambda member_id, position: self._post(ev.LiveJoined(member_id, position)),
         )
-        followers = {member_id: peer.log for member_id, peer in self._peers.items()}
-        self._publication.open(self._network, followers, self._tasks)
+        self._publication.dial(self._network, self._followers(), self._tasks)
+
+    def dial_roster(self) -> None:
+        """Dial followers that are new, or elsewhere, and none that is gone."""
+        if self._publication is not None:
+            self._publication.dial(self._network, self._followers(), self._tasks)
+
+    def _followers(self) -> dict[MemberId, Endpoint]:
+        others = self._ctx.roster.addresses
+        others.pop(self._ctx.config.member_id, None)
+        return {member_id: Endpoint.parse(member.log) for member_id, member in others.items()}
 
     def start_catchup_replay(self, effect: fx.StartCatchupReplay) -> None:
         """Replay the log to a follower from the archive, following the live end."""
@@ -230,7 +227,7 @@ class LogControl:
 
     async def _replay_catchup(self, effect: fx.StartCatchupReplay) -> None:
         try:
-            endpoint = self._peers[effect.member_id].catchup
+            endpoint = Endpoint.parse(self._ctx.roster.address_of(effect.member_id).catchup)
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, writer = await self._network.dial_streams(Purpose.CATCHUP, endpoint, member_id=effect.member_id)
             try:
@@ -298,8 +295,9 @@ class LogControl:
         self._replication = self._tasks.create_task(self._replicate(effect), name="log-replication")
 
     async def _replicate(self, effect: fx.StartLogReplication) -> None:
-        peer = self._peers[effect.leader_member_id].archive
+        peer: Endpoint | None = None
         try:
+            peer = self._archive_of(effect.leader_member_id)
             try:
                 position = await self._copy(peer, effect.leader_recording_id, effect.stop_position)
             except ArchiveError as error:
@@ -312,7 +310,11 @@ class LogControl:
                 position = copied
         except (ClusterError, OSError) as error:
             position, oldest_position = self._recording.append_position, 0
-            if isinstance(error, ArchiveError) and error.code is not ArchiveErrorCode.REPLICATION_CONNECTION_FAILURE:
+            if (
+                peer is not None
+                and isinstance(error, ArchiveError)
+                and error.code is not ArchiveErrorCode.REPLICATION_CONNECTION_FAILURE
+            ):
                 oldest_position = await self._oldest_position(peer, effect.leader_recording_id)
             if oldest_position > position:
                 self._post(ev.BelowOldestSegment(position, oldest_position))
@@ -344,7 +346,7 @@ class LogControl:
             ArchiveError: the leader's answer; no other member has it, or they cannot be asked.
         """
         below: ev.BelowOldestSegment | None = None
-        others = [member_id for member_id in self._peers if member_id != effect.leader_member_id]
+        others = [member.member_id for member in self._ctx.others if member.member_id != effect.leader_member_id]
         async with asyncio.TaskGroup() as group:  # at the same time: one that stands still costs no other's turn
             asked = [group.create_task(self._recording_with(effect.stop_position, other)) for other in others]
         for member_id, recording_id in zip(others, [task.result() for task in asked], strict=True):
@@ -359,12 +361,12 @@ class LogControl:
                 reason=str(damage),
             )
             try:
-                return await self._copy(self._peers[member_id].archive, recording_id, effect.stop_position)
+                return await self._copy(self._archive_of(member_id), recording_id, effect.stop_position)
             except ClusterError as error:
                 if self._recording.failure is not None:
                     raise
                 logger.warning("log_replication.source_failed", source_member_id=member_id, reason=str(error))
-                oldest_position = await self._oldest_position(self._peers[member_id].archive, recording_id)
+                oldest_position = await self._oldest_position(self._archive_of(member_id), recording_id)
                 if oldest_position > self._recording.append_position:
                     below = ev.BelowOldestSegment(self._recording.append_position, oldest_position)
         if below is not None:
@@ -375,15 +377,21 @@ class LogControl:
         """Ask a member for its log's recording id; None if it does not answer, or has not committed that far."""
         timeout_s = self._ctx.config.leader_heartbeat_timeout_ns / 2e9
         try:
-            status = await query_status(str(self._peers[member_id].consensus), timeout_s, network=self._network)
+            status = await query_status(
+                self._ctx.roster.address_of(member_id).consensus, timeout_s, network=self._network
+            )
         except ClusterError as error:
             logger.warning("log_replication.source_failed", source_member_id=member_id, reason=str(error))
             return None
         return status.log_recording_id if status.commit_position >= stop_position else None
 
+    def _archive_of(self, member_id: MemberId) -> Endpoint:
+        return Endpoint.parse(self._ctx.roster.address_of(member_id).archive)
+
     def _append_replicated(self, recording: Recording, chunk: bytes) -> None:
         """Record what was copied, and leave it in the window: what is committed of it is delivered from there."""
         log_buffer = self._ctx.log_buffer
+        self._ctx.roster.history.note_frames(chunk, log_buffer.append_position)
         log_buffer.append(chunk)
         self.flush()
         log_buffer.discard_before(recording.recorded_position)
@@ -467,7 +475,7 @@ class LogControl:
             checksummed=config.checksums,
             checksum_kind=config.checksum_kind,
         )
-        return LogReceiver(self._ctx.log_buffer, rules)
+        return LogReceiver(self._ctx.log_buffer, rules, self._ctx.roster.history)
 
     # --- helpers
 

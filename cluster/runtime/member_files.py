@@ -1,4 +1,4 @@
-"""The small files of a member: mark file, node state, recording log, delivery notes, cluster id."""
+"""The small files of a member: mark file, node state, recording log, delivery notes, cluster id, members."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .cluster_identity import settle_cluster_id
 from .files.cluster_id_file import ClusterIdFile
 from .files.delivery_notes_file import DeliveryNotesFile
 from .files.mark_file import ClusterMarkFile
+from .files.members_file import MembersFile
 from .files.node_state_file import NodeStateFile
 from .files.recording_log_file import RecordingLogFile
 from .host import Host
@@ -30,6 +31,7 @@ class MemberFiles:
         recording_log: RecordingLogFile,
         notes: DeliveryNotesFile,
         cluster_id: ClusterIdFile,
+        members: MembersFile,
         *,
         errors: ErrorLog,
         timed_disk: TimedFileSystem | None,
@@ -39,6 +41,7 @@ class MemberFiles:
         self.recording_log = recording_log
         self.notes = notes
         self.cluster_id = cluster_id
+        self.members = members
         self.errors = errors
         self.timed_disk = timed_disk
         """The archive's disk where its syncs are timed, for the metrics."""
@@ -72,6 +75,7 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
             stack.callback(recording_log.close)
             notes = DeliveryNotesFile.open(directory, file_sync_level=sync_level, file_system=disk)
             cluster_id = ClusterIdFile.open(directory, disk)
+            members = MembersFile.open(directory, disk)
             cluster_id.on_stored = mark.note_cluster_id
             if cluster_id.cluster_id:
                 mark.note_cluster_id(cluster_id.cluster_id)
@@ -84,6 +88,7 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
             recording_log,
             notes,
             cluster_id,
+            members,
             errors=ErrorLog(mark, host.clock.epoch_time),
             timed_disk=TimedFileSystem(disk, host.clock.monotonic_ns) if config.metrics_endpoint else None,
         )

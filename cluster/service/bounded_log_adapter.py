@@ -184,6 +184,9 @@ class ModuleReplay(Protocol):
     def on_replay_cluster_action(self, event: ClusterActionRequest, end_position: int) -> bool:
         """A cluster action. True if delivery has to stand still behind it."""
 
+    def on_replay_membership_change(self, event: MembershipChangeEvent, end_position: int) -> None:
+        """The members changed."""
+
     def on_replay_entry_skip(self, event: EntrySkip) -> bool:
         """An earlier entry is skipped. False if it was delivered here all the same: this member has to start again."""
 
@@ -655,7 +658,7 @@ _HANDLERS: Final[dict[type[Message], Any]] = {  # Any: each handler takes the ty
     CodedTermEvent: BoundedLogAdapter._on_new_term,
     ClusterActionRequest: BoundedLogAdapter._on_cluster_action,
     EntrySkip: BoundedLogAdapter._on_entry_skip,
-    MembershipChangeEvent: lambda adapter, event, position: (
-        None
-    ),  # in logs from before Aeron 1.41: members are in the settings
+    MembershipChangeEvent: lambda adapter, event, position: adapter._module.on_replay_membership_change(
+        event, position
+    ),
 }

@@ -65,6 +65,13 @@ class NodeConfig(BaseSettings):
 
     member_id: Annotated[Count, Field(ge=0, description="this member's id: a number in members")]
     members: Annotated[Members, Field(description="every member: ID=HOST:BASE_PORT,... or Aeron's six fields each")]
+    join: Annotated[
+        Text,
+        Field(
+            description="members of a running cluster to join, as in members, which then names this member alone; used "
+            "until this member's log says who the members are"
+        ),
+    ] = ""
     cluster_id: Annotated[
         ClusterIdText,
         Field(
@@ -377,6 +384,16 @@ def _member_problems(config: NodeConfig) -> list[str]:
     problems = [f"member id given twice: member_id={i}" for i in sorted({i for i in ids if ids.count(i) > 1})]
     if config.member_id not in ids:
         problems.append(f"own id is not in members: member_id={config.member_id} expected one of {sorted(ids)}")
+    if config.join:
+        try:
+            seeds = parse_members(config.join)
+        except ConfigurationError as error:
+            problems.append(f"join={config.join!r}: {error}")
+        else:
+            if all(seed.member_id == config.member_id for seed in seeds):
+                problems.append(f"join={config.join!r}: expected other members than this one, {config.member_id}")
+        if len(config.members) > 1:
+            problems.append(f"members={format_members(config.members)} with join: expected this member alone")
     owners: dict[str, int] = {}
     for member in config.members:
         for endpoint in member.endpoints:

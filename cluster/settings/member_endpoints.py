@@ -12,18 +12,24 @@ Mostly they are consecutive ports, so the short form names the first and the oth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from trimaran.service_api.endpoint import PORT_MAX, Endpoint
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.member_id import parse_member_id
+from trimaran.service_api.types import MemberId
 
-PORTS_PER_MEMBER: Final = 5
-"""Ingress is the base port; consensus, log, catchup and archive are the next four."""
-
-_BASE_PORT_MAX: Final = PORT_MAX - (PORTS_PER_MEMBER - 1)
+from ..core.membership.configuration import (
+    PORTS_PER_MEMBER as PORTS_PER_MEMBER,
+)
+from ..core.membership.configuration import (
+    ConfiguredMember,
+    MemberKind,
+    are_derived,
+    derive_endpoints,
+)
 
 
 class MemberEndpoints(BaseModel):
@@ -45,12 +51,7 @@ class MemberEndpoints(BaseModel):
         Raises:
             ConfigurationError: the endpoint is bad, or its port too high for four more.
         """
-        base = Endpoint.parse(endpoint)
-        if base.port > _BASE_PORT_MAX:
-            raise ConfigurationError(f"bad base port: endpoint={endpoint!r} expected at most {_BASE_PORT_MAX}")
-        ingress, consensus, log, catchup, archive = (
-            str(Endpoint(base.host, base.port + i)) for i in range(PORTS_PER_MEMBER)
-        )
+        ingress, consensus, log, catchup, archive = derive_endpoints(endpoint)
         return cls(
             member_id=member_id,
             ingress=ingress,
@@ -64,6 +65,10 @@ class MemberEndpoints(BaseModel):
     def endpoints(self) -> tuple[str, str, str, str, str]:
         """All five, in wire order."""
         return self.ingress, self.consensus, self.log, self.catchup, self.archive
+
+    def configured(self) -> ConfiguredMember:
+        """Return it as a voter of a configuration."""
+        return ConfiguredMember(MemberId(self.member_id), MemberKind.VOTER, self.endpoints)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -97,16 +102,10 @@ def parse_members(text: str) -> tuple[MemberEndpoints, ...]:
 
 def format_members(members: Sequence[MemberEndpoints]) -> str:
     """Write a member list: short if every member's ports are consecutive, in Aeron's form otherwise."""
-    derived = [_is_derived(member) for member in members]
+    derived = [are_derived(member.endpoints) for member in members]
     if all(derived):
         return ",".join(f"{member.member_id}={member.ingress}" for member in members)
     return "|".join(",".join((str(member.member_id), *member.endpoints)) for member in members)
-
-
-def _is_derived(member: MemberEndpoints) -> bool:
-    if Endpoint.parse(member.ingress).port > _BASE_PORT_MAX:
-        return False
-    return member == MemberEndpoints.from_base(member.member_id, member.ingress)
 
 
 def _parse_short(part: str) -> MemberEndpoints:

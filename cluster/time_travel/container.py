@@ -23,7 +23,8 @@ from ..core.context import ConsensusConfig, ConsensusContext
 from ..core.log.log_buffer import LogBuffer
 from ..core.log.log_publisher import max_message_length
 from ..core.log.recording_log import RecordingLog
-from ..core.members import ClusterMember
+from ..core.membership.configuration import Configuration, ConfiguredMember, MemberKind
+from ..core.membership.roster import Roster
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
 from .member_log import MemberLog
@@ -207,6 +208,12 @@ class _RecordedRequests:
         self._recorder.record(OutputKind.OFFER, message_id, payload=payload)
 
 
+_ONLY_MEMBER: Final = Configuration.of_settings(
+    [ConfiguredMember(MemberId(0), MemberKind.VOTER, ("-:1", "-:2", "-:3", "-:4", "-:5"))]
+)
+"""Until the log says who the members are, which nothing here depends on."""
+
+
 def make_module(
     log: MemberLog, *, service_count: int, shared_timer_ids: bool, service_queue_limit_bytes: int, app_version: int
 ) -> ConsensusModule:
@@ -214,7 +221,6 @@ def make_module(
     descriptor = log.log
     config = ConsensusConfig(
         member_id=MemberId(0),
-        ingress_endpoints="",
         catchup_endpoint="",
         startup_canvass_timeout_ns=_SECOND_NS,
         election_timeout_ns=_SECOND_NS,
@@ -240,7 +246,7 @@ def make_module(
         recording_log=RecordingLog(),  # it names no snapshots, so each that the log asks for is made here, too
         log_recording_id=RecordingId(descriptor.recording_id),
         log_buffer=LogBuffer(position=0, retained_bytes=0),
-        members={MemberId(0): ClusterMember(MemberId(0))},
+        roster=Roster(MemberId(0), _ONLY_MEMBER),
         append_position=0,
         leadership_term_id=TermId(-1),
     )

@@ -20,6 +20,7 @@ from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId
 from trimaran.service_api.wire.log.messages import (
     ClusterActionRequest,
     EntrySkip,
+    MembershipChangeEvent,
     NewLeadershipTermEvent,
     SessionCloseEvent,
     SessionOpenEvent,
@@ -141,6 +142,10 @@ class LogWitness:
     def on_replay_cluster_action(self, event: ClusterActionRequest, end_position: int) -> bool:
         """A cluster action."""
         return self._module.on_replay_cluster_action(event, end_position)
+
+    def on_replay_membership_change(self, event: MembershipChangeEvent, end_position: int) -> None:
+        """The members changed."""
+        self._module.on_replay_membership_change(event, end_position)
 
     def on_replay_entry_skip(self, event: EntrySkip) -> bool:
         """An earlier entry is skipped."""

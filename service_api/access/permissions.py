@@ -46,6 +46,7 @@ class Permission(StrEnum):
     SHUTDOWN = "shutdown"
     ABORT = "abort"
     SKIP_ENTRY = "skip-entry"
+    CHANGE_MEMBERS = "change-members"
     STANDBY_SNAPSHOT = "standby-snapshot"
 
 
@@ -78,6 +79,7 @@ PERMISSIONS: Final[Mapping[Permission, Row]] = {
     Permission.SHUTDOWN: _OPERATING,
     Permission.ABORT: _OPERATING,
     Permission.SKIP_ENTRY: _OPERATING,
+    Permission.CHANGE_MEMBERS: _OPERATING,
     Permission.STANDBY_SNAPSHOT: _OPERATING,
 }
 

@@ -19,6 +19,7 @@ from tests.fuzz.targets.archive_files import descriptor_of
 from tests.fuzz.targets.settings import REQUIRED, environment_of, toml_of
 from tests.unit.client.dialogue import Dialogue
 from tests.unit.client.fake_member import egress_frames, session_event
+from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.archive.errors import ArchiveError
@@ -189,7 +190,7 @@ def test_padding_that_is_announced_takes_no_memory_before_it_comes() -> None:
         stream_id=LOG_STREAM_ID,
         checksummed=False,
     )
-    receiver = LogReceiver(LogBuffer(position=0, retained_bytes=1 << 20), rules)
+    receiver = LogReceiver(LogBuffer(position=0, retained_bytes=1 << 20), rules, roster(0, 1).history)
     header = struct.pack("<i", term_length) + encode_padding(64, stream_id=LOG_STREAM_ID)[4:32]
 
     def flow() -> None:

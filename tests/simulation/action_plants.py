@@ -42,11 +42,11 @@ def _forget_the_suspension(planting: Planting) -> None:
     """Whoever leads next begins in an ordinary state."""
     real = ActionControl.on_lead
 
-    def on_lead(self: ActionControl, publisher: LogPublisher) -> None:
+    def on_lead(self: ActionControl, publisher: LogPublisher, first_position: int) -> None:
         if self.state is ModuleState.SUSPENDED:
             planting.ran()
             self._machine.enter(ModuleState.ACTIVE, "forgotten")
-        real(self, publisher)
+        real(self, publisher, first_position)
 
     planting.replace(ActionControl, "on_lead", on_lead)
 

@@ -21,6 +21,7 @@ from trimaran.archive.store.recording import Recording
 from trimaran.archive.store.repair import RepairResult
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
+from trimaran.cluster.core.membership.configuration import ConfigurationHistory
 from trimaran.cluster.core.transfer import TransferControl
 from trimaran.cluster.node import Node
 from trimaran.cluster.runtime.activities import ActivityScope
@@ -268,8 +269,8 @@ def _take_any_version(planting: Planting) -> None:
             planting.ran()
             return offset + header.aligned_length, offset
 
-    def init(self: LogReceiver, log_buffer: LogBuffer, rules: FrameRules) -> None:
-        real_init(self, log_buffer, Lenient(**asdict(rules)))
+    def init(self: LogReceiver, log_buffer: LogBuffer, rules: FrameRules, history: ConfigurationHistory) -> None:
+        real_init(self, log_buffer, Lenient(**asdict(rules)), history)
 
     planting.replace(LogReceiver, "__init__", init)
 

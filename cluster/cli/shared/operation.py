@@ -35,7 +35,7 @@ from trimaran.service_api.member_status import MemberStatus, find_leader
 from trimaran.service_api.transport import NetworkStack
 
 from ...core.control_toggle import ActionStep
-from ...documents.operations import Operation, OperationProgress, run_operation
+from ...documents.operations import MemberChangeRequest, Operation, OperationProgress, run_operation
 from ...documents.query import Outcome, StatusQueryError
 from .cluster_report import MemberReport, ask_members
 from .setting_flags import load_cluster_id_from_flags, load_consensus_endpoints, load_network_from_flags
@@ -95,6 +95,7 @@ def carry_out(
     settings: dict[str, Any],
     *,
     log_position: int | None = None,
+    change: MemberChangeRequest | None = None,
 ) -> None:
     """Have a cluster do something, print what is told of it, end with the status that says how it went.
 
@@ -104,7 +105,7 @@ def carry_out(
     endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
     network = load_network_from_flags(settings)
     with ended_by_reader():
-        asyncio.run(_carry_out(operation, endpoints, timeout_s, output, cluster_id, log_position, network))
+        asyncio.run(_carry_out(operation, endpoints, timeout_s, output, cluster_id, log_position, change, network))
 
 
 async def _carry_out(
@@ -114,6 +115,7 @@ async def _carry_out(
     output: OutputFormat,
     cluster_id: ClusterId,
     entry_position: int | None,
+    change: MemberChangeRequest | None,
     network: NetworkStack,
 ) -> None:
     deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -124,6 +126,7 @@ async def _carry_out(
         operation,
         timeout_s,
         log_position=entry_position,
+        change=change,
         cluster_id=cluster_id,
         network=network,
     )

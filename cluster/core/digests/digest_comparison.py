@@ -82,7 +82,7 @@ class DigestComparison:
         """A heap of the keys of `_found`."""
         self._own: OrderedDict[_Place, None] = OrderedDict()
         """The newest places of this member's own digests, in the order of their making."""
-        self._lone_counts = dict.fromkeys(ctx.members, 0)
+        self._lone_counts: Counter[MemberId] = Counter()
         """By member: how many places it alone has told a digest of."""
         self.divergences: dict[tuple[int, int], Divergence] = {}
         """By kind and service, what differs and is not mended."""
@@ -158,7 +158,7 @@ class DigestComparison:
     def _note(self, member_id: MemberId, place: _Place, theirs: _Found) -> None:
         own_id = self._ctx.config.member_id
         if place not in self._found:
-            if member_id != own_id and self._lone_counts[member_id] >= _POSITION_LIMIT // len(self._lone_counts):
+            if member_id != own_id and self._lone_counts[member_id] >= _POSITION_LIMIT // len(self._ctx.members):
                 return
             self._found[place] = {}
             heappush(self._places, place)

@@ -88,6 +88,8 @@ class Canvass(ElectionPhase):
             election.refuse_nomination(Reason(K.NOT_A_VOTER))
         elif not ctx.may_stand:
             election.refuse_nomination(ctx.vote_state_reason)
+        elif not ctx.roster.may_lead:
+            election.refuse_nomination(Reason(K.NOT_COUNTED, members=ctx.roster.current.describe()))
         elif is_unanimous_candidate(ctx.voting_members, ctx.me, excused(election)):
             self._nominate(Reason(K.NEWEST_LOG_OF_ALL))
         elif is_over and is_quorum_candidate(ctx.voting_members, ctx.me):
@@ -134,7 +136,7 @@ class Canvass(ElectionPhase):
 
     def _poll_nominate(self) -> None:
         ctx, election = self._ctx, self._election
-        if not ctx.is_voter and ctx.is_cluster_formed:
+        if (not ctx.is_voter and ctx.is_cluster_formed) or not ctx.roster.may_lead:
             election.restart(Reason(K.NOT_A_VOTER))
         elif ctx.now_ns >= self.deadline_ns and not is_quorum_candidate(ctx.voting_members, ctx.me):
             election.restart(Reason(K.CANVASS_OUTDATED))

@@ -305,7 +305,7 @@ class InitPhase(ElectionPhase):
         if not self._is_log_stopped or ctx.now_ns < self._not_before_ns:
             return
         election = self._election
-        if len(ctx.members) > 1:
+        if not ctx.roster.is_alone:
             if election.is_successor:
                 election.enter(ElectionState.NOMINATE, Reason(K.SUCCESSOR))
                 return

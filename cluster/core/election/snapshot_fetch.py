@@ -55,7 +55,9 @@ class SnapshotFetch:
         ctx, asked = self._ctx, self._asked
         if asked is not None and (asked.is_running or ctx.now_ns < asked.retry_ns):
             return
-        member_ids = sorted(ctx.seeded_member_ids, key=lambda one: (not ctx.members[one].is_reachable, one))
+        member_ids = sorted(
+            ctx.seeded_member_ids, key=lambda one: (one not in ctx.members or not ctx.members[one].is_reachable, one)
+        )
         self.begin(member_ids[(0 if asked is None else asked.failure_count) % len(member_ids)])
 
     def on_fetched(self, event: SnapshotFetched, *, is_wanted: bool) -> None:

@@ -30,7 +30,7 @@ from trimaran.service_api.wire.frame import (
     term_of,
 )
 from trimaran.service_api.wire.frame_run import FrameRun, term_offsets
-from trimaran.service_api.wire.log.messages import ClusterActionRequest, NewLeadershipTermEvent
+from trimaran.service_api.wire.log.messages import ClusterActionRequest, MembershipChangeEvent, NewLeadershipTermEvent
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH
 from trimaran.service_api.wire.session import REFUSES_MESSAGES, REFUSES_REQUESTS, SESSION_MESSAGE
 from trimaran.service_api.wire.session_frame import (
@@ -273,7 +273,7 @@ class LogPublisher:
         self.log_buffer.append(bytes(frames))
         return self.log_buffer.append_position
 
-    def append_positioned(self, event: NewLeadershipTermEvent | ClusterActionRequest) -> int:
+    def append_positioned(self, event: NewLeadershipTermEvent | ClusterActionRequest | MembershipChangeEvent) -> int:
         """Append an entry that holds its own end position, whatever it says of that. Returns the end position."""
         # The length of the entry does not depend on it.
         end_position = self.end_position_of(len(event.encode()))

@@ -24,6 +24,7 @@ from trimaran.service_api.wire.frame import (
 from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.link_frames import decode_commit_frame
 
+from ..membership.configuration import ConfigurationHistory
 from .log_buffer import LogBuffer
 
 _TYPE_OFFSET: Final = HeaderField.KIND.offset + 2
@@ -32,10 +33,11 @@ _TYPE_OFFSET: Final = HeaderField.KIND.offset + 2
 class LogReceiver:
     """Appends received frames to a `LogBuffer`. Only a follower holds one."""
 
-    __slots__ = ("_committed", "_log_buffer", "_rules")
+    __slots__ = ("_committed", "_history", "_log_buffer", "_rules")
 
-    def __init__(self, log_buffer: LogBuffer, rules: FrameRules) -> None:
+    def __init__(self, log_buffer: LogBuffer, rules: FrameRules, history: ConfigurationHistory) -> None:
         self._log_buffer = log_buffer
+        self._history = history
         self._rules = rules
         self._committed: tuple[int, int] | None = None
 
@@ -55,7 +57,9 @@ class LogReceiver:
                     continue
                 valid_end, last = skip_valid_frames(view, offset, log_buffer.append_position, end)
                 if last is not None:
-                    log_buffer.append(bytes(view[offset:valid_end]))
+                    frames = bytes(view[offset:valid_end])
+                    self._history.note_frames(frames, log_buffer.append_position)
+                    log_buffer.append(frames)
                 else:
                     valid_end = self._skip_frame(view, offset, end)
                     if valid_end == offset:

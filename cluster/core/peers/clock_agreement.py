@@ -11,6 +11,7 @@ that agree are no majority, and two of two that differ cannot tell which of them
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,8 +39,8 @@ class ClockDifference:
 class ClockAgreement:
     """The clocks of the members, as one of them sees them."""
 
-    def __init__(self, *, member_count: int, limit_ns: int) -> None:
-        self._threshold = member_count // 2 + 1
+    def __init__(self, *, member_count: Callable[[], int], limit_ns: int) -> None:
+        self._member_count = member_count
         self.limit_ns = limit_ns
         """From here on a difference is far."""
         self.differences: dict[MemberId, ClockDifference] = {}
@@ -84,7 +85,7 @@ class ClockAgreement:
             if now_ns - known.measured_ns > _VALID_NS:
                 del self.differences[member_id]
         clocks = sorted([0, *(known.difference_ns for known in self.differences.values())])
-        width, was_off = self._threshold - 1, self.is_off
+        width, was_off = self._member_count() // 2, self.is_off
         spans = [(clocks[i + width] - clocks[i], i) for i in range(len(clocks) - width)]
         if not spans or min(spans)[0] > self.limit_ns:
             self.majority_ns, self.is_off = None, False

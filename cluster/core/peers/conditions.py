@@ -11,6 +11,7 @@ terms may honestly be (`terms`); and to whom a reluctant member may leave an ele
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Final
 
 from trimaran.service_api.types import MemberId, TermId
@@ -36,10 +37,13 @@ class ConditionExchange:
 
     def __init__(self, ctx: ConsensusContext) -> None:
         self._ctx = ctx
-        self._asked: dict[MemberId, dict[int, int]] = {member.member_id: {} for member in ctx.others}
+        self._asked: defaultdict[MemberId, dict[int, int]] = defaultdict(dict)
         """By member: when each of the newest questions that it has not answered was asked, by nonce."""
         self._next_round_ns = NEVER_NS
-        self.clocks = ClockAgreement(member_count=len(ctx.members), limit_ns=ctx.config.clock_skew_limit_ns)
+        self.clocks = ClockAgreement(
+            member_count=lambda: len({id(ctx.me), *map(id, ctx.voting_members)}),
+            limit_ns=ctx.config.clock_skew_limit_ns,
+        )
         ctx.ask_condition = self.ask_again
 
     def __repr__(self) -> str:
@@ -47,8 +51,7 @@ class ConditionExchange:
 
     def start(self) -> None:
         """Begin to ask."""
-        if len(self._ctx.members) > 1:
-            self._next_round_ns = self._ctx.now_ns + _INTERVAL_NS
+        self._next_round_ns = self._ctx.now_ns + _INTERVAL_NS
 
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would act."""
@@ -95,6 +98,8 @@ class ConditionExchange:
         ctx.members[member_id].is_reluctant = message.reluctance != 0
         ctx.members[member_id].leader_priority = message.leader_priority
         ctx.vouch_for_term(message.leadership_term_id)
+        if member_id not in ctx.roster.current.voter_ids:
+            return
         self.clocks.note(
             member_id, asked_ns=asked_ns, now_ns=ctx.now_ns, their_epoch_ms=message.epoch_ms, epoch_ms=ctx.timestamp
         )

@@ -41,4 +41,4 @@ def answer(
 
 def redirect(ctx: ConsensusContext, connection_id: int, correlation_id: CorrelationId) -> None:
     """Send a client the leader's id, or -1 while there is no leader."""
-    answer(ctx, connection_id, correlation_id, EventCode.REDIRECT, detail=ctx.config.ingress_endpoints)
+    answer(ctx, connection_id, correlation_id, EventCode.REDIRECT, detail=ctx.ingress_endpoints)

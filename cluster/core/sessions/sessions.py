@@ -98,7 +98,7 @@ class SessionManager:
                 max_message_length=max_message_length(config.term_length_bytes), refused=config.refused_ingress
             )
             self._ctx.emit(fx.SendToClient(connection_id, limits))
-            detail = self._ctx.config.ingress_endpoints
+            detail = self._ctx.ingress_endpoints
             answer(self._ctx, connection_id, event.correlation_id, EventCode.OK, session_id=session_id, detail=detail)
             if self._holds_another(connection_id, session_id):
                 session = self.sessions[session_id]
@@ -387,20 +387,24 @@ class SessionManager:
             if ctx.now_ns - session.time_of_last_activity_ns > ctx.config.session_timeout_ns:
                 self.close(session, CloseReason.TIMEOUT, publisher, "TIMEOUT")
 
+    def tell_members(self) -> None:
+        """Leader: tell every client that is connected where the members are now."""
+        ctx = self._ctx
+        for session_id, connection_id in self._connections.items():
+            ctx.emit(fx.SendToClient(connection_id, self._new_leader_event(session_id)))
+
+    def _new_leader_event(self, session_id: ClusterSessionId) -> NewLeaderEvent:
+        ctx = self._ctx
+        return NewLeaderEvent(
+            leadership_term_id=ctx.leadership_term_id,
+            cluster_session_id=session_id,
+            leader_member_id=ctx.config.member_id,
+            ingress_endpoints=ctx.ingress_endpoints,
+        )
+
     def _welcome(self, connection_id: int, session_id: ClusterSessionId) -> None:
         """Link a connection to a session that was opened under another leader, or on another connection."""
-        ctx = self._ctx
-        ctx.emit(
-            fx.SendToClient(
-                connection_id,
-                NewLeaderEvent(
-                    leadership_term_id=ctx.leadership_term_id,
-                    cluster_session_id=session_id,
-                    leader_member_id=ctx.config.member_id,
-                    ingress_endpoints=ctx.config.ingress_endpoints,
-                ),
-            )
-        )
+        self._ctx.emit(fx.SendToClient(connection_id, self._new_leader_event(session_id)))
         self._open_ingress(connection_id, session_id)
 
     def _open_ingress(self, connection_id: int, session_id: ClusterSessionId) -> None:

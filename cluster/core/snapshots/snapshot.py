@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from trimaran.service_api import CloseReason, RemoteProtocolError
-from trimaran.service_api.types import CorrelationId, TermId, TimeUnit
+from trimaran.service_api.types import NULL_VALUE, CorrelationId, MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE, CodedSnapshotMarker, with_code_digest
 from trimaran.service_api.wire.log.messages import ClusterActionRequest
 from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, EntryType
@@ -28,6 +28,7 @@ from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import SnapshotFailed, SnapshotTaken
 from ..log.retention import drop_old_snapshots, needed_log_position
+from ..membership.configuration import Configuration, decode_text
 from ..service_messages import ServiceMessages, TrackerState, read_trackers
 from ..sessions.session_state import SessionState
 from ..sessions.sessions import ClusterSession, SessionManager
@@ -58,6 +59,8 @@ class ModuleSnapshot:
     """The first one."""
     trackers: tuple[TrackerState, ...] = ()
     """What each service has offered and the log does not hold yet."""
+    members: Configuration | None = None
+    """Who the members were; None in snapshots that do not say, such as Aeron's."""
 
     @property
     def term_code_digest(self) -> int:
@@ -197,6 +200,13 @@ class SnapshotControl:
             log_service_session_id=first.log_service_session_id,
             pending_message_capacity=first.pending_message_capacity,
         )
+        members = self._ctx.roster.history.committed(action.log_position)
+        if members.log_position > 0:
+            yield wire.ClusterMembers(
+                member_id=MemberId(NULL_VALUE),
+                high_member_id=MemberId(members.high_member_id),
+                cluster_members=members.encode_text(is_placed=True),
+            )
         for session in self._open_sessions(action):
             # A close for another reason is the leader's alone until it is delivered.
             yield wire.ClusterSessionSnapshot(
@@ -237,6 +247,8 @@ class SnapshotControl:
         """Take the state of a snapshot over, before anything else happens: what it holds was committed."""
         ctx = self._ctx
         ctx.commit_position = snapshot.log_position
+        if snapshot.members is not None:
+            ctx.roster.history.start_from(snapshot.members)
         ctx.cluster_clock.use_unit(snapshot.time_unit)
         ctx.cluster_clock.note(timestamp, ctx.now_ns)
         ctx.term_code_digest = snapshot.term_code_digest
@@ -272,6 +284,7 @@ def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnap
     if (begin.log_position, begin.leadership_term_id) != (end.log_position, end.leadership_term_id):
         raise RemoteProtocolError(f"markers differ: begin={begin!r} end={end!r}")
     modules: list[wire.ConsensusModuleSnapshot] = []
+    members: Configuration | None = None
     sessions, timers, trackers = [], [], []
     for message in messages[1:-1]:
         match message:
@@ -284,7 +297,7 @@ def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnap
             case wire.PendingMessageTracker() | wire.PendingMessage():
                 trackers.append(message)
             case wire.ClusterMembers():
-                pass
+                members = decode_text(message.cluster_members, None)
             case _:
                 raise RemoteProtocolError(f"unexpected message: {type(message).__name__}")
     if len(modules) != 1:
@@ -298,6 +311,7 @@ def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnap
         timers=tuple(timers),
         marker=begin,
         trackers=read_trackers(modules[0], trackers),
+        members=members,
     )
 
 

@@ -6,7 +6,7 @@ some milliseconds of the loop; no more can ask at once than the document server 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from trimaran.service_api import Clock, RemoteProtocolError, Role
@@ -17,6 +17,7 @@ from trimaran.service_api.types import NULL_POSITION, TICKS_PER_MS
 
 from ...core.consensus_module import ConsensusModule
 from ...core.members import ClusterMember
+from ...core.membership.configuration import ConfiguredMember
 from ...core.sessions.sessions import ClusterSession
 from ...core.timers import TimerIds
 from ...documents.inspection import (
@@ -31,7 +32,6 @@ from ...documents.inspection import (
     Topic,
     View,
 )
-from ...settings.member_endpoints import MemberEndpoints
 from .document_server import DocumentRow, answering_once
 from .status_publisher import ROLE_NAMES, member_state_name
 
@@ -44,14 +44,12 @@ class Inspector:
     def __init__(
         self,
         module: ConsensusModule,
-        members: Sequence[MemberEndpoints],
         *,
         clock: Clock,
         delivered_position: Callable[[], int],
         last_activity_ns: Callable[[int], int | None],
     ) -> None:
         self._module = module
-        self._members = members
         self._clock = clock
         self._delivered_position = delivered_position
         self._last_activity_ns = last_activity_ns
@@ -88,6 +86,7 @@ class Inspector:
 
     def _describe_members(self, window: slice) -> MembersView:
         ctx = self._module.ctx
+        configuration = ctx.roster.current
         return MembersView(
             answered_by=ctx.config.member_id,
             cluster_id=format_cluster_id(ctx.cluster_id),
@@ -98,18 +97,21 @@ class Inspector:
             candidate_term_id=_id_or_none(ctx.candidate_term_id),
             commit_position=ctx.commit_position,
             log_recording_id=ctx.log_recording_id,
-            total_count=len(self._members),
-            members=[self._describe_member(member) for member in self._members[window]],
+            total_count=len(configuration.members),
+            configuration_position=configuration.log_position,
+            high_member_id=configuration.high_member_id,
+            members=[self._describe_member(member) for member in configuration.members[window]],
         )
 
-    def _describe_member(self, endpoints: MemberEndpoints) -> MemberView:
+    def _describe_member(self, endpoints: ConfiguredMember) -> MemberView:
         ctx = self._module.ctx
-        known = next(member for member in ctx.members.values() if member.member_id == endpoints.member_id)
+        known = ctx.members[endpoints.member_id]
         is_me = known is ctx.me
         position = ctx.append_position if is_me else self._reported_position(known)
         heard_ns = None if is_me or position is None else known.time_of_last_append_ns
         return MemberView(
             member_id=known.member_id,
+            kind=endpoints.kind.value,
             is_leader=known.member_id == ctx.leader_member_id,
             is_connected=is_me or known.is_reachable,
             append_position=position,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
-from trimaran.service_api import ClusterError, NotLeaderError
+from trimaran.service_api import ClusterError, ConfigurationError, NotLeaderError, RemoteProtocolError
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.cluster_id import (
@@ -17,10 +17,13 @@ from trimaran.service_api.cluster_id import (
 )
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.documents import printable_line, read_document
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import NULL_VALUE
 
 from ...core import effects as fx
 from ...core.control_toggle import ActionStep, ControlToggle
+from ...core.membership.configuration import PORTS_PER_MEMBER
+from ...core.membership.member_change import MemberChange
 from ...documents.operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
 from ..agent import ConsensusModuleAgent
 from .document_server import DocumentRow
@@ -32,6 +35,7 @@ _TOGGLES: Final = {
     Operation.SHUTDOWN: ControlToggle.SHUTDOWN,
     Operation.ABORT: ControlToggle.ABORT,
     Operation.SKIP_ENTRY: ControlToggle.SKIP_ENTRY,
+    Operation.CHANGE_MEMBERS: ControlToggle.CHANGE_MEMBERS,
     Operation.STANDBY_SNAPSHOT: ControlToggle.STANDBY_SNAPSHOT,
 }
 """What the consensus module is asked to do for an operation."""
@@ -40,15 +44,16 @@ _TOGGLES: Final = {
 class OperationHandler:
     """Where this member is asked: by its own process, on the consensus endpoint, or at its control socket."""
 
-    def __init__(self, agent: ConsensusModuleAgent, *, ingress_endpoints: Sequence[str], audit: AuditTrail) -> None:
+    def __init__(self, agent: ConsensusModuleAgent, *, audit: AuditTrail) -> None:
         self._agent = agent
-        self._ingress_endpoints = ingress_endpoints
         self._audit = audit
 
     def __repr__(self) -> str:
         return f"<OperationHandler {self._agent!r}>"
 
-    async def run(self, action: ControlToggle, log_position: int | None = None) -> int:
+    async def run(
+        self, action: ControlToggle, log_position: int | None = None, change: MemberChange | None = None
+    ) -> int:
         """Have the cluster do something; give its log position once this member has done it.
 
         Raises:
@@ -58,8 +63,10 @@ class OperationHandler:
         """
         module = self._agent.module
         if module.leader is None:
-            raise NotLeaderError(module.ctx.leader_member_id, [*self._ingress_endpoints])
-        async with aclosing(self._agent.run_action(action, log_position)) as steps:
+            raise NotLeaderError(
+                module.ctx.leader_member_id, [member.ingress for member in module.ctx.roster.latest.members]
+            )
+        async with aclosing(self._agent.run_action(action, log_position, change)) as steps:
             *_, last = [step async for step in steps]
         if last.step is ActionStep.REFUSED:
             raise ActionRefusedError(f"{action.name} refused: {last.detail}")
@@ -116,7 +123,8 @@ class OperationHandler:
                 is_final=True,
             )
             return
-        async with aclosing(self._agent.run_action(_TOGGLES[document.operation], document.log_position)) as steps:
+        action, change = _TOGGLES[document.operation], _read_change(document)
+        async with aclosing(self._agent.run_action(action, document.log_position, change)) as steps:
             async for step in steps:
                 yield step
 
@@ -132,3 +140,25 @@ class OperationHandler:
             is_final=step.is_final,
         )
         return progress.model_dump_json().encode()
+
+
+def _read_change(document: OperationRequest) -> MemberChange | None:
+    """Return how the members are to change; None for other operations.
+
+    Raises:
+        RemoteProtocolError: it does not say how, or an endpoint is none.
+    """
+    if document.operation is not Operation.CHANGE_MEMBERS:
+        return None
+    change = document.change
+    if change is None:
+        raise RemoteProtocolError(f"{document.operation}: no change: expected how the members are to change")
+    if not change.endpoints:
+        return MemberChange(change.kind, change.member_id)
+    if len(change.endpoints) != PORTS_PER_MEMBER:
+        raise RemoteProtocolError(f"endpoints={len(change.endpoints)} expected {PORTS_PER_MEMBER}")
+    try:
+        ingress, consensus, log, catchup, archive = (str(Endpoint.parse(each)) for each in change.endpoints)
+    except ConfigurationError as error:
+        raise RemoteProtocolError(str(error)) from error
+    return MemberChange(change.kind, change.member_id, (ingress, consensus, log, catchup, archive))

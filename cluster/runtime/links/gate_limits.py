@@ -25,6 +25,8 @@ _CONSENSUS: Final = 96
 _DOCUMENTS: Final = 32
 """At the control socket, as many as may be asked at once."""
 _LOG: Final = 16
+_MEMBER_COUNT: Final = 7
+"""Members for which there is room at least: a cluster may grow while this process runs."""
 _PER_MEMBER: Final = 8
 """Links to and from one other member, with one of each kind that is being replaced."""
 
@@ -33,7 +35,7 @@ logger = structlog.get_logger()
 
 def make_gate(config: NodeConfig, descriptor_limit: int | None) -> ConnectionGate:
     """Make the gate of a member; `descriptor_limit` is that of its process, None where there is none to keep."""
-    others = len(config.members) - 1
+    others = max(len(config.members), _MEMBER_COUNT) - 1
     consensus, archive = _CONSENSUS + _PER_MEMBER * others, ARCHIVE_CONNECTION_LIMIT
     reserved = _FILES + consensus + _DOCUMENTS + 2 * _LOG + archive + METRICS_CONNECTION_LIMIT
     clients, part = config.connection_limit, 1.0

@@ -57,16 +57,23 @@ class LogPublication:
         self._on_live_joined = on_live_joined
         self._links: dict[MemberId, _LogLink] = {}
         """In order of the ids: those that the leader waits for come before those that are spare."""
-        self._tasks: list[asyncio.Task[None]] = []
+        self._dialled: dict[MemberId, tuple[Endpoint, asyncio.Task[None]]] = {}
 
     def __repr__(self) -> str:
         return f"<LogPublication joined={sorted(self._links)}>"
 
-    def open(self, network: NetworkStack, followers: Mapping[MemberId, Endpoint], tasks: ActivityScope) -> None:
-        """Begin to dial every follower."""
+    def dial(self, network: NetworkStack, followers: Mapping[MemberId, Endpoint], tasks: ActivityScope) -> None:
+        """Dial these followers from now on, and no others."""
+        for member_id, (endpoint, task) in [*self._dialled.items()]:
+            if followers.get(member_id) != endpoint:
+                del self._dialled[member_id]
+                task.cancel()
+                if member_id in self._links:
+                    self._links[member_id].abort()
         for member_id, endpoint in followers.items():
-            dialling = dial_forever(network, Purpose.LOG, endpoint, self._factory(member_id), member_id=member_id)
-            self._tasks.append(tasks.create_task(dialling, name=f"log-link-{member_id}"))
+            if member_id not in self._dialled:
+                dialling = dial_forever(network, Purpose.LOG, endpoint, self._factory(member_id), member_id=member_id)
+                self._dialled[member_id] = endpoint, tasks.create_task(dialling, name=f"log-link-{member_id}")
 
     def send(self, chunks: list[bytes], commit_position: int | None) -> None:
         """Send newly appended chunks to every follower that has joined, and how far the log is committed if it is news.
@@ -81,8 +88,9 @@ class LogPublication:
 
     def close(self) -> None:
         """Stop dialling and drop every link."""
-        for task in self._tasks:
+        for _, task in self._dialled.values():
             task.cancel()
+        self._dialled.clear()
         for link in [*self._links.values()]:
             link.abort()
         self._links.clear()

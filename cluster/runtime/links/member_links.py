@@ -43,11 +43,13 @@ from trimaran.service_api.wire.message import Message, decode_message, registry_
 from trimaran.service_api.wire.stream import FrameParser
 
 from ...core import effects as fx
-from ...core.events import LeaderSaid
+from ...core.events import LeaderSaid, MembersHeard
 from ...core.member_settings import difference
+from ...core.membership.configuration import Configuration, decode_text
+from ...core.membership.roster import Roster
 from ...core.peers.message_rules import SENDER_FIELDS
 from ...messages.consensus import StopCatchup, TerminationPosition
-from ...messages.settings import MemberSettings
+from ...messages.settings import MemberSettings, MembersNotice
 from ..activities import ActivityScope
 from ..answering.document_server import DocumentRequest, DocumentRow, DocumentServer, encode_refusal
 from .dialling import dial_forever
@@ -59,22 +61,25 @@ _WRITE_LIMIT_BYTES: Final = 1 << 20
 _LINK_LIMIT: Final = 4
 """Connections that may say at once that they are one member's: it has one, and dials again before the old one ends."""
 
+_UNKNOWN_LIMIT: Final = 16
+"""Links at once of processes that say an id that no member has: new members that the log here does not know yet."""
+
 _STATUS_LIMIT: Final = 8
 """Status answers that may be on their way at once on an endpoint; more are refused, and the client may ask again."""
 
 _STRANGER_TIMEOUT_S: Final = 2.0
 """How long a connection may take to say what it is and to ask, and to take the answer."""
 
-_ACCEPTED: Final = registry_of(*SENDER_FIELDS)
+_ACCEPTED: Final = registry_of(*SENDER_FIELDS, MembersNotice)
 """What a member takes from another: what the core handles."""
 
 _OF_LEADERS: Final[tuple[type[Message], ...]] = (StopCatchup, TerminationPosition)
 """What only a leader sends. Types are looked up: asking a pydantic model for its instances takes microseconds."""
 
-_GREETING: Final = registry_of(MemberSettings)
+_GREETING: Final = registry_of(MemberSettings, MembersNotice)
 """What it takes first, and what it is answered."""
 
-_GREETING_LIMIT_BYTES: Final = 1 << 10
+_GREETING_LIMIT_BYTES: Final = 1 << 16
 """The longest frame of an answer."""
 
 _REFUSAL_INTERVAL_S: Final = 10.0
@@ -89,19 +94,24 @@ class MemberLinks:
     def __init__(
         self,
         settings: MemberSettings,
-        peers: Mapping[MemberId, Endpoint],
+        roster: Roster,
         *,
         on_message: Callable[[Message | LeaderSaid], None],
         on_link_changed: Callable[[MemberId, bool], None],
+        on_members_heard: Callable[[MembersHeard], None],
         make_status: Callable[[], bytes],
         documents: Mapping[int, DocumentRow],
         audit: AuditTrail,
     ) -> None:
         self._member_id = MemberId(settings.member_id)
         self._fixed_settings = settings
-        self._peers = peers
+        self._roster = roster
+        self._dialled: dict[MemberId, tuple[Endpoint, asyncio.Task[None]]] = {}
+        self._notice = b""
+        self._dial: Callable[[MemberId, Endpoint], asyncio.Task[None]] | None = None
         self._on_message = on_message
         self._on_link_changed = on_link_changed
+        self._on_members_heard = on_members_heard
         self._make_status = make_status
         self._audit = audit
         self._document_servers = {
@@ -145,11 +155,47 @@ class MemberLinks:
         self._listeners.append(
             await network.listen(Purpose.CONSENSUS, endpoint, lambda accepted: _Inbound(self, accepted), gate=gate)
         )
-        for member_id, peer in self._peers.items():
+
+        def dial(member_id: MemberId, peer: Endpoint) -> asyncio.Task[None]:
             dialling = dial_forever(
                 network, Purpose.CONSENSUS, peer, self._outbound_factory(member_id), member_id=member_id
             )
-            tasks.create_task(dialling, name=f"consensus-link-{member_id}")
+            return tasks.create_task(dialling, name=f"consensus-link-{member_id}")
+
+        self._dial = dial
+        self.dial_roster()
+
+    def dial_roster(self) -> None:
+        """Dial whom the roster names from now on, and no others."""
+        if self._dial is None:
+            return
+        wanted = {
+            member_id: Endpoint.parse(member.consensus)
+            for member_id, member in self._roster.addresses.items()
+            if member_id != self._member_id
+        }
+        for member_id, (endpoint, task) in [*self._dialled.items()]:
+            if wanted.get(member_id) != endpoint:
+                del self._dialled[member_id]
+                task.cancel()
+                if member_id in self._outbound:
+                    self._outbound[member_id].abort()
+        for member_id, endpoint in wanted.items():
+            if member_id not in self._dialled:
+                self._dialled[member_id] = endpoint, self._dial(member_id, endpoint)
+
+    def tell_members(self, configuration: Configuration) -> None:
+        """Tell everyone that is linked, and will be, who the members are: that is committed."""
+        message = MembersNotice(
+            member_id=self._member_id,
+            log_position=configuration.log_position,
+            cluster_members=configuration.encode_text(),
+        )
+        self._notice = encode_frame(message.encode(), stream_id=CONSENSUS_STREAM_ID)
+        for transport in self._outbound.values():
+            transport.write(self._notice)
+        for inbound in [*self._inbound.values()]:
+            inbound.answer(self._notice)
 
     async def start_locally(
         self, network: NetworkStack, directory: Path, endpoint: Endpoint, *, gate: ConnectionGate
@@ -178,6 +224,14 @@ class MemberLinks:
             return
         transport.write(encode_frame(message.encode(), stream_id=CONSENSUS_STREAM_ID))
 
+    def find_unknown(self) -> list[MemberId]:
+        """Find which ids the links say that no member has."""
+        return [
+            inbound._peer_id
+            for inbound in self._inbound.values()
+            if inbound._peer_id is not None and inbound._peer_id not in self._roster.members
+        ]
+
     def on_inbound(self, member_id: MemberId, accepted: AcceptedConnection) -> None:
         """A connection says that it is a member's: of more than a few, the oldest goes."""
         links = self._inbound_of.setdefault(member_id, {})
@@ -187,8 +241,10 @@ class MemberLinks:
 
     def on_inbound_left(self, member_id: MemberId | None, accepted: AcceptedConnection) -> None:
         """Such a connection is lost."""
-        if member_id is not None:
+        if member_id is not None and member_id in self._inbound_of:
             self._inbound_of[member_id].pop(accepted, None)
+            if not self._inbound_of[member_id]:
+                del self._inbound_of[member_id]
 
     def close(self) -> None:
         """Stop listening and drop every connection."""
@@ -210,8 +266,8 @@ class MemberLinks:
         return self._fixed_settings.model_copy(update={"is_log_seeded": self.find_seeded()})
 
     def greeting(self) -> bytes:
-        """Encode the message that says this member's settings."""
-        return encode_frame(self._settings.encode(), stream_id=CONSENSUS_STREAM_ID)
+        """Encode the messages that say this member's settings, and who the members are, if it knows."""
+        return encode_frame(self._settings.encode(), stream_id=CONSENSUS_STREAM_ID) + self._notice
 
     def _on_answered_settings(self, member_id: MemberId, theirs: MemberSettings) -> None:
         """Take what a configured endpoint answered: whether its member is of this cluster, and what that changes."""
@@ -235,6 +291,16 @@ class MemberLinks:
                 peer_member_id=member_id,
                 reason=f"{found}; this member ignores it until their settings are equal: correct them and restart it",
             )
+
+    def _on_notice(self, notice: MembersNotice, *, is_trusted: bool) -> None:
+        """A member says who the members are.
+
+        Raises:
+            RemoteProtocolError: that cannot be read.
+        """
+        configuration = decode_text(notice.cluster_members, notice.log_position)
+        if configuration is not None and configuration.log_position > 0:
+            self._on_members_heard(MembersHeard(configuration, is_trusted))
 
     def _on_outbound_lost(self, member_id: MemberId) -> None:
         """Forget what the member said: the next connection begins with it."""
@@ -316,10 +382,13 @@ class _Outbound(asyncio.Protocol):
         try:
             for frame in self._parser.feed(data):
                 if frame.type == TYPE_DATA:
-                    settings = decode_message(frame.payload, registry=_GREETING)
-                    assert isinstance(settings, MemberSettings)
-                    _check_speaker(settings, self._peer_id)
-                    self._links._on_answered_settings(self._peer_id, settings)
+                    told = decode_message(frame.payload, registry=_GREETING)
+                    assert isinstance(told, (MemberSettings, MembersNotice))
+                    _check_speaker(told, self._peer_id)
+                    if isinstance(told, MemberSettings):
+                        self._links._on_answered_settings(self._peer_id, told)
+                    elif self._peer_id not in self._links.differences:
+                        self._links._on_notice(told, is_trusted=True)
         except RemoteProtocolError as error:
             logger.warning("consensus_link.answer_refused", peer_member_id=self._peer_id, reason=str(error))
             assert self._transport is not None
@@ -402,6 +471,11 @@ class _Inbound(asyncio.Protocol):
                         return  # it is not of this cluster
                     message = decode_message(frame.raw, HEADER_LENGTH, registry=_ACCEPTED)
                     self._check_sender(message)
+                    if isinstance(message, MembersNotice):
+                        self._links._on_notice(message, is_trusted=self._accepted.knows_caller)
+                        continue
+                    if self._peer_id not in self._links._roster.members:
+                        continue  # it was told who the members are, and is none of them
                     self._hand_over(message)
         except RemoteProtocolError as error:
             self._refuse(str(error))
@@ -419,10 +493,16 @@ class _Inbound(asyncio.Protocol):
 
     def _identify(self, setup: SetupFrame) -> MemberId:
         peer_id = MemberId(setup.member_id)
-        if setup.stream_id != CONSENSUS_STREAM_ID or peer_id not in self._links._peers:
+        links = self._links
+        is_known = peer_id in links._roster.members and peer_id != links._member_id
+        if setup.stream_id != CONSENSUS_STREAM_ID or peer_id == links._member_id or peer_id < 0:
             raise RemoteProtocolError(
                 f"consensus link of stream_id={setup.stream_id} member_id={peer_id} "
-                f"expected stream_id={CONSENSUS_STREAM_ID} member_id in {sorted(self._links._peers)}"
+                f"expected stream_id={CONSENSUS_STREAM_ID} member_id in {sorted(links._roster.members)}"
+            )
+        if not is_known and len(links.find_unknown()) >= _UNKNOWN_LIMIT:
+            raise RemoteProtocolError(
+                f"too many links of what is no member: member_id={peer_id} limit={_UNKNOWN_LIMIT}"
             )
         expect_speaker(self._accepted, setup)
         self._links.on_inbound(peer_id, self._accepted)
@@ -431,7 +511,8 @@ class _Inbound(asyncio.Protocol):
     def _on_settings(self, encoded: bytes) -> None:
         """Take the first message of a member, and listen to it from now on, or not."""
         settings = decode_message(encoded, registry=_GREETING)
-        assert isinstance(settings, MemberSettings)
+        if not isinstance(settings, MemberSettings):
+            raise RemoteProtocolError(f"{type(settings).__name__} expected MemberSettings first")
         assert self._peer_id is not None
         _check_speaker(settings, self._peer_id)
         assert self._deadline is not None
@@ -447,9 +528,13 @@ class _Inbound(asyncio.Protocol):
             logger.warning("consensus_link.not_heard", peer_member_id=self._peer_id, peername=peername, reason=found)
 
     def answer_settings(self) -> None:
-        """Say which settings this member has, to a member that has said so itself."""
+        """Say which settings this member has, and who the members are, to a member that has said so itself."""
+        self.answer(self._links.greeting())
+
+    def answer(self, message: bytes) -> None:
+        """Say something to a member that has said its settings."""
         if self._is_heard is not None and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(self._links.greeting())
+            self._transport.write(message)
 
     def _answer_status(self) -> None:
         links, transport, asker = self._links, self._transport, self._accepted
@@ -491,15 +576,15 @@ class _Inbound(asyncio.Protocol):
 
     def _check_sender(self, message: Message) -> None:
         """Refuse a message that another member should have sent: one link speaks for one member."""
-        name = SENDER_FIELDS[type(message)]
+        name = "member_id" if isinstance(message, MembersNotice) else SENDER_FIELDS[type(message)]
         if name is not None and (member_id := getattr(message, name)) != self._peer_id:
             raise RemoteProtocolError(f"{type(message).__name__}.{name}={member_id} expected={self._peer_id}")
 
 
-def _check_speaker(settings: MemberSettings, expected: MemberId) -> None:
-    """Refuse the settings of a member other than the one at this end of the connection."""
+def _check_speaker(settings: MemberSettings | MembersNotice, expected: MemberId) -> None:
+    """Refuse what another member says than the one at this end of the connection."""
     if settings.member_id != expected:
-        raise RemoteProtocolError(f"MemberSettings.member_id={settings.member_id} expected={expected}")
+        raise RemoteProtocolError(f"{type(settings).__name__}.member_id={settings.member_id} expected={expected}")
 
 
 def _decode_setup(frame_type: int, raw: bytes) -> SetupFrame:

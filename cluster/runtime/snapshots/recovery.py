@@ -10,16 +10,18 @@ there, and as in Aeron the entry says where it counts here. A log that begins wi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import aiofiles.os
 import structlog
 
-from trimaran.archive import Archive, Recording, RecordingDescriptor, RecordingState
+from trimaran.archive import Archive, ArchiveError, Recording, RecordingDescriptor, RecordingState
+from trimaran.archive.errors import is_damage
 from trimaran.archive.files.reader import FrameReader
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import (
@@ -43,6 +45,7 @@ from trimaran.service_api.wire.message import Message, decode_message
 from trimaran.service_api.wire.session import SessionMessageHeader
 
 from ...core.log.recording_log import RecordingLog
+from ...core.membership.roster import Roster
 from ...core.snapshots.snapshot import ModuleSnapshot, decode_module_snapshot, expect_marker
 from ...messages.replies import KeptReply, SessionRequests
 from ...messages.snapshot import (
@@ -57,6 +60,9 @@ from ...service.replies import SessionReplies, decode_replies
 from ...service.service_code import CodeGuard
 from ..files.recording_log_file import RecordingLogFile
 from .snapshot_recording import SnapshotReader
+
+_SCAN_BYTES: Final = 1 << 20
+"""How much of the log is searched for changes of the members at a time."""
 
 _SNAPSHOT_STREAMS = (SERVICE_SNAPSHOT_STREAM_ID, CONSENSUS_MODULE_SNAPSHOT_STREAM_ID)
 
@@ -344,3 +350,29 @@ def _decode_module_message(data: bytes) -> ModuleMessage:
 
 def _decode_service_message(data: bytes) -> Message:
     return decode_message(data, registry=SERVICE_SNAPSHOT_MESSAGES)
+
+
+async def find_members(archive: Archive, recording: Recording, roster: Roster, *, position: int) -> None:
+    """Search the log from a position on, where a snapshot ends, for changes of the members.
+
+    Where a part of it cannot be read the search ends: this member can deliver nothing beyond, and does not lead.
+
+    Raises:
+        RemoteProtocolError: a change that this version cannot read; with another version of it this member can go on.
+    """
+    end_position, began_position = recording.append_position, position
+    while position < end_position:
+        try:
+            frames = archive.read(recording.recording_id, position, _SCAN_BYTES, stop_position=end_position)
+        except ArchiveError as error:
+            if not is_damage(error):
+                raise
+            logger.error("members.search_ended", log_position=position, reason=str(error))
+            return
+        if not frames:
+            return
+        roster.history.note_frames(frames, position)
+        position += len(frames)
+        await asyncio.sleep(0)  # a long log takes seconds: signals are heard meanwhile
+    roster.refresh()
+    logger.debug("members.found", searched_bytes=end_position - began_position, members=roster.current.describe())

@@ -19,7 +19,7 @@ Source: Raft paper §7, with files instead of messages; aeron.md §3.10 and §5.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -59,7 +59,6 @@ from ...core.snapshots.shipped_snapshot import ShippedRecording, ShippedTerm, ch
 from ...documents.query import query_documents
 from ...messages.backup import SnapshotRecording
 from ...messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer, SnapshotQuery
-from ...settings.member_endpoints import MemberEndpoints
 from ..activities import ActivityScope
 from ..answering.document_server import DocumentRow
 from ..files.recording_log_file import RecordingLogFile
@@ -198,7 +197,6 @@ class SnapshotFetcher:
         recording_log_file: RecordingLogFile,
         *,
         network: NetworkStack,
-        peers: Mapping[MemberId, MemberEndpoints],
         post: Callable[[object], None],
         on_installed: Callable[[], None],
         on_failed: Callable[[BaseException], None],
@@ -209,7 +207,6 @@ class SnapshotFetcher:
         self._archive = archive
         self._recording_log_file = recording_log_file
         self._network = network
-        self._peers = peers
         self._post = post
         self._on_installed = on_installed
         self._on_failed = on_failed
@@ -304,7 +301,7 @@ class SnapshotFetcher:
             if not is_failed_read(error):
                 raise
             damage = error
-        others = [one for one in self._peers if one not in (leader_member_id, self._ctx.config.member_id)]
+        others = [one.member_id for one in self._ctx.others if one.member_id != leader_member_id]
         async with asyncio.TaskGroup() as group:  # at the same time: one that stands still costs no other's turn
             asked = [group.create_task(self._query_another(member_id)) for member_id in others]
         for member_id, answer in zip(others, [task.result() for task in asked], strict=True):
@@ -339,7 +336,7 @@ class SnapshotFetcher:
         Raises:
             ClusterError: the other member cannot be reached, or what it has is not valid.
         """
-        peer, ctx = self._peers[shipment.source_member_id], self._ctx
+        peer, ctx = self._ctx.roster.address_of(shipment.source_member_id), self._ctx
         began_ns = shipment.reported_ns = self._monotonic_ns()
         snapshots = [
             ShippedRecording(**{name: getattr(found, name) for name in ShippedRecording.__dataclass_fields__})
@@ -400,7 +397,7 @@ class SnapshotFetcher:
         offer: SnapshotOffer | None = None
         terms: list[ShippedTerm] = []
         asking = query_documents(
-            self._peers[member_id].consensus,
+            ctx.roster.address_of(member_id).consensus,
             SNAPSHOT_SHIPPING_STREAM_ID,
             _QUERY_TIMEOUT_S,
             request=query.encode(),

@@ -10,6 +10,7 @@ from tests.fuzz.loops import on_loop
 from tests.fuzz.samples import framed, make_sample
 from tests.fuzz.target import expect, target
 from tests.fuzz.targets.wire import TERM_LENGTH, pieces_of, stamped
+from tests.unit.cluster.core.rosters import roster, roster_at
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from tests.unit.cluster.runtime.links.linked import ONE as PEER
@@ -66,9 +67,10 @@ def _consensus_seeds() -> Iterator[bytes]:
 def _links(messages: list[Message | LeaderSaid]) -> MemberLinks:
     return MemberLinks(
         SETTINGS,
-        {PEER: Endpoint("127.0.0.1", 1), MemberId(2): Endpoint("127.0.0.1", 2)},
+        roster_at(0, {PEER: Endpoint("127.0.0.1", 1), MemberId(2): Endpoint("127.0.0.1", 2)}),
         on_message=messages.append,
         on_link_changed=lambda member_id, is_up: None,
+        on_members_heard=lambda heard: None,
         make_status=lambda: b"{}",
         documents={},
         audit=AuditTrail(info=print, warn=print, monotonic_ns=lambda: 0),
@@ -139,7 +141,7 @@ def _receive_log(flags: int, piece_length: int, stream: bytes) -> None:
 
     def open_image(image: LogImage) -> None:
         if not flags & 2:
-            image.open(LogReceiver(log_buffer, rules), join_position=0 if flags & 4 else None)
+            image.open(LogReceiver(log_buffer, rules, roster(0, 1).history), join_position=0 if flags & 4 else None)
 
     image = LogImage(
         let_in(quiet_gate(), Purpose.LOG),

@@ -17,6 +17,7 @@ import trimaran.cluster.messages.shipping
 import trimaran.service_api.wire.queries
 from tests.fuzz.samples import sample_messages
 from tests.fuzz.target import expect, target
+from tests.unit.cluster.core.rosters import roster
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.service_api.errors import RemoteProtocolError
@@ -243,7 +244,7 @@ def log_receiver(data: bytes) -> None:
     if flags & 1:
         stream = stamped(stream, rules.checksum_kind)
     log_buffer = LogBuffer(position=0, retained_bytes=1 << 20)
-    receiver, buffer = LogReceiver(log_buffer, rules), bytearray()
+    receiver, buffer = LogReceiver(log_buffer, rules, roster(0, 1).history), bytearray()
     try:
         for piece in pieces_of(stream, piece_length):
             buffer += piece

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tests.unit.cluster.core.checks import expect
+from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.core.service import HistoryService, Requests
 from tests.unit.cluster.log_rules import log_rules
 from trimaran.cluster.core import effects as fx
@@ -20,7 +21,6 @@ from trimaran.cluster.core.context import ConsensusConfig, ConsensusContext
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.members import ClusterMember
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import ClusterError, RemoteProtocolError, Role
@@ -40,7 +40,6 @@ def config(member_id: int, member_count: int, **overrides: object) -> ConsensusC
     """Settings with Trimaran's default proportions, ten times as fast, and small terms."""
     values: dict[str, object] = {
         "member_id": MemberId(member_id),
-        "ingress_endpoints": ",".join(f"{other}=host{other}:9000" for other in range(member_count)),
         "catchup_endpoint": f"host{member_id}:9003",
         "startup_canvass_timeout_ns": 600 * MS,
         "election_timeout_ns": 50 * MS,
@@ -107,7 +106,7 @@ class Stream:
             mtu_length_bytes=limits.mtu_length_bytes,
             checksummed=limits.checksums,
         )
-        self._receiver = LogReceiver(target.ctx.log_buffer, rules)
+        self._receiver = LogReceiver(target.ctx.log_buffer, rules, target.ctx.roster.history)
 
     def send(self, data: bytes) -> None:
         """Let bytes go, in pieces cut anywhere; they arrive in order or not at all."""
@@ -174,14 +173,13 @@ class Node:
         recording_log = RecordingLog.parse(bytes(disk.recording_log))
         last = recording_log.last_term()
         last_term_id = TermId(NULL_VALUE if last is None else last.leadership_term_id)
-        members = {MemberId(other): ClusterMember(MemberId(other)) for other in range(cluster.member_count)}
         self.ctx = ConsensusContext(
             config=config(self.member_id, cluster.member_count, **cluster.settings),
             random=cluster.random_of(self.member_id),
             recording_log=recording_log,
             log_recording_id=RecordingId(0),
             log_buffer=LogBuffer(position=len(disk.log), retained_bytes=1024),
-            members=members,
+            roster=roster(self.member_id, cluster.member_count),
             append_position=len(disk.log),
             log_leadership_term_id=last_term_id,
             leadership_term_id=last_term_id,

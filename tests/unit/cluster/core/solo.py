@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from tests.unit.cluster.core.node import MS, config
+from tests.unit.cluster.core.rosters import roster
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.consensus_module import ConsensusModule
@@ -13,7 +14,6 @@ from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.election_state import ElectionState
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.members import ClusterMember
 from trimaran.cluster.messages.consensus import (
     AppendPosition,
     CanvassPosition,
@@ -60,7 +60,7 @@ class Solo:
             recording_log=recording_log,
             log_recording_id=RecordingId(0),
             log_buffer=LogBuffer(position=position, retained_bytes=1 << 16),
-            members={MemberId(other): ClusterMember(MemberId(other)) for other in range(member_count)},
+            roster=roster(0, member_count),
             append_position=position,
             log_leadership_term_id=TermId(last_term_id),
             leadership_term_id=TermId(last_term_id),

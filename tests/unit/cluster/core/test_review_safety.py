@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from tests.unit.cluster.core.rosters import roster
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.consensus_module import ConsensusModule
@@ -11,7 +12,6 @@ from trimaran.cluster.core.context import PROTOCOL_VERSION, ConsensusConfig, Con
 from trimaran.cluster.core.election_state import ElectionState
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.members import ClusterMember
 from trimaran.cluster.messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
     AppendPosition,
@@ -44,7 +44,6 @@ class Member:
         self.ctx = ConsensusContext(
             config=ConsensusConfig(
                 member_id=MemberId(0),
-                ingress_endpoints="0=a:1,1=b:1,2=c:1",
                 catchup_endpoint="a:3",
                 startup_canvass_timeout_ns=6000 * MS,
                 election_timeout_ns=500 * MS,
@@ -63,7 +62,7 @@ class Member:
             recording_log=recording_log,
             log_recording_id=RecordingId(0),
             log_buffer=LogBuffer(position=append_position, retained_bytes=1 << 20),
-            members={MemberId(other): ClusterMember(MemberId(other)) for other in range(member_count)},
+            roster=roster(0, member_count),
             append_position=append_position,
             log_leadership_term_id=term_id,
             leadership_term_id=term_id,

@@ -301,7 +301,7 @@ def test_snapshot_holds_trackers_and_what_is_queued_in_the_order_of_aeron() -> N
     deliver(solo, 1, b"a")
     base = service_session_id_base(1)
 
-    _, module, *rest, _ = messages_of(solo)
+    _, module, _, *rest, _ = messages_of(solo)
 
     assert module == wire.ConsensusModuleSnapshot(
         next_session_id=1,

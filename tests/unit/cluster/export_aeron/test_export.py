@@ -28,6 +28,7 @@ from trimaran.service_api import (
     SnapshotPublication,
 )
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH
+from trimaran.service_api.wire.session import SessionMessageHeader
 
 HERE = "tests.unit.cluster.export_aeron.test_export"
 IN_FLIGHT = 600
@@ -128,7 +129,8 @@ def test_the_export_has_the_same_state_without_a_request(recorded: tuple[Path, C
     assert (status, document["is_written"], document["problems"]) == (0, True, []), said
     assert (document["requests_as_messages"], document["requests_omitted"]) == (170, 0)
     log = LogFile.find(MemberDirectory.find(tmp_path / "out"))
-    assert REQUEST_BLOCK_LENGTH not in {int.from_bytes(message.payload[:2], "little") for message in messages(log)}
+    request = REQUEST_BLOCK_LENGTH.to_bytes(2, "little") + SessionMessageHeader.TEMPLATE_ID.to_bytes(2, "little")
+    assert request not in {bytes(message.payload[:4]) for message in messages(log)}
     for snapshot in ("newest", "none"):
         replayed = replay_service(tmp_path / "out", f"{HERE}:Chain", snapshot=snapshot, bound="recorded")
         (state,) = replayed.services

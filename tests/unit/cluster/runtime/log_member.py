@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from tests.unit.archive.streams import launch, small_config
 from tests.unit.cluster.core.node import config
+from tests.unit.cluster.core.rosters import configured
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_kernel import FakeKernel
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
@@ -21,14 +22,14 @@ from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.members import ClusterMember
+from trimaran.cluster.core.membership.configuration import Configuration, ConfiguredMember, MemberKind
+from trimaran.cluster.core.membership.roster import Roster
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.links.log_links import LogImage, LogSubscription
-from trimaran.cluster.runtime.log_control import LogControl, MemberLogEndpoints
+from trimaran.cluster.runtime.log_control import LogControl
 from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
-from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId, RecordingId
 from trimaran.service_api.wire.link_frames import SetupFrame
@@ -82,14 +83,25 @@ class Member:
         return image, transport
 
 
-def _make_context(recording_log: RecordingLog, recording: Recording, *, retained_bytes: int) -> ConsensusContext:
+def at(endpoint: object, member_id: int = 1) -> ConfiguredMember:
+    """A member all of whose endpoints are the same."""
+    where = str(endpoint)
+    return ConfiguredMember(MemberId(member_id), MemberKind.VOTER, (where, where, where, where, where))
+
+
+def _make_context(
+    recording_log: RecordingLog, recording: Recording, others: Sequence[ConfiguredMember], *, retained_bytes: int
+) -> ConsensusContext:
     return ConsensusContext(
         config=config(0, 2, term_length_bytes=TERM_LENGTH, mtu_length_bytes=1408),
         random=lambda: 0.5,
         recording_log=recording_log,
         log_recording_id=RecordingId(recording.recording_id),
         log_buffer=LogBuffer(position=recording.append_position, retained_bytes=retained_bytes),
-        members={MemberId(0): ClusterMember(MemberId(0)), ONE: ClusterMember(ONE)},
+        roster=Roster(
+            MemberId(0),
+            Configuration(members=(configured(0), *others), high_member_id=len(others), log_position=1),
+        ),
         append_position=0,
         leader_member_id=ONE,
     )
@@ -97,10 +109,10 @@ def _make_context(recording_log: RecordingLog, recording: Recording, *, retained
 
 @asynccontextmanager
 async def member(
-    peer: MemberLogEndpoints | None = None,
+    peer: ConfiguredMember | None = None,
     *,
     start_position: int = 0,
-    third: MemberLogEndpoints | None = None,
+    third: ConfiguredMember | None = None,
     retained_bytes: int = 1 << 20,
     spare_sync_delay_us: int = 0,
     tuning: MachineTuning | None = None,
@@ -117,9 +129,13 @@ async def member(
     directory = Path("/cluster")
     disk.make_directory(directory)
     recording_log_file = RecordingLogFile.open(directory, file_system=disk)
-    nowhere = Endpoint("127.0.0.1", 1)
     async with ActivityScope() as tasks:
-        ctx = _make_context(recording_log_file.recording_log, recording, retained_bytes=retained_bytes)
+        ctx = _make_context(
+            recording_log_file.recording_log,
+            recording,
+            [peer or at("127.0.0.1:1"), *([] if third is None else [third])],
+            retained_bytes=retained_bytes,
+        )
         posted: list[object] = []
         recorded: list[int] = []
         failures: list[BaseException] = []
@@ -131,8 +147,6 @@ async def member(
             network=SOCKETS,
             recording_log_file=recording_log_file,
             node_state_file=NodeStateFile.open(directory, file_system=disk),
-            peers={ONE: peer or MemberLogEndpoints(nowhere, nowhere, nowhere, nowhere)}
-            | ({} if third is None else {TWO: third}),
             post=posted.append,
             on_recorded=recorded.append,
             on_failed=failures.append,

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from tests.unit.cluster.runtime.fake_module import FakeModule, FakeParts
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.consensus_module import ConsensusModule
@@ -19,9 +20,11 @@ from trimaran.cluster.messages.consensus import StopCatchup
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.agent import ConsensusModuleAgent
 from trimaran.cluster.runtime.divergence_reporter import DivergenceReporter
+from trimaran.cluster.runtime.files.members_file import MembersFile
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.member_links import MemberLinks
 from trimaran.cluster.runtime.log_control import LogControl
+from trimaran.cluster.runtime.member_roster import MemberRoster
 from trimaran.cluster.runtime.queries import QueryHandler
 from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher
@@ -86,6 +89,11 @@ class Rig:
             purge_archive=lambda effect: parts.journal.append(effect),
             fetcher=cast(SnapshotFetcher, parts),
             divergence=DivergenceReporter(Path("node-0"), "tally:Tally"),
+            roster=MemberRoster(
+                cast(MemberLinks, parts),
+                cast(LogControl, parts),
+                MembersFile(Path("members"), None, MemoryFileSystem()),
+            ),
             tasks=tasks,
         )
 

@@ -15,24 +15,24 @@ from tests.unit.archive.streams import failing, read_all
 from tests.unit.cluster.cli.answers import member_status
 from tests.unit.cluster.cli.fake_member import FakeMember
 from tests.unit.cluster.runtime.fake_transport import receive
-from tests.unit.cluster.runtime.log_member import ONE, SESSION, TERM_LENGTH, Member, member, until
+from tests.unit.cluster.runtime.log_member import ONE, SESSION, TERM_LENGTH, Member, at, member, until
 from trimaran.archive import ArchiveError
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.membership.configuration import Configuration, ConfiguredMember
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
-from trimaran.cluster.runtime.log_control import MemberLogEndpoints
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Purpose
-from trimaran.service_api.types import STATUS_STREAM_ID, RecordingId, TermId
+from trimaran.service_api.types import STATUS_STREAM_ID, MemberId, RecordingId, TermId
 from trimaran.service_api.wire.link_frames import SetupFrame
 
 
 @asynccontextmanager
 async def served_log(
-    *, start_position: int = 0, damaged_at: int | None = None
-) -> AsyncIterator[tuple[bytes, MemberLogEndpoints]]:
+    member_id: int = 1, *, start_position: int = 0, damaged_at: int | None = None
+) -> AsyncIterator[tuple[bytes, ConfiguredMember]]:
     """The log of a leader, 400 messages from `start_position` on, and where its archive gives it out."""
     async with member(start_position=start_position) as leader:
         log = leader.append(400)
@@ -40,7 +40,7 @@ async def served_log(
         if damaged_at is not None:
             leader.disk.damage(leader.archive.directory / "0-0.rec", damaged_at, b"?")
         async with serving(leader.archive, authorisation=None) as server:
-            yield log, MemberLogEndpoints(server.endpoint, server.endpoint, server.endpoint, server.endpoint)
+            yield log, at(server.endpoint, member_id)
 
 
 async def copy_up_to(me: Member, position: int) -> None:
@@ -201,10 +201,11 @@ async def test_what_the_leader_cannot_read_is_asked_of_the_others_or_calls_for_a
     status = member_status(2, append=64 * 500).model_copy(update={"log_recording_id": 0})
     async with (
         served_log(damaged_at=64 * 9 + 40) as (_, leader),
-        served_log(start_position=start_position) as (_, third),
+        served_log(2, start_position=start_position) as (_, third),
     ):
         with FakeMember(2, {STATUS_STREAM_ID: status}) as answering:
-            third = replace(third, consensus=Endpoint.parse(answering.members.split(",")[2]))
+            ingress, _, log, catchup, archive = third.endpoints
+            third = replace(third, endpoints=(ingress, answering.members.split(",")[2], log, catchup, archive))
             async with member(leader, third=third) as me:
                 me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 200))
                 await until(lambda: me.posted)
@@ -450,7 +451,9 @@ async def listening(sink: Sink) -> AsyncIterator[str]:
 
 def configure_catchup(me: Member, endpoint: str) -> None:
     """Have the members list say that a follower takes replays there."""
-    me.control._peers = {ONE: replace(me.control._peers[ONE], catchup=Endpoint.parse(endpoint))}
+    history, other = me.ctx.roster.history, at(endpoint)
+    me_and_other = (me.ctx.roster.address_of(MemberId(0)), other)
+    history.append(Configuration(members=me_and_other, high_member_id=1, log_position=2))
 
 
 async def test_catchup_replay_brings_the_log_and_follows_its_end_until_it_is_stopped() -> None:
@@ -501,14 +504,12 @@ async def test_follower_with_an_endpoint_that_cannot_be_reached_does_no_harm(end
 
 async def test_publication_is_closed_when_the_log_stops() -> None:
     sink = Sink()
-    async with listening(sink) as endpoint:
-        log_endpoint = Endpoint.parse(endpoint)
-        async with member(MemberLogEndpoints(log_endpoint, log_endpoint, log_endpoint, log_endpoint)) as me:
-            me.control.open_publication(fx.OpenLogPublication(TermId(0), SESSION))
-            await until(lambda: len(sink.data) == 64)
+    async with listening(sink) as endpoint, member(at(endpoint)) as me:
+        me.control.open_publication(fx.OpenLogPublication(TermId(0), SESSION))
+        await until(lambda: len(sink.data) == 64)
 
-            await me.control.stop()
+        await me.control.stop()
 
-            async with asyncio.timeout(60):
-                await sink.is_over.wait()
-            assert SetupFrame.decode(sink.data).session_id == SESSION
+        async with asyncio.timeout(60):
+            await sink.is_over.wait()
+        assert SetupFrame.decode(sink.data).session_id == SESSION

@@ -16,6 +16,7 @@ from trimaran.service_api.wire.log.messages import (
     ClusterAction,
     ClusterActionRequest,
     EntrySkip,
+    MembershipChangeEvent,
     NewLeadershipTermEvent,
     SessionCloseEvent,
     SessionOpenEvent,
@@ -74,6 +75,9 @@ class FakeRequests:
         self.stands_still = False
         self.knows_skips = True
         self.offered_by: int | None = 0
+
+    def on_replay_membership_change(self, event: MembershipChangeEvent, end_position: int) -> None:
+        self.told.append(("members", event.cluster_size, end_position))
 
     def schedule_timer(self, correlation_id: int, deadline: int) -> None:
         self.told.append(("schedule", correlation_id, deadline))

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.unit.cluster.core.rosters import roster_at
 from tests.unit.cluster.documents.test_query import free_endpoint
 from tests.unit.cluster.runtime.links.linked import SETTINGS
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, EXIT_USAGE
@@ -128,9 +129,10 @@ async def members_that_answer(**answers: Answer | None) -> AsyncIterator[str]:
 
             links = MemberLinks(
                 SETTINGS.model_copy(update={"member_id": member_id}),
-                {},
+                roster_at(member_id, {}),
                 on_message=lambda message: None,
                 on_link_changed=lambda member_id, is_up: None,
+                on_members_heard=lambda heard: None,
                 make_status=lambda: b"",
                 documents={INSPECTION_STREAM_ID: DocumentRow(answering_once(reply), lambda _: Permission.INSPECTION)},
                 audit=AuditTrail(info=print, warn=print, monotonic_ns=lambda: 0),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.client.dialogue import RecordingListener
 from tests.unit.client.fake_member import egress_frames
 from tests.unit.cluster.core.log.test_log_streams import PREFIX, buffer_at, content, ingress
+from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.log_rules import log_rules
 from tests.unit.cluster.service.log_writer import SESSION, Rig
 from trimaran.client.egress_adapter import ClientSessionState, EgressAdapter
@@ -66,7 +67,7 @@ def written(chunk: bytearray, *, start: int, checksums: bool) -> tuple[int, byte
 def accepted(log: bytes, *, start: int) -> tuple[int, bytes, str]:
     """What a follower takes of a log that arrives in one piece, and what it says if it refuses it."""
     buffer = buffer_at(start)
-    receiver = LogReceiver(buffer, log_rules(initial_term_id=5, term_length_bytes=TERM_LENGTH))
+    receiver = LogReceiver(buffer, log_rules(initial_term_id=5, term_length_bytes=TERM_LENGTH), roster(0, 1).history)
     data = bytearray(log)
     try:
         return receiver.accept(data, 0, len(data)), content(buffer), ""

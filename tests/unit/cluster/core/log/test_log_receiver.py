@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.log_rules import log_rules
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
@@ -35,7 +36,7 @@ Gate = tuple[LogReceiver, LogBuffer]
 
 def gate_at(position: int, rules: FrameRules = RULES) -> Gate:
     buffer = LogBuffer(position=position, retained_bytes=1 << 20)
-    return LogReceiver(buffer, rules), buffer
+    return LogReceiver(buffer, rules, roster(0, 1).history), buffer
 
 
 def taken_of(data: bytes, position: int) -> tuple[bytes, str]:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.log_rules import log_rules
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
@@ -57,7 +58,7 @@ def receiver(buffer: LogBuffer, *, checksums: bool = True, initial_term_id: int 
         mtu_length_bytes=MTU,
         checksummed=checksums,
     )
-    return LogReceiver(buffer, rules)
+    return LogReceiver(buffer, rules, roster(0, 1).history)
 
 
 def content(buffer: LogBuffer, position: int | None = None) -> bytes:
@@ -487,7 +488,7 @@ def test_what_the_leader_says_of_the_commit_between_frames_is_taken_and_no_part_
     """Also at the start of the log, where a commit frame's place could be that of the first frame."""
     data = like_frames([32, 200])
     buffer = buffer_at()
-    gate = LogReceiver(buffer, log_rules(term_length_bytes=1 << 16))
+    gate = LogReceiver(buffer, log_rules(term_length_bytes=1 << 16), roster(0, 1).history)
 
     feed(gate, with_commits(data, [0, 96, 96, 1 << 40, 192]), [cut])
 
@@ -530,7 +531,7 @@ def long_term_publisher(buffer: LogBuffer) -> LogPublisher:
 def accept_in_pieces(data: bytes | bytearray, cut: int) -> tuple[bytes, str]:
     """What is taken of a log that arrives in pieces of a length, and why no more is."""
     taken = buffer_at()
-    gate = LogReceiver(taken, log_rules(term_length_bytes=1 << 16))
+    gate = LogReceiver(taken, log_rules(term_length_bytes=1 << 16), roster(0, 1).history)
     try:
         feed(gate, data, [cut])
     except RemoteProtocolError as error:

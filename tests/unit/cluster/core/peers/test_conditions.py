@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 
 def agreement(differences_ms: dict[int, int], *, member_count: int = 3, round_trip_ms: int = 2) -> ClockAgreement:
     """What a member knows that measured these differences just now."""
-    found = ClockAgreement(member_count=member_count, limit_ns=S)
+    found = ClockAgreement(member_count=lambda: member_count, limit_ns=S)
     for member_id, difference_ms in differences_ms.items():
         note(found, member_id, difference_ms, round_trip_ms=round_trip_ms)
     found.judge(round_trip_ms * MS)

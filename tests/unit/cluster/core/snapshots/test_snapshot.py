@@ -12,7 +12,7 @@ from trimaran.cluster.core.module_state import ModuleState
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
 from trimaran.cluster.messages import snapshot as wire
 from trimaran.service_api import CloseReason, RemoteProtocolError
-from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId, TimeUnit
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.log.messages import (
     CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT,
     ClusterAction,
@@ -76,6 +76,11 @@ def test_snapshot_holds_what_was_delivered_in_the_order_of_aeron() -> None:
     assert effect.module_messages == (
         marker(1, SnapshotMark.BEGIN),
         module_state(next_session_id=3),
+        wire.ClusterMembers(
+            member_id=MemberId(-1),
+            high_member_id=MemberId(2),
+            cluster_members=solo.ctx.roster.current.encode_text(is_placed=True),
+        ),
         cluster_session(1, 256, None),
         cluster_session(2, 128, CloseReason.SERVICE_ACTION),
         wire.Timer(correlation_id=CorrelationId(30), deadline=800),

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo
 from tests.unit.cluster.runtime.answering.test_status_publisher import SoloClock
+from trimaran.cluster.core.membership.configuration import Configuration
 from trimaran.cluster.core.sessions.session_state import SessionState
 from trimaran.cluster.core.sessions.sessions import ClusterSession
 from trimaran.cluster.documents.inspection import (
@@ -41,9 +42,13 @@ def solo(*, role: Role = Role.LEADER, service_count: int = 1) -> Solo:
 
 
 def inspector_of(solo: Solo, members: Sequence[MemberEndpoints] = MEMBERS) -> Inspector:
+    configured = tuple(member.configured() for member in members)
+    solo.ctx.roster.history.append(
+        Configuration(members=configured, high_member_id=configured[-1].member_id, log_position=2)
+    )
+    solo.ctx.roster.refresh()
     return Inspector(
         solo.module,
-        members,
         clock=SoloClock(solo),
         delivered_position=lambda: 64,
         last_activity_ns=solo.activity_ns.get,

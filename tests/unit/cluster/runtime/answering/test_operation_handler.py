@@ -42,7 +42,9 @@ class Asked:
         config = SimpleNamespace(member_id=0)
         module = SimpleNamespace(ctx=SimpleNamespace(cluster_id=CLUSTER, config=config))
 
-        async def run_action(action: ControlToggle, position: int | None) -> AsyncGenerator[fx.ActionProgressed, None]:
+        async def run_action(
+            action: ControlToggle, position: int | None, change: object = None
+        ) -> AsyncGenerator[fx.ActionProgressed, None]:
             self.actions.append((action, position))
             for step in steps:
                 yield step
@@ -54,7 +56,6 @@ class Asked:
 
         self.handler = OperationHandler(
             cast(ConsensusModuleAgent, SimpleNamespace(module=module, run_action=run_action)),
-            ingress_endpoints=[],
             audit=AuditTrail(info=log, warn=log, monotonic_ns=lambda: 0),
         )
         self.asker: AcceptedConnection = let_in(quiet_gate(), Purpose.DOCUMENTS)

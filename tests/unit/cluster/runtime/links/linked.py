@@ -7,10 +7,11 @@ from collections.abc import AsyncGenerator, Callable
 
 import structlog
 
+from tests.unit.cluster.core.rosters import roster_at
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport
 from trimaran.cluster.core.context import PROTOCOL_VERSION
-from trimaran.cluster.core.events import LeaderSaid
+from trimaran.cluster.core.events import LeaderSaid, MembersHeard
 from trimaran.cluster.messages.consensus import (
     CanvassPosition,
 )
@@ -91,14 +92,16 @@ class Links:
     def __init__(self, peers: dict[MemberId, Endpoint] | None = None, *, member_id: MemberId = ME) -> None:
         self.messages: list[Message | LeaderSaid] = []
         self.changes: list[tuple[MemberId, bool]] = []
+        self.heard: list[MembersHeard] = []
         self.answers: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.requests: list[bytes] = []
         self.gate = quiet_gate()
         self.links = MemberLinks(
             SETTINGS.model_copy(update={"member_id": member_id}),
-            peers or {ONE: NOWHERE, TWO: NOWHERE},
+            roster_at(member_id, peers or {ONE: NOWHERE, TWO: NOWHERE}),
             on_message=self.messages.append,
             on_link_changed=lambda member_id, is_up: self.changes.append((member_id, is_up)),
+            on_members_heard=self.heard.append,
             make_status=lambda: STATUS,
             documents={
                 QUESTION_STREAM_ID: DocumentRow(self._answer, lambda request: Permission.INSPECTION),

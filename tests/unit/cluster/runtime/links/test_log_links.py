@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.log_rules import log_rules
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
@@ -262,7 +263,7 @@ class Follower:
     def open(self, session_id: int = 7, *, join_position: int | None = None) -> None:
         image = self.subscription.image(session_id, leader_member_id=ONE)
         assert image is not None
-        receiver = LogReceiver(self.log_buffer, log_rules(term_length_bytes=TERM_LENGTH))
+        receiver = LogReceiver(self.log_buffer, log_rules(term_length_bytes=TERM_LENGTH), roster(0, 1).history)
         self.subscription.open(image, receiver, join_position=join_position)
 
 
@@ -399,7 +400,9 @@ def test_frame_longer_than_the_receive_buffer_is_taken(follower: Follower) -> No
     publisher._fill_term(term_length - 64)
     publisher.append_message(b"second")
     image, _ = follower.connect()
-    receiver = LogReceiver(follower.log_buffer, log_rules(term_length_bytes=term_length, mtu_length_bytes=65504))
+    receiver = LogReceiver(
+        follower.log_buffer, log_rules(term_length_bytes=term_length, mtu_length_bytes=65504), roster(0, 1).history
+    )
     follower.subscription.open(image, receiver, join_position=0)
 
     receive(image, b"".join(log_buffer.chunks_from(0)))
@@ -414,7 +417,7 @@ def test_live_log_and_catchup_replay_merge_into_one_log(follower: Follower) -> N
     live, _ = follower.connect(7)
     follower.open(7)
     catchup, _ = follower.connect(8)
-    catchup_receiver = LogReceiver(follower.log_buffer, log_rules(term_length_bytes=TERM_LENGTH))
+    catchup_receiver = LogReceiver(follower.log_buffer, log_rules(term_length_bytes=TERM_LENGTH), roster(0, 1).history)
     catchup.open(catchup_receiver, join_position=None)
 
     receive(catchup, log[: 64 * 10])

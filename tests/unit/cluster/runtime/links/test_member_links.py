@@ -8,6 +8,7 @@ import socket
 import pytest
 from structlog.testing import capture_logs
 
+from tests.unit.cluster.core.rosters import roster_at
 from tests.unit.cluster.runtime.links.linked import (
     ASK,
     ME,
@@ -30,6 +31,7 @@ from trimaran.cluster.messages.consensus import (
     StopCatchup,
     Vote,
 )
+from trimaran.cluster.messages.settings import MembersNotice
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.links.member_links import _STATUS_LIMIT
 from trimaran.service_api.cluster_id import ClusterId
@@ -160,7 +162,6 @@ async def test_message_that_another_member_should_have_sent_is_refused(message: 
 @pytest.mark.parametrize(
     "data",
     [
-        setup(9),
         setup(ME),
         setup(ONE, stream_id=INGRESS_STREAM_ID),
         framed(canvass(ONE)),
@@ -174,7 +175,6 @@ async def test_message_that_another_member_should_have_sent_is_refused(message: 
         setup(ONE) + framed(TimerEvent(leadership_term_id=TermId(0), correlation_id=CorrelationId(0), timestamp=0)),
     ],
     ids=[
-        "stranger",
         "myself",
         "stream",
         "no setup",
@@ -265,6 +265,30 @@ async def test_member_whose_endpoint_answers_with_other_settings_differs_and_bot
     (error,) = logs
     assert (error["event"], error["peer_member_id"]) == ("member.settings_differed", ONE)
     assert error["reason"].startswith(said)
+
+
+async def test_a_member_that_this_one_does_not_know_is_told_who_the_members_are_and_not_heard() -> None:
+    """It may have been removed, or be newer than this member's log."""
+    mine = Links()
+    members = mine.links._roster.current
+    mine.links.tell_members(members)
+
+    inbound, transport = mine.accepted(setup(9))
+    inbound.data_received(framed(canvass(9)))
+
+    assert not transport.is_aborted
+    notice = MembersNotice(member_id=ME, log_position=1, cluster_members=members.encode_text())
+    assert framed(notice) in transport.written
+    assert mine.messages == []
+
+
+async def test_so_many_unknown_members_are_linked_and_no_more() -> None:
+    mine = Links()
+
+    transports = [mine.accepted(setup(each))[1] for each in range(10, 30)]
+
+    assert [transport.is_aborted for transport in transports] == [False] * 16 + [True] * 4
+    assert len(mine.links._inbound_of) == 16
 
 
 async def test_a_stranger_who_claims_a_members_id_does_not_make_that_member_differ() -> None:
@@ -481,7 +505,7 @@ async def test_link_comes_back_when_the_member_does_and_both_are_news() -> None:
     async with ActivityScope() as tasks:
         await theirs.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks, gate=ConnectionGate())
         endpoint = theirs.links._listeners[0].endpoint
-        mine.links._peers = {ONE: endpoint}
+        mine.links._roster = roster_at(0, {ONE: endpoint})
         await mine.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks, gate=ConnectionGate())
         await until(lambda: mine.changes == [(ONE, True)])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.archive.streams import extract_sample, launch
+from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.core.solo import Solo
 from trimaran.archive import Archive
 from trimaran.archive.disk.file_system import OsFileSystem
@@ -151,6 +152,7 @@ def take_again(snapshot: ModuleSnapshot, clients: list[wire.ClientSessionSnapsho
     assert isinstance(marker, SnapshotMarker)
     position, term_id = snapshot.log_position, snapshot.leadership_term_id
     solo = Solo(terms=[(term_id, 0, position)], is_started=False, app_version=marker.app_version)
+    solo.ctx.roster.history.start_from(roster(0, 3, is_formed=False).current)  # Aeron's do not say who the members are
     solo.module.snapshots.restore(snapshot, clients, timestamp=0)
     solo.module.actions.start()
     solo.module.on_replay_cluster_action(

@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.archive.streams import launch
 from tests.unit.cluster.core.node import config
+from tests.unit.cluster.core.rosters import configured
 from tests.unit.cluster.core.seeded import add_seed
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from trimaran.archive import Archive
@@ -20,7 +21,8 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.members import ClusterMember
+from trimaran.cluster.core.membership.configuration import Configuration, ConfiguredMember
+from trimaran.cluster.core.membership.roster import Roster
 from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTerms, SnapshotOffer, SnapshotQuery
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
@@ -35,14 +37,21 @@ from trimaran.service_api.wire.message import Message, decode_message
 ONE = MemberId(1)
 
 
-def context(recording_log: RecordingLog, *, append_position: int = 0) -> ConsensusContext:
+def context(
+    recording_log: RecordingLog, peer: ConfiguredMember | None = None, *, append_position: int = 0
+) -> ConsensusContext:
     return ConsensusContext(
         config=config(0, 3),
         random=lambda: 0.5,
         recording_log=recording_log,
         log_recording_id=RecordingId(0),
         log_buffer=LogBuffer(position=append_position, retained_bytes=1 << 16),
-        members={MemberId(other): ClusterMember(MemberId(other)) for other in range(3)},
+        roster=Roster(
+            MemberId(0),
+            Configuration(
+                members=(configured(0), peer or configured(1), configured(2)), high_member_id=2, log_position=1
+            ),
+        ),
         append_position=append_position,
     )
 
@@ -204,11 +213,10 @@ async def fetching(documents: list[bytes] | None) -> AsyncIterator[Fetching]:
     file = RecordingLogFile.open(archive.directory, file_system=disk)
     async with ActivityScope() as tasks:
         fetcher = SnapshotFetcher(
-            context(file.recording_log),
+            context(file.recording_log, peer.configured()),
             archive,
             file,
             network=SOCKETS,
-            peers={ONE: peer},
             post=events.append,
             on_installed=lambda: events.append("installed"),
             on_failed=events.append,

@@ -1,0 +1,215 @@
+"""`trimaran member`: add, promote, remove, move and replace members while the cluster runs.
+
+`shared.operation` says how each ends. Each change is one entry of the log, one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Final
+
+import typer
+
+from trimaran.archive.tool.output import EXIT_UNREACHABLE, EXIT_USAGE, OutputFormat, OutputOption, fail, new_group
+
+from ..core.membership.configuration import MEMBER_LIMIT
+from ..core.membership.member_change import MemberChangeKind
+from ..documents.inspection import MembersView
+from ..documents.operations import MemberChangeRequest, Operation
+from ..settings.member_endpoints import MemberEndpoints, parse_members
+from .shared.inspection import UnreachableError, ask_for_best
+from .shared.operation import TimeoutOption, carry_out
+from .shared.setting_flags import (
+    load_cluster_id_from_flags,
+    load_consensus_endpoints,
+    load_network_from_flags,
+    with_member_flags,
+)
+
+app: Final = new_group("Change the members of a running cluster.")
+
+_LOOK_INTERVAL_S: Final = 0.25
+_ASK_TIMEOUT_S: Final = 2.0
+_PROGRESS_INTERVAL_S: Final = 2.0
+
+IdOption = Annotated[int, typer.Option("--id", min=0, metavar="ID", help="The member's id.", show_default=False)]
+NewIdOption = Annotated[
+    int | None,
+    typer.Option("--id", min=0, metavar="ID", help="The new member's id. [default: the next free]", show_default=False),
+]
+EndpointOption = Annotated[
+    str,
+    typer.Option(
+        "--endpoint",
+        metavar="HOST:BASE_PORT",
+        help="Where others dial it: five ports from this one on, or its five endpoints with commas.",
+        show_default=False,
+    ),
+]
+PromoteOption = Annotated[
+    bool, typer.Option("--promote", help="Wait until it has the log, then make it a voter.", show_default=False)
+]
+
+
+@app.command("add", epilog="Example: trimaran member add --endpoint 10.0.0.4:9000 --config trimaran-data/cluster.toml")
+@with_member_flags
+def add_member(
+    endpoint: EndpointOption,
+    member_id: NewIdOption = None,
+    promotes: PromoteOption = False,
+    timeout: TimeoutOption = 60.0,
+    output: OutputOption = OutputFormat.TABLE,
+    **settings: Any,
+) -> None:
+    """Add a member as a learner: it gets the log and runs the services, and is counted nowhere.
+
+    Start its process with `trimaran node --join` and the same endpoint, before or after. An id is used once: the id of
+    a member that was removed is never free again. Make it a voter with `trimaran member promote` when it has the log.
+    """
+    endpoints = _parse_endpoint(endpoint)
+    new_id = _next_id(settings) if member_id is None else member_id
+    _change(MemberChangeKind.ADD, new_id, timeout, output, settings, endpoints=endpoints)
+    if promotes:
+        _promote_when_ready(new_id, timeout, output, settings)
+
+
+@app.command("promote", epilog="Example: trimaran member promote --id 3 --config trimaran-data/cluster.toml")
+@with_member_flags
+def promote_member(
+    member_id: IdOption,
+    timeout: TimeoutOption = 60.0,
+    output: OutputOption = OutputFormat.TABLE,
+    **settings: Any,
+) -> None:
+    """Make a learner a voter, once it has the log; waits for that until the timeout."""
+    _promote_when_ready(member_id, timeout, output, settings)
+
+
+@app.command("remove", epilog="Example: trimaran member remove --id 0 --config trimaran-data/cluster.toml")
+@with_member_flags
+def remove_member(
+    member_id: IdOption,
+    timeout: TimeoutOption = 60.0,
+    output: OutputOption = OutputFormat.TABLE,
+    **settings: Any,
+) -> None:
+    """Remove a member: it is told, and stops. A leader that is removed leads until the others know.
+
+    Refused for the last voter, and where those that are left could commit nothing because some of them are down.
+    """
+    _change(MemberChangeKind.REMOVE, member_id, timeout, output, settings)
+
+
+@app.command(
+    "move", epilog="Example: trimaran member move --id 2 --endpoint 10.0.0.9:9000 --config trimaran-data/cluster.toml"
+)
+@with_member_flags
+def move_member(
+    member_id: IdOption,
+    endpoint: EndpointOption,
+    timeout: TimeoutOption = 60.0,
+    output: OutputOption = OutputFormat.TABLE,
+    **settings: Any,
+) -> None:
+    """Have the others dial a member elsewhere; it keeps its id and its directory.
+
+    Stop it, move its directory where that changes, run this command, and start it with the new endpoint in its
+    settings.
+    """
+    _change(MemberChangeKind.MOVE, member_id, timeout, output, settings, endpoints=_parse_endpoint(endpoint))
+
+
+@app.command(
+    "replace",
+    epilog="Example: trimaran member replace --id 2 --endpoint 10.0.0.9:9000 --config trimaran-data/cluster.toml",
+)
+@with_member_flags
+def replace_member(
+    member_id: IdOption,
+    endpoint: EndpointOption,
+    timeout: TimeoutOption = 600.0,
+    output: OutputOption = OutputFormat.TABLE,
+    **settings: Any,
+) -> None:
+    """Replace a member, which may be gone, by a new one with the next free id.
+
+    Three changes: the new one is added as a learner, promoted when it has the log, and the old one removed. Start the
+    new process with `trimaran node --join`, the id that this command prints first, and the same endpoint.
+    """
+    endpoints, new_id = _parse_endpoint(endpoint), _next_id(settings)
+    if output is OutputFormat.TABLE:
+        typer.echo(f"member {new_id} replaces member {member_id}")
+    _change(MemberChangeKind.ADD, new_id, timeout, output, settings, endpoints=endpoints)
+    _promote_when_ready(new_id, timeout, output, settings)
+    _change(MemberChangeKind.REMOVE, member_id, timeout, output, settings)
+
+
+def _parse_endpoint(text: str) -> tuple[str, ...]:
+    """Return the five endpoints of a member.
+
+    Raises:
+        ConfigurationError: the user's: what cannot be read.
+    """
+    if text.count(",") == 0:
+        return MemberEndpoints.from_base(0, text).endpoints
+    [member] = parse_members(f"0,{text}")
+    return member.endpoints
+
+
+def _change(
+    kind: MemberChangeKind,
+    member_id: int,
+    timeout_s: float,
+    output: OutputFormat,
+    settings: dict[str, Any],
+    *,
+    endpoints: tuple[str, ...] = (),
+) -> None:
+    change = MemberChangeRequest(kind=kind, member_id=member_id, endpoints=endpoints)
+    carry_out(Operation.CHANGE_MEMBERS, timeout_s, output, settings, change=change)
+
+
+async def _ask_view(settings: dict[str, Any]) -> MembersView:
+    """Ask who the members are.
+
+    Raises:
+        Exit: nobody answers.
+    """
+    endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
+    network = load_network_from_flags(settings)
+    try:
+        return await ask_for_best(
+            endpoints, MembersView, _ASK_TIMEOUT_S, offset=0, limit=MEMBER_LIMIT, cluster_id=cluster_id, network=network
+        )
+    except UnreachableError as error:
+        fail(str(error), EXIT_UNREACHABLE)
+
+
+def _next_id(settings: dict[str, Any]) -> int:
+    return asyncio.run(_ask_view(settings)).high_member_id + 1
+
+
+def _promote_when_ready(member_id: int, timeout_s: float, output: OutputFormat, settings: dict[str, Any]) -> None:
+    """Wait until a learner has the log, showing how far it is, and make it a voter."""
+    left_s = asyncio.run(_wait_until_ready(member_id, timeout_s, output, settings))
+    _change(MemberChangeKind.PROMOTE, member_id, max(1.0, left_s), output, settings)
+
+
+async def _wait_until_ready(member_id: int, timeout_s: float, output: OutputFormat, settings: dict[str, Any]) -> float:
+    """Return when a learner has the log, or the timeout is over; gives what is left of it."""
+    loop = asyncio.get_running_loop()
+    deadline_s, told_s = loop.time() + timeout_s, loop.time()
+    while True:
+        view = await _ask_view(settings)
+        member = next((one for one in view.members if one.member_id == member_id), None)
+        if member is None:
+            known = ", ".join(str(one.member_id) for one in view.members)
+            fail(f"member_id={member_id} is no member: the members are {known}", EXIT_USAGE)
+        is_near = member.append_position is not None and not member.is_catching_up and member.silent_s is not None
+        if is_near or member.kind != "learner" or loop.time() >= deadline_s:
+            return deadline_s - loop.time()
+        if loop.time() - told_s >= _PROGRESS_INTERVAL_S and output is OutputFormat.TABLE:
+            told_s = loop.time()
+            where = "not there yet" if member.append_position is None else f"at {member.append_position:,}"
+            typer.echo(f"member {member_id} is {where}, the leader has committed {view.commit_position:,}", err=True)
+        await asyncio.sleep(_LOOK_INTERVAL_S)

@@ -1,0 +1,172 @@
+"""Who the members are, as one member has it: from its log, and from what others say of theirs.
+
+Two kinds of knowledge are kept apart. The *configuration* is the newest in this member's own log: it alone says who
+counts. *Contacts* are what other members' committed configurations say of addresses: a member whose log is old reaches
+with them those that are there now, hears them and votes for them; they are counted nowhere.
+
+A member that the log removes is still spoken to until the removal is committed and it has heard so (`leaving`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from trimaran.service_api import ClusterError
+from trimaran.service_api.types import MemberId
+
+from ..members import ClusterMember
+from .configuration import Configuration, ConfigurationHistory, ConfiguredMember, MemberKind
+
+
+class Roster:
+    """The members that this one speaks to, and which of them count. Itself is always among them."""
+
+    __slots__ = (
+        "_change_count",
+        "_contacts",
+        "_leaving",
+        "_of_settings",
+        "_seen_position",
+        "history",
+        "ingress_endpoints",
+        "member_id",
+        "members",
+        "on_changed",
+        "others",
+        "voting_members",
+    )
+
+    def __init__(self, member_id: MemberId, first: Configuration) -> None:
+        self.member_id = member_id
+        self.history = ConfigurationHistory(first)
+        """The configurations of the log; the log's own reader and writer tell it."""
+        self.members: dict[MemberId, ClusterMember] = {member_id: ClusterMember(member_id)}
+        """Everyone that is spoken to, and this member, by id in order."""
+        self.voting_members: list[ClusterMember] = []
+        """Whose votes and positions make a majority; this member is not among them unless it is one of these."""
+        self.others: list[ClusterMember] = []
+        """Everyone but this member."""
+        self.ingress_endpoints = ""
+        """All members' ingress endpoints as `id=host:port,...`: what clients are told."""
+        self.on_changed: Callable[[], None] = lambda: None
+        """Told when any of that has changed."""
+        self._of_settings = {member.member_id: member for member in first.members}
+        self._contacts: Configuration | None = None
+        self._leaving: dict[MemberId, ConfiguredMember] = {}
+        self._change_count = -1
+        self._seen_position = first.log_position
+        self.refresh()
+
+    def __repr__(self) -> str:
+        return f"<Roster member={self.member_id} {self.current!r} contacts={self._contacts!r}>"
+
+    @property
+    def me(self) -> ClusterMember:
+        """This member's own record."""
+        return self.members[self.member_id]
+
+    @property
+    def current(self) -> Configuration:
+        """What counts: the newest configuration in this member's log."""
+        return self.history.current
+
+    @property
+    def contacts(self) -> Configuration | None:
+        """The newest committed configuration that another member spoke of, while it is newer than the own one."""
+        return self._contacts
+
+    @property
+    def latest(self) -> Configuration:
+        """The newest configuration that is known, from the log or by hearsay: whom to dial, and where."""
+        return self.current if self._contacts is None else self._contacts
+
+    @property
+    def addresses(self) -> dict[MemberId, ConfiguredMember]:
+        """Where everyone is dialled, this member included if it is a member."""
+        known = {**self._leaving, **{member.member_id: member for member in self.current.members}}
+        if self._contacts is not None:
+            known.update({member.member_id: member for member in self._contacts.members})
+        return {
+            member_id: self._of_settings.get(member_id, known[member_id])
+            if known[member_id].is_as_formed
+            else known[member_id]
+            for member_id in sorted(known)
+        }
+
+    def address_of(self, member_id: MemberId) -> ConfiguredMember:
+        """Find where a member is dialled.
+
+        Raises:
+            ClusterError: it is no member any more.
+        """
+        member = self.addresses.get(member_id)
+        if member is None:
+            raise ClusterError(f"no member any more: member_id={member_id} members={self.latest.describe()}")
+        return member
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether this member may stand.
+
+        One that a change in its log removes may, until that is committed: perhaps it alone has the change, and those
+        that are left cannot win without it (Raft dissertation 4.2.2).
+        """
+        mine = self.current.find(self.member_id)
+        if mine is None and len(self.history.entries) > 1:
+            mine = self.history.entries[-2].find(self.member_id)
+        return mine is not None and mine.kind is MemberKind.VOTER
+
+    def can_lead(self, member_id: MemberId) -> bool:
+        """Whether a member is a voter that runs the services."""
+        member = self.current.find(member_id)
+        return member is not None and member.kind is MemberKind.VOTER
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this member makes every majority by itself."""
+        return self.current.voter_ids == {self.member_id}
+
+    def hear(self, configuration: Configuration) -> bool:
+        """Take in a committed configuration that another member speaks of. Returns whether it is news."""
+        newest = self.latest
+        if configuration.log_position <= newest.log_position:
+            return False
+        self._contacts = configuration
+        self._change_count = -1
+        self.refresh()
+        return True
+
+    def dismiss(self, member_id: MemberId) -> None:
+        """Speak no more to a member that is none any more."""
+        if self._leaving.pop(member_id, None) is not None:
+            self._change_count = -1
+            self.refresh()
+
+    @property
+    def leaving(self) -> Iterable[MemberId]:
+        """Who is spoken to though it is no member any more."""
+        return tuple(self._leaving)
+
+    def refresh(self) -> None:
+        """Bring everything up to date with the log; next to nothing where nothing has changed."""
+        history = self.history
+        if history.change_count == self._change_count:
+            return
+        self._change_count = history.change_count
+        current = history.current
+        if self._contacts is not None and self._contacts.log_position <= current.log_position:
+            self._contacts = None
+        if current.log_position > self._seen_position and len(history.entries) > 1:
+            self._leaving.update({member.member_id: member for member in history.entries[-2].members})
+        self._seen_position = current.log_position
+        for member in current.members:
+            self._leaving.pop(member.member_id, None)
+        ids = sorted({*self.addresses, self.member_id})
+        self.members = {one: self.members.get(one) or ClusterMember(one) for one in ids}
+        self.voting_members = [self.members[one] for one in ids if one in current.voter_ids]
+        self.others = [member for member in self.members.values() if member.member_id != self.member_id]
+        addresses = self.addresses
+        self.ingress_endpoints = ",".join(
+            f"{member.member_id}={addresses[member.member_id].ingress}" for member in self.latest.members
+        )
+        self.on_changed()

@@ -1,0 +1,137 @@
+"""Finds the members of a running cluster for one that joins it: asks those that `join` names, until they know it.
+
+The order of the two steps does not matter: an operator adds the member, and its process is started. Until it is added
+the process waits, and says what for; nothing listens yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import aiofiles.os
+import structlog
+
+from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
+from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.types import MemberId
+
+from ..core.membership.configuration import Configuration, ConfiguredMember, MemberKind, find_configuration_fault
+from ..core.membership.roster import Roster
+from ..documents.inspection import MembersView, inspect_member
+from ..settings.config import NodeConfig, parse_members
+from .files.members_file import MembersFile
+
+_ASK_TIMEOUT_S: Final = 2.0
+_PAUSE_S: Final = 0.5
+
+logger = structlog.get_logger()
+
+
+async def find_cluster(config: NodeConfig, network: NetworkStack) -> Configuration:
+    """Ask the members that `config.join` names who the members are; returns once this member is one of them.
+
+    Raises:
+        ConfigurationError: the cluster has this member at other endpoints, or as a member that was removed.
+    """
+    seeds = [member.consensus for member in parse_members(config.join)]
+    told: str | None = None
+    while True:
+        views, refusals = await _ask(seeds, config, network)
+        view = max(views, key=lambda one: one.configuration_position, default=None)
+        if view is None:
+            reason = f"no member answers that knows the members: {'; '.join(refusals)}"
+        else:
+            found = _read(view)
+            mine = found.find(config.member_id)
+            if mine is not None:
+                _expect_own_endpoints(config, mine)
+                logger.info("member.joins", members=found.describe(), log_position=found.log_position)
+                return found
+            if config.member_id <= found.high_member_id:
+                raise ConfigurationError(
+                    f"member_id={config.member_id} was a member of this cluster and is none any more: an id is used "
+                    f"once; the next free one is {found.high_member_id + 1}"
+                )
+            reason = (
+                f"member_id={config.member_id} is no member yet: the members are {found.describe()}; run `trimaran "
+                f"member add --id {config.member_id} --endpoint {config.me.ingress}`"
+            )
+        if reason != told:
+            logger.warning("member.waits_to_join", reason=reason)
+            told = reason
+        await asyncio.sleep(_PAUSE_S)
+
+
+async def _ask(seeds: Sequence[str], config: NodeConfig, network: NetworkStack) -> tuple[list[MembersView], list[str]]:
+    """Ask all at once. Returns the answers that know of a committed configuration, and why there are no others."""
+
+    async def ask(endpoint: str) -> MembersView | str:
+        try:
+            view = await inspect_member(
+                endpoint, MembersView, _ASK_TIMEOUT_S, cluster_id=config.cluster_id or NULL_CLUSTER_ID, network=network
+            )
+        except ConfigurationError:
+            raise
+        except ClusterError as error:
+            return f"{endpoint}: {error}"
+        if not 0 < view.configuration_position <= view.commit_position:
+            return f"{endpoint}: its members are not committed yet"
+        return view
+
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(ask(endpoint)) for endpoint in seeds]
+    answers = [task.result() for task in asked]
+    return [one for one in answers if not isinstance(one, str)], [one for one in answers if isinstance(one, str)]
+
+
+def _read(view: MembersView) -> Configuration:
+    """Make the configuration of a view.
+
+    Raises:
+        ClusterError: it is none.
+    """
+    found = Configuration(
+        members=tuple(
+            ConfiguredMember(
+                MemberId(member.member_id),
+                MemberKind(member.kind),
+                (member.ingress, member.consensus, member.log, member.catchup, member.archive),
+            )
+            for member in view.members
+        ),
+        high_member_id=view.high_member_id,
+        log_position=view.configuration_position,
+    )
+    fault = find_configuration_fault(found)
+    if fault is not None:
+        raise ClusterError(f"member {view.answered_by} names no members that a cluster can have: {fault}")
+    return found
+
+
+def _expect_own_endpoints(config: NodeConfig, mine: ConfiguredMember) -> None:
+    if mine.endpoints != config.me.endpoints:
+        raise ConfigurationError(
+            f"the cluster has member {config.member_id} at {', '.join(mine.endpoints)}, its settings say "
+            f"{', '.join(config.me.endpoints)}: correct the settings, or run `trimaran member move`"
+        )
+
+
+async def settle_roster(config: NodeConfig, network: NetworkStack, file: MembersFile, roster: Roster) -> None:
+    """Complete what this member's log says of the members with what it remembers, or with what the cluster says.
+
+    Raises:
+        ConfigurationError: the cluster cannot be joined.
+        OSError: the disk refused.
+    """
+    if roster.current.log_position == 0 and file.newest is None and config.join:
+        await aiofiles.os.wrap(file.store)(await find_cluster(config, network))
+    if file.newest is None:
+        return
+    if roster.current.log_position == 0:
+        roster.history.start_from(file.newest)  # the log says nothing yet
+        roster.refresh()
+    else:
+        roster.hear(file.newest)

@@ -1,0 +1,50 @@
+"""Performs what the core asks for when the members change: dial them, tell them, remember them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import aiofiles.os
+import structlog
+
+from ..core import effects as fx
+from .files.members_file import MembersFile
+from .links.member_links import MemberLinks
+from .log_control import LogControl
+
+logger = structlog.get_logger()
+
+
+class MemberRoster:
+    """The links and the file of one member that depend on who the members are."""
+
+    def __init__(self, links: MemberLinks, log: LogControl, file: MembersFile) -> None:
+        self._links = links
+        self._log = log
+        self._file = file
+        self.handlers: dict[type, Callable[[Any], Any]] = {  # Any: each takes the effect that it is keyed by
+            fx.RosterChanged: self._on_roster_changed,
+            fx.ConfigurationCommitted: self._on_committed,
+            fx.MemberRemoved: lambda effect: logger.warning("member.removed", reason=effect.reason),
+        }
+
+    def __repr__(self) -> str:
+        return f"<MemberRoster {self._file!r}>"
+
+    def _on_roster_changed(self, _: fx.RosterChanged) -> None:
+        """Dial who is new, and nobody who is gone."""
+        self._links.dial_roster()
+        self._log.dial_roster()
+
+    async def _on_committed(self, effect: fx.ConfigurationCommitted) -> None:
+        """Say who the members are, to all that can hear it, and remember it."""
+        configuration = effect.configuration
+        logger.info(
+            "members.changed",
+            cause=configuration.cause,
+            log_position=configuration.log_position,
+            members=configuration.describe(),
+        )
+        self._links.tell_members(configuration)
+        await aiofiles.os.wrap(self._file.store)(configuration)

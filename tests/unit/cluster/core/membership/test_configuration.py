@@ -1,0 +1,205 @@
+"""Configurations: what they are as text, where they are found in the log, and what may follow one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.cluster.core.rosters import configured
+from trimaran.cluster.core.membership.configuration import (
+    CONFIGURATION_MARK,
+    MEMBER_LIMIT,
+    ChangeRefusedError,
+    Configuration,
+    ConfigurationCause,
+    ConfigurationHistory,
+    MemberKind,
+    decode_text,
+    find_configurations,
+    with_member,
+    with_moved,
+    with_promoted,
+    without_member,
+)
+from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.types import LOG_STREAM_ID
+from trimaran.service_api.wire.frame import encode_message
+from trimaran.service_api.wire.log.messages import encode_session_message
+
+
+def of(*ids: int, at: int = 0, high: int | None = None) -> Configuration:
+    """Voters of these ids."""
+    members = tuple(configured(each) for each in ids)
+    return Configuration(members=members, high_member_id=max(ids) if high is None else high, log_position=at)
+
+
+def frames_of(message: bytes, *, term_offset: int = 0) -> bytes:
+    """One log entry."""
+    return encode_message(
+        message,
+        term_offset=term_offset,
+        session_id=7,
+        stream_id=LOG_STREAM_ID,
+        term_id=0,
+        mtu_length=65504,
+    )
+
+
+def entry(configuration: Configuration) -> bytes:
+    """The message of a configuration."""
+    return configuration.to_event(leadership_term_id=1, timestamp=2, leader_member_id=0, before=None).encode()
+
+
+def test_text_is_read_back_as_it_was_written() -> None:
+    written = replace(
+        with_promoted(with_member(of(0, 1, 2, at=96), None, MemberKind.LEARNER, configured(5).endpoints), 3),
+        note="out of two directories",
+    )
+
+    assert decode_text(written.encode_text(), 640) == replace(written, log_position=640)
+    placed = replace(written, log_position=320)
+    assert decode_text(placed.encode_text(is_placed=True), None) == placed
+
+
+def test_text_of_aeron_says_nothing_of_ours() -> None:
+    assert decode_text("0,localhost:1,localhost:2,localhost:3,localhost:4,localhost:5|", 96) is None
+
+
+def test_what_a_later_version_adds_is_passed_over() -> None:
+    text = of(0, 1).encode_text().replace('{"cause"', '{"weather":"fine","cause"')
+
+    assert decode_text(text, 96) == replace(of(0, 1), log_position=96)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"voter"', '"emperor"'),
+        ('"high":1', '"high":0'),
+        ('"high":1', '"high":true'),
+        ('"members":[[0', '"members":[[1'),
+        ('"members":[[0', '"members":[[-1'),
+        ('"host0:9000"', '"host0:9000","host0:9001"'),
+        ('"host0:9000"', '"host1:9000"'),
+        ('"host0:9000"', '""'),
+        ('"host0:9000"', "7"),
+        ('"cause":"form"', '"cause":"whim"'),
+        ("{", "["),
+        ("]]", "]"),
+    ],
+)
+def test_text_that_is_no_configuration_is_refused_and_says_where(old: str, new: str) -> None:
+    text = of(0, 1).encode_text()
+    assert old in text
+
+    with pytest.raises(RemoteProtocolError, match="configuration at log_position=96"):
+        decode_text(text.replace(old, new, 1), 96)
+
+
+def test_text_nested_without_end_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="configuration at log_position=96"):
+        decode_text(CONFIGURATION_MARK + "[" * 100_000, 96)
+
+
+def test_configuration_is_found_among_other_entries_and_says_where_it_ends() -> None:
+    before = frames_of(encode_session_message(1, 5, 6, b"x" * 40))
+    found = frames_of(entry(of(0, 1, 2)), term_offset=len(before))
+    after = frames_of(encode_session_message(1, 5, 7, b"y" * 40), term_offset=len(before) + len(found))
+
+    assert list(find_configurations(before + found + after, 6400)) == [
+        replace(of(0, 1, 2), log_position=6400 + len(before) + len(found))
+    ]
+
+
+def test_payload_that_looks_like_a_configuration_is_none() -> None:
+    """An attacker can send the very frame of one as a payload; it begins where no frame begins."""
+    inner = frames_of(entry(of(9)))
+    for lead in range(0, 64, 8):
+        outer = frames_of(encode_session_message(1, 5, 6, bytes(lead) + inner))
+
+        assert CONFIGURATION_MARK.encode() in outer
+        assert list(find_configurations(outer, 0)) == []
+
+
+def test_history_goes_forward_with_the_log_and_back_with_a_truncation() -> None:
+    history = ConfigurationHistory(of(0, 1, 2))
+    history.append(of(0, 1, 2, 3, at=320))
+    history.append(of(0, 1, 2, 3, at=320))
+    history.append(of(0, 1, 3, at=640))
+
+    assert history.current == of(0, 1, 3, at=640)
+    assert [history.committed(position).log_position for position in (0, 319, 320, 639, 640, 9999)] == [
+        0, 0, 320, 320, 640, 640,
+    ]  # fmt: skip
+
+    history.truncate(640)
+    assert history.current == of(0, 1, 3, at=640)
+    history.truncate(639)
+    assert history.current == of(0, 1, 2, 3, at=320)
+    history.truncate(0)
+    assert history.current == of(0, 1, 2)
+
+
+def test_history_remembers_so_many_and_no_more() -> None:
+    history = ConfigurationHistory(of(0))
+    for position in range(32, 32 * 200, 32):
+        history.append(of(0, at=position))
+
+    assert len(history.entries) == 64
+    assert history.current == of(0, at=32 * 199)
+
+
+def test_member_comes_in_as_a_learner_with_the_next_free_id() -> None:
+    made = with_member(of(0, 1, 2, at=96, high=7), None, MemberKind.LEARNER, configured(8).endpoints)
+
+    assert made.voter_ids == {0, 1, 2}
+    assert made.describe() == "0, 1, 2, 8 (learner)"
+    assert (made.high_member_id, made.cause, made.previous_log_position) == (8, ConfigurationCause.ADD, 96)
+    assert with_promoted(made, 8).voter_ids == {0, 1, 2, 8}
+
+
+@pytest.mark.parametrize(
+    ("member_id", "endpoints", "said"),
+    [
+        (2, configured(8).endpoints, "member_id=2 is a member already: the next free id is 8"),
+        (5, configured(8).endpoints, "member_id=5 was a member's before: an id is used once; expected 8 or more"),
+        (8, configured(1).endpoints, "endpoint=host1:9000 of member 8 is taken by member 1"),
+    ],
+)
+def test_member_that_cannot_come_in_is_refused(
+    member_id: int, endpoints: tuple[str, str, str, str, str], said: str
+) -> None:
+    with pytest.raises(ChangeRefusedError, match=said):
+        with_member(of(0, 1, 2, high=7), member_id, MemberKind.LEARNER, endpoints)
+
+
+def test_changes_of_what_is_no_member_are_refused_and_name_the_members() -> None:
+    current = of(0, 1)
+
+    for change in (with_promoted, without_member):
+        with pytest.raises(ChangeRefusedError, match="member_id=4 is no member: the members are 0, 1"):
+            change(current, 4)
+    with pytest.raises(ChangeRefusedError, match="member_id=4 is no member"):
+        with_moved(current, 4, configured(4).endpoints)
+    with pytest.raises(ChangeRefusedError, match="member_id=1 is a voter already"):
+        with_promoted(current, 1)
+    with pytest.raises(ChangeRefusedError, match="has these endpoints already"):
+        with_moved(current, 1, configured(1).endpoints)
+
+
+def test_the_last_voter_stays() -> None:
+    learner = with_member(of(0), None, MemberKind.LEARNER, configured(1).endpoints)
+
+    with pytest.raises(ChangeRefusedError, match="member_id=0 is the last voter"):
+        without_member(learner, 0)
+    assert without_member(learner, 1).describe() == "0"
+
+
+def test_there_are_so_many_members_and_no_more() -> None:
+    full = of(0)
+    for number in range(1, MEMBER_LIMIT):
+        full = with_member(full, None, MemberKind.LEARNER, tuple(f"h:{number}{each}" for each in range(5)))  # type: ignore[arg-type]
+
+    with pytest.raises(ChangeRefusedError, match="members=65 expected 1 to 64"):
+        with_member(full, None, MemberKind.LEARNER, ("x:1", "x:2", "x:3", "x:4", "x:5"))
