@@ -29,9 +29,9 @@ from trimaran.service_api.connection_gate import ConnectionGate, GateLimits
 from trimaran.service_api.descriptors import DescriptorBudget
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.tls import TlsSettings, TlsStack
+from trimaran.service_api.tls import TlsSettings, TlsStack, serving_network
 from trimaran.service_api.tls.watch import TlsWatch
-from trimaran.service_api.transport import SOCKETS, NetworkStack, Purpose
+from trimaran.service_api.transport import NetworkStack, Purpose
 
 from ...config import ArchiveConfig
 from ...errors import ArchiveError
@@ -189,24 +189,23 @@ def _make_config(term_length: int, segment_length: int, file_sync_level: int) ->
 def _make_network(
     endpoint: Endpoint, values: dict[str, str], cluster_id: str, *, is_plaintext_allowed: bool
 ) -> NetworkStack:
+    def tell(exposed: str) -> None:
+        typer.echo(f"trimaran archive serve: insecure: {exposed} in plain text, no caller is known", err=True)
+
     try:
         tls = TlsSettings.of_values(values)
         if tls is not None and not tls.certificate:
             raise ConfigurationError("--tls-authorities without --tls-certificate and --tls-key: expected all three")
-        if tls is not None:
-            return TlsStack(tls, cluster_id=parse_cluster_id(cluster_id), is_watched=True)
+        return serving_network(
+            tls,
+            [endpoint],
+            cluster_id=parse_cluster_id(cluster_id),
+            danger="record and edit",
+            remedy="--tls-authorities, --tls-certificate and --tls-key",
+            on_plaintext=tell if is_plaintext_allowed else None,
+        )
     except ConfigurationError as error:
         _fail(str(error), EXIT_USAGE)
-    if endpoint.is_loopback:
-        return SOCKETS
-    if not is_plaintext_allowed:
-        _fail(
-            f"--host {endpoint.host} is no loopback address, and there is no TLS: any process that can connect could "
-            "record and edit; give --tls-authorities, --tls-certificate and --tls-key, or say --insecure-plaintext",
-            EXIT_USAGE,
-        )
-    typer.echo(f"trimaran archive serve: insecure: {endpoint} in plain text, no caller is known", err=True)
-    return SOCKETS
 
 
 def _expect_known_callers(endpoint: Endpoint, network: NetworkStack, authenticator: str) -> None:
