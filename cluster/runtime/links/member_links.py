@@ -9,6 +9,9 @@ member's is not heard (`core.member_settings`). That a *member* differs, and cou
 believed only where this member dialled: a configured endpoint answers there, while a stranger who dials in may claim
 any id. It is forgotten when that connection ends. Links of a member that differs stay, for it would only dial again.
 
+A message that this version does not know is passed over: a cluster is upgraded a member at a time, and a newer member
+may say more. What this version knows and does not take on these links ends the link.
+
 The same endpoint answers a client that asks for this member's status (`cluster.status`): a connection whose setup frame
 names the status stream gets one document and is closed. What else may be asked here is in a table (`answering`). A
 connection that does not say in time what it is, or does not take its answer, is dropped, so what is not a member holds
@@ -39,7 +42,16 @@ from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_m
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.message import Message, decode_message, registry_of
+from trimaran.service_api.wire.message import (
+    MESSAGES,
+    ClusterMessage,
+    Message,
+    TrimaranMessage,
+    decode_message,
+    peek_header,
+    registry_key,
+    registry_of,
+)
 from trimaran.service_api.wire.stream import FrameParser
 
 from ...core import effects as fx
@@ -81,6 +93,12 @@ _GREETING: Final = registry_of(MemberSettings, MembersNotice)
 
 _GREETING_LIMIT_BYTES: Final = 1 << 16
 """The longest frame of an answer."""
+
+_OWN_SCHEMAS: Final = frozenset({ClusterMessage.SCHEMA_ID, TrimaranMessage.SCHEMA_ID})
+"""The schemas of which a later version may have messages that this one does not know."""
+
+_PASSED_OVER_LIMIT: Final = 16
+"""So many kinds of passed over messages of one member are told, each once."""
 
 _REFUSAL_INTERVAL_S: Final = 10.0
 """Between two log events about one kind of refused message of one member."""
@@ -132,6 +150,10 @@ class MemberLinks:
         """Told of each member that says that its log is seeded, before any other message of it."""
         self.find_seeded: Callable[[], bool | None] = lambda: None
         """Whether this member's log is seeded, which members are told as it is when they connect."""
+        self.passed_over_counts: Counter[MemberId] = Counter()
+        """How many messages of each member this version does not know."""
+        self._told_passed_over: dict[MemberId, set[tuple[int, int]]] = {}
+        """The kinds that were logged, by schema id and template id."""
         self._refusals: dict[tuple[MemberId | None, str], _Refusals] = {}
         """What was refused, by member and message: a few kinds of messages of a few members."""
         self._speaking: asyncio.Transport | None = None
@@ -334,6 +356,31 @@ class MemberLinks:
             reason="no member sends this in good order: see whether these addresses are members'",
         )
 
+    def passes_over(self, member_id: MemberId, frame: bytes) -> bool:
+        """Whether a frame holds a message that only a later version knows; a member's is counted, and told once.
+
+        Raises:
+            RemoteProtocolError: fewer bytes than a message has.
+        """
+        _, template_id, schema_id, version = peek_header(frame, HEADER_LENGTH)
+        if schema_id not in _OWN_SCHEMAS or registry_key(schema_id, template_id) in MESSAGES:
+            return False
+        if member_id not in self._roster.members:
+            return True  # anybody may say any id: nothing is kept of it
+        self.passed_over_counts[member_id] += 1
+        told = self._told_passed_over.setdefault(member_id, set())
+        if (schema_id, template_id) not in told and len(told) < _PASSED_OVER_LIMIT:
+            told.add((schema_id, template_id))
+            logger.info(
+                "member_message.passed_over",
+                peer_member_id=member_id,
+                schema_id=schema_id,
+                template_id=template_id,
+                version=version,
+                reason="this version does not know the message: a newer member sent it",
+            )
+        return True
+
     def _find_peernames(self, member_id: MemberId | None) -> list[object]:
         """Find the addresses of the connections that speak for a member, or for any."""
         return [
@@ -381,7 +428,7 @@ class _Outbound(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for frame in self._parser.feed(data):
-                if frame.type == TYPE_DATA:
+                if frame.type == TYPE_DATA and not self._links.passes_over(self._peer_id, frame.raw):
                     told = decode_message(frame.payload, registry=_GREETING)
                     assert isinstance(told, (MemberSettings, MembersNotice))
                     _check_speaker(told, self._peer_id)
@@ -469,6 +516,8 @@ class _Inbound(asyncio.Protocol):
                         continue
                     if not self._is_heard or self._peer_id in self._links.differences:
                         return  # it is not of this cluster
+                    if self._links.passes_over(self._peer_id, frame.raw):
+                        continue
                     message = decode_message(frame.raw, HEADER_LENGTH, registry=_ACCEPTED)
                     self._check_sender(message)
                     if isinstance(message, MembersNotice):

@@ -15,6 +15,7 @@ from tests.unit.cluster.runtime.links.linked import (
     NOWHERE,
     ONE,
     QUESTION_STREAM_ID,
+    SETTINGS,
     STATUS,
     TWO,
     Links,
@@ -33,7 +34,7 @@ from trimaran.cluster.messages.consensus import (
 )
 from trimaran.cluster.messages.settings import MembersNotice
 from trimaran.cluster.runtime.activities import ActivityScope
-from trimaran.cluster.runtime.links.member_links import _STATUS_LIMIT
+from trimaran.cluster.runtime.links.member_links import _PASSED_OVER_LIMIT, _STATUS_LIMIT
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
@@ -50,7 +51,14 @@ from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.frame import encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.log.messages import TimerEvent
-from trimaran.service_api.wire.message import Message, decode_message
+from trimaran.service_api.wire.message import (
+    ClusterMessage,
+    Message,
+    TrimaranMessage,
+    decode_message,
+    peek_header,
+)
+from trimaran.service_api.wire.sbe import MESSAGE_HEADER
 from trimaran.service_api.wire.stream import FrameParser
 
 # --- out
@@ -195,6 +203,71 @@ async def test_connection_that_breaks_the_protocol_is_dropped(data: bytes) -> No
 
     assert transport.is_aborted
     assert mine.messages == []
+
+
+def of_a_later_version(template_id: int, *, schema_id: int = TrimaranMessage.SCHEMA_ID) -> bytes:
+    """A message that this version does not know."""
+    encoded = MESSAGE_HEADER.pack(8, template_id, schema_id, 99) + bytes(8)
+    return encode_frame(encoded, stream_id=CONSENSUS_STREAM_ID)
+
+
+@pytest.mark.parametrize("schema_id", [TrimaranMessage.SCHEMA_ID, ClusterMessage.SCHEMA_ID])
+async def test_message_of_a_later_version_is_passed_over_counted_and_told_once(schema_id: int) -> None:
+    """A cluster is upgraded a member at a time: what the newer one says does not end the link."""
+    mine = Links()
+
+    with capture_logs() as logs:
+        unknown = of_a_later_version(9_000, schema_id=schema_id)
+        _, transport = mine.accepted(setup(ONE) + unknown + framed(canvass(ONE)) + unknown)
+
+    assert not transport.is_aborted
+    assert mine.messages == [canvass(ONE)]
+    assert mine.links.passed_over_counts == {ONE: 2}
+    told = [each for each in logs if each["event"] == "member_message.passed_over"]
+    assert [(each["peer_member_id"], each["schema_id"], each["template_id"]) for each in told] == [
+        (ONE, schema_id, 9_000)
+    ]
+
+
+async def test_a_member_that_says_many_kinds_of_unknown_messages_is_told_of_a_few_times() -> None:
+    mine = Links()
+
+    with capture_logs() as logs:
+        mine.accepted(setup(ONE) + b"".join(of_a_later_version(template_id) for template_id in range(9_000, 9_500)))
+
+    assert mine.links.passed_over_counts == {ONE: 500}
+    assert len([each for each in logs if each["event"] == "member_message.passed_over"]) == _PASSED_OVER_LIMIT
+
+
+async def test_message_of_another_schema_still_ends_the_link() -> None:
+    mine = Links()
+
+    _, transport = mine.accepted(setup(ONE) + of_a_later_version(1, schema_id=7))
+
+    assert transport.is_aborted
+
+
+async def test_answer_of_a_later_version_is_passed_over() -> None:
+    mine = Links()
+    outbound, transport = mine.dialled(ONE)
+
+    outbound.data_received(of_a_later_version(9_000) + greeting(ONE, service_count=2))
+
+    assert not transport.is_aborted
+    assert list(mine.links.differences) == [ONE]
+
+
+async def test_settings_of_a_later_version_are_read_and_what_they_add_is_ignored() -> None:
+    mine = Links()
+    encoded = SETTINGS.model_copy(update={"member_id": ONE}).encode()
+    block_length, *rest = peek_header(encoded)
+    longer = MESSAGE_HEADER.pack(block_length + 16, *rest) + encoded[MESSAGE_HEADER.size :] + bytes(16)
+    link = SetupFrame(session_id=ONE, stream_id=CONSENSUS_STREAM_ID, member_id=ONE).encode()
+
+    _, transport = mine.accepted(link + encode_frame(longer, stream_id=CONSENSUS_STREAM_ID) + framed(canvass(ONE)))
+
+    assert not transport.is_aborted
+    assert mine.messages == [canvass(ONE)]
 
 
 async def test_message_that_names_no_sender_comes_with_the_member_whose_link_it_is() -> None:
