@@ -1,14 +1,18 @@
-"""The planted bug and the directed scenario of a member that speaks as another one."""
+"""Planted bugs and directed scenarios of callers that claim more than they have shown: another member, an operator."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from trimaran.cluster.core.member_settings import settings_of
+from trimaran.cluster.documents.operations import Operation, run_operation
 from trimaran.cluster.messages.consensus import AppendPosition
 from trimaran.cluster.runtime.links import member_links
 from trimaran.cluster.simulation.cluster import Member
+from trimaran.service_api import ClusterError
+from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.identity import Caller, CallerRole, Proof
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from .scenarios import Scene
 
 _INTERVAL_S: Final = 0.005
+_ORDERS: Final = (Operation.SUSPEND, Operation.SHUTDOWN, Operation.ABORT)
+"""What keeps a cluster from serving."""
 
 
 def a_member_that_speaks_as_another(scene: Scene) -> None:
@@ -65,6 +71,28 @@ def _framed(message: Message) -> bytes:
     return encode_frame(message.encode(), stream_id=CONSENSUS_STREAM_ID)
 
 
+def orders_of_who_may_not_give_them(scene: Scene) -> None:
+    """A stranger, a client and an observer order the cluster to stand still and to stop, and it serves on."""
+    leader = scene.start()
+    scene.add_client()
+    scene.run_until(lambda: scene.history.acknowledged_count >= 20, 10, "a cluster serves")
+    for role in (None, CallerRole.CLIENT, CallerRole.OBSERVER):
+        name = f"caller-{role}"
+        if role is not None:
+            scene.cluster.network.identify(name, Caller(role, "eve", Proof.CERTIFICATE))
+        scene.cluster.add_client(name, lambda: _order(scene, leader))
+    scene.expect_service("only operators and members keep a cluster from serving", for_s=3, gap_s=1)
+
+
+async def _order(scene: Scene, leader: Member) -> None:
+    """Order everything that keeps a cluster from serving, once."""
+    for operation in _ORDERS:
+        with contextlib.suppress(ClusterError):  # it is refused
+            asking = run_operation(leader.config.me.consensus, operation, 1.0, network=scene.cluster.network)
+            async for _ in asking:
+                pass
+
+
 def _believe_setup_frames(planting: Planting) -> None:
     """The member id of a setup frame is not held against the certificate."""
 
@@ -75,6 +103,18 @@ def _believe_setup_frames(planting: Planting) -> None:
     planting.replace(member_links, "expect_speaker", expect_speaker)
 
 
+def _check_no_permission(planting: Planting) -> None:
+    """A caller is known, and the table of permissions is not asked about it."""
+    may = AcceptedConnection.may
+
+    def may_everything(self: AcceptedConnection, permission: Permission) -> bool:
+        if not may(self, permission):
+            planting.ran()
+        return True
+
+    planting.replace(AcceptedConnection, "may", may_everything)
+
+
 PLANTS = (
     Plant(
         "setup-frame-believed",
@@ -82,5 +122,12 @@ PLANTS = (
         "a setup frame names the member that the certificate shows",
         _believe_setup_frames,
         scenario="member-as-another",
+    ),
+    Plant(
+        "permission-not-checked",
+        27,
+        "a caller has what the table of permissions gives to its role",
+        _check_no_permission,
+        scenario="orders-of-others",
     ),
 )

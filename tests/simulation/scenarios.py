@@ -47,7 +47,7 @@ from .careless_plants import Deaf, a_member_without_memory, an_entry_that_a_majo
 from .code_plants import a_member_with_other_code
 from .damage_scenarios import a_flipped_bit, data_that_turned_into_padding
 from .digest_scenarios import a_member_whose_service_differs
-from .identity_plants import a_member_that_speaks_as_another
+from .identity_plants import a_member_that_speaks_as_another, orders_of_who_may_not_give_them
 from .relay_scenarios import a_leader_that_dies_with_the_offers
 
 S: Final = 1_000_000_000
@@ -650,6 +650,7 @@ SCENARIOS: Final = {
     "clients-that-read-nothing": Scenario(clients_that_read_nothing),
     "connections-that-say-nothing": Scenario(connections_that_say_nothing),
     "member-as-another": Scenario(a_member_that_speaks_as_another),
+    "orders-of-others": Scenario(orders_of_who_may_not_give_them),
 }
 
 
