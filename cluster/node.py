@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -34,12 +33,12 @@ from .consensus_context import make_context
 from .core import effects as fx
 from .core.consensus_module import ConsensusModule
 from .core.context import ConsensusContext
-from .core.control_toggle import ControlToggle
 from .core.events import LinkChanged, SeedAnnounced
 from .core.log.log_publisher import max_message_length
 from .core.log.retention import needed_log_position
 from .core.member_settings import find_seeded, settings_of
 from .core.service_messages import SERVICE_LIMIT
+from .documents.operations import Operation
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent, NodeEnd
 from .runtime.answering.inspector import Inspector
@@ -47,11 +46,11 @@ from .runtime.answering.operation_handler import OperationHandler
 from .runtime.answering.status_publisher import StatusPublisher
 from .runtime.cluster_identity import ClusterIdentity
 from .runtime.container_requests import ContainerRequests
+from .runtime.departure import Departure
 from .runtime.divergence_reporter import DivergenceReporter
 from .runtime.entry_skips import EntrySkips
 from .runtime.files.archive_log_reader import ArchiveLogReader
 from .runtime.files.log_recording import open_log
-from .runtime.garbage import settle_garbage_collector
 from .runtime.host import Host
 from .runtime.joining import settle_roster
 from .runtime.links.gate_limits import make_gate
@@ -76,8 +75,7 @@ from .runtime.snapshots.retention import Retention
 from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
 from .runtime.snapshots.snapshot_taker import SnapshotTaker
 from .runtime.watching.disk_space import DiskSpaceWatch
-from .runtime.watching.failure_report import log_node_failure
-from .runtime.watching.log_tap import ErrorLogProcessor, keep_failure
+from .runtime.watching.log_tap import keep_failure
 from .runtime.watching.metrics_server import MetricsServer
 from .runtime.watching.progress_tracker import ProgressTracker
 from .runtime.watching.stall_tracker import StallTracker, watch_delivery, with_stop_watches
@@ -89,74 +87,11 @@ from .service.digests import DeliveryDigests
 from .service.query_check import QueryCheck
 from .service.service_code import CodeGuard, format_code
 from .settings.config import NodeConfig
-from .settings.service_loading import load_service_class
 
 _NS_PER_MS: Final = 1_000_000
 _LOOK_INTERVAL_S: Final = 1.0
 
 logger = structlog.get_logger()
-
-
-async def run_node(config: NodeConfig, *, log_tap: ErrorLogProcessor | None = None) -> None:
-    """Run one member until SIGTERM or SIGINT, or until it cannot go on.
-
-    What `log_tap`, a processor of the log lines, hears of trouble goes to the member's error log.
-
-    Raises:
-        ConfigurationError: something in the configuration cannot be used, such as an endpoint that is taken.
-        ClusterError: the directory is in use or damaged, the disk failed, or an invariant broke.
-    """
-    try:
-        await _run_process(config, log_tap)
-    except Exception as error:
-        log_node_failure(error)
-        raise
-
-
-async def _run_process(config: NodeConfig, log_tap: ErrorLogProcessor | None) -> None:
-    """Run one member, and again in the same process after it has installed a snapshot."""
-    service_classes = [load_service_class(name, config.service_dir) for name in config.services]
-    stop = _StopRequest()
-    end: NodeEnd | None = None
-    while (end is None or end.is_restart) and not stop.is_asked:
-        services = [make_service() for make_service in service_classes]
-        async with Node.open(config, *services, holds=end is NodeEnd.ENTRY_HELD) as node:
-            end = await _run_until_end(node, stop, log_tap)
-
-
-async def _run_until_end(node: Node, stop: _StopRequest, log_tap: ErrorLogProcessor | None) -> NodeEnd:
-    """Run a node that was opened, with everything that goes with a process."""
-    if stop.is_asked:
-        return NodeEnd.STOPPED  # while it was opened again
-    settle_garbage_collector()
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_log_unhandled)
-    stop.node = node
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, stop.ask)
-    if log_tap is not None:
-        log_tap.attach(node.errors.observe)
-    try:
-        with node.stalls.watch_process():
-            return await node.run()
-    finally:
-        stop.node = None
-        if log_tap is not None:
-            log_tap.detach()
-
-
-class _StopRequest:
-    """Whether the process is to stop, also while no node runs in it."""
-
-    def __init__(self) -> None:
-        self.is_asked = False
-        self.node: Node | None = None
-
-    def ask(self) -> None:
-        """Stop the node that runs, and open no other."""
-        self.is_asked = True
-        if self.node is not None:
-            self.node.stop()
 
 
 class Node:
@@ -201,8 +136,9 @@ class Node:
         self.agent = ConsensusModuleAgent(
             self.module, clock=host.clock, ingress_window_bytes=config.ingress_window_bytes, tuning=self.tuning
         )
+        self.departure = Departure(self.agent, self.stop, timeout_s=config.handover_timeout_ms / 1e3)
         self._audit = AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=host.clock.monotonic_ns)
-        self._operations = OperationHandler(self.agent, audit=self._audit)
+        self._operations = OperationHandler(self.agent, audit=self._audit, depart=self.departure.run)
         self.gate = make_gate(config, host.descriptor_limit)
         self._ingress = Ingress.of_config(self.agent, config, gate=self.gate, trim_memory=host.trim_memory)
         self.service_agent = self._make_service_agent(services, code)
@@ -302,6 +238,7 @@ class Node:
                     code, directory = format_code(self.module.ctx.config.code_digest), str(self._config.directory)
                     logger.info("node.started", pid=os.getpid(), directory=directory, code=code)
                     self.agent.start()
+                    self.departure.tasks = tasks
                 await self.agent.terminated
                 self.service_agent.terminate()
             except ServiceFailedError as error:
@@ -471,33 +408,37 @@ class Node:
             ActionRefusedError: it will not be taken, as things are.
             ClusterError: the snapshot was not taken here, or it is not known whether it will be.
         """
-        return await self._operations.run(ControlToggle.SNAPSHOT)
+        return await self._operations.run(Operation.SNAPSHOT)
 
     async def suspend(self) -> int:
         """Have the cluster take no input until `resume`; clients wait. Otherwise as `take_snapshot`."""
-        return await self._operations.run(ControlToggle.SUSPEND)
+        return await self._operations.run(Operation.SUSPEND)
 
     async def resume(self) -> int:
         """Have a suspended cluster go on. Otherwise as `take_snapshot`."""
-        return await self._operations.run(ControlToggle.RESUME)
+        return await self._operations.run(Operation.RESUME)
 
     async def shutdown(self) -> int:
         """Stop every member at one position, each with a snapshot of it. Otherwise as `take_snapshot`.
 
         `run` ends on every member; here, which leads, last.
         """
-        return await self._operations.run(ControlToggle.SHUTDOWN)
+        return await self._operations.run(Operation.SHUTDOWN)
 
     async def skip_entry(self, log_position: int) -> int:
         """Have every member skip the entry that ends at a position, before which this one, which leads, holds."""
-        return await self._operations.run(ControlToggle.SKIP_ENTRY, log_position)
+        return await self._operations.run(Operation.SKIP_ENTRY, log_position=log_position)
 
     async def abort(self) -> int:
         """Stop every member at one position, without a snapshot. Otherwise as `shutdown`."""
-        return await self._operations.run(ControlToggle.ABORT)
+        return await self._operations.run(Operation.ABORT)
+
+    async def transfer(self, target_member_id: int | None = None) -> int:
+        """Hand over to another member, or to the one that fits best, which leads then. Otherwise as `take_snapshot`."""
+        return await self._operations.run(Operation.TRANSFER, target_member_id=target_member_id)
 
     def stop(self) -> None:
-        """Stop this member in order."""
+        """Stop this member in order, and at once: `departure` hands over first."""
         self.module.actions.quit()
         self.agent.terminate(None)
 
@@ -686,8 +627,3 @@ def _naming(what: str, endpoint: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigurationError(f"cannot listen on {what} endpoint={endpoint}: {error.strerror or error}") from error
-
-
-def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what no callback of the loop caught: a bug, and one to be found in the error log."""
-    logger.error("loop.exception_raised", message=context.get("message"), exc_info=context.get("exception"))

@@ -110,6 +110,12 @@ COMMANDS: Final = {
         OPERATE,
         "trimaran snapshot take --config trimaran-data/cluster.toml; trimaran snapshot list data/node-0",
     ),
+    "leader": Command(
+        "trimaran.cluster.cli.leader:app",
+        "Hand leadership over to another member.",
+        OPERATE,
+        "trimaran leader transfer --to 2 --config trimaran-data/cluster.toml",
+    ),
     "suspend": Command(
         "trimaran.cluster.cli.suspend:suspend",
         "Stop accepting input; clients wait.",

@@ -6,7 +6,7 @@ from typing import Any
 
 import uvloop
 
-from ..node import run_node
+from ..member_process import run_node
 from ..runtime.watching.log_tap import ErrorLogProcessor
 from .shared.logging import configure_logging
 from .shared.setting_flags import load_from_flags, with_setting_flags

@@ -1,8 +1,13 @@
-"""`trimaran shutdown`: every member stops at one log position, with a snapshot. `shared.operation` says how it ends."""
+"""`trimaran shutdown`: every member stops at one log position, with a snapshot; or one member stops alone.
+
+`shared.operation` says how it ends.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from trimaran.archive.tool.output import OutputFormat, OutputOption
 
@@ -12,6 +17,19 @@ from .shared.setting_flags import with_member_flags
 
 
 @with_member_flags
-def shutdown(timeout: TimeoutOption = 60.0, output: OutputOption = OutputFormat.TABLE, **settings: Any) -> None:
-    """Stop every member at one log position, with a snapshot from which the next start begins."""
-    carry_out(Operation.SHUTDOWN, timeout, output, settings)
+def shutdown(
+    member: Annotated[
+        int | None,
+        typer.Option(
+            "--member", min=0, metavar="ID", help="Stop this member alone, after a hand-over if it leads; no snapshot."
+        ),
+    ] = None,
+    timeout: TimeoutOption = 60.0,
+    output: OutputOption = OutputFormat.TABLE,
+    **settings: Any,
+) -> None:
+    """Stop every member at one log position, with a snapshot from which the next start begins; or one member alone."""
+    if member is None:
+        carry_out(Operation.SHUTDOWN, timeout, output, settings)
+    else:
+        carry_out(Operation.STOP_MEMBER, timeout, output, settings, asked_member_id=member)

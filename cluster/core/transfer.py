@@ -254,17 +254,16 @@ class TransferControl:
     def _find_target(self, target_id: int | None) -> tuple[ClusterMember | None, str | None]:
         """Find the member to hand over to, or why there is none."""
         ctx = self._ctx
-        if not ctx.others:
-            return None, "this cluster has no other member"
+        others = [member for member in ctx.voting_members if member is not ctx.me]
+        if not others:
+            return None, "this cluster has no other member that votes"
         if target_id is None:
             best = self._best()
-            why_not = "; ".join(self._obstacle(member) or "" for member in ctx.others)
+            why_not = "; ".join(self._obstacle(member) or "" for member in others)
             return best, None if best is not None else f"no other member can lead: {why_not}"
-        if target_id == ctx.config.member_id:
-            return None, f"member {target_id} is the leader"
         target = ctx.members.get(MemberId(target_id))
         if target is None:
-            return None, f"member_id={target_id} expected one of {[int(one.member_id) for one in ctx.others]}"
+            return None, f"member_id={target_id} expected one of {[int(one.member_id) for one in others]}"
         obstacle = self._obstacle(target)
         return (target, None) if obstacle is None else (None, obstacle)
 
@@ -272,7 +271,7 @@ class TransferControl:
         """Find the member that fits best: by its priority, then by how much of the log it has."""
         fit = [
             member
-            for member in self._ctx.others
+            for member in self._ctx.voting_members
             if (above is None or member.leader_priority > above) and self._obstacle(member) is None
         ]
         return max(fit, key=lambda one: (one.leader_priority, one.append_position, -one.member_id), default=None)
@@ -280,6 +279,10 @@ class TransferControl:
     def _obstacle(self, member: ClusterMember) -> str | None:
         """Say why a member cannot take over now; None if it takes part in this term and is near the log's end."""
         ctx, name = self._ctx, f"member {member.member_id}"
+        if member is ctx.me:
+            return f"{name} is the leader"
+        if member not in ctx.voting_members:
+            return f"{name} has no vote: learners and removed members do not lead"
         if not ctx.roster.can_lead(member.member_id):
             return f"{name} is no voter, and never leads: see `trimaran members`"
         if not member.is_reachable:

@@ -1,9 +1,9 @@
 """The operations documents: an operator's request to a cluster, and the steps that its leader reports.
 
-The request is a connection to the leader's *consensus* endpoint on `OPERATION_STREAM_ID` with one JSON document,
-`OperationRequest`; the answer is one `OperationProgress` for each step, the last one marked final. Operators and
-members may ask (`trimaran.service_api.access.permissions`): at the leader's control socket, or with a certificate. A
-client that disconnects before the end knows only the last step it received.
+The request is a connection to the *consensus* endpoint of the leader, or of the member that is to stop, on
+`OPERATION_STREAM_ID` with one JSON document, `OperationRequest`; the answer is one `OperationProgress` for each step,
+the last one marked final. Operators and members may ask (`trimaran.service_api.access.permissions`): at the leader's
+control socket, or with a certificate. A client that disconnects before the end knows only the last step it received.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ class Operation(StrEnum):
     """No service is given one entry of the log, which the leader and a majority cannot deliver."""
     CHANGE_MEMBERS = "change-members"
     """A member is added, promoted, removed or moved."""
+    TRANSFER = "transfer"
+    """The leader hands its term over to another member."""
+    STOP_MEMBER = "stop-member"
+    """The member that is asked stops alone; where it leads, it hands over first."""
     STANDBY_SNAPSHOT = "standby-snapshot"
     """Standby nodes take a snapshot, members do not. Refused: a cluster has no standby nodes."""
 
@@ -74,6 +78,8 @@ class OperationRequest(Document):
     """Of `skip-entry`: where the entry ends."""
     change: MemberChangeRequest | None = None
     """Of `change-members`."""
+    target_member_id: Id | None = None
+    """Of `transfer`: the member that is to lead; None: the one that fits best."""
     cluster_id: ClusterIdLine | None = None
     """The cluster that is meant; None: whichever answers. A member of another one refuses."""
 
@@ -104,10 +110,11 @@ async def run_operation(
     *,
     log_position: int | None = None,
     change: MemberChangeRequest | None = None,
+    target_member_id: int | None = None,
     cluster_id: ClusterId = NULL_CLUSTER_ID,
     network: NetworkStack = SOCKETS,
 ) -> AsyncGenerator[OperationProgress, None]:
-    """Ask the leader, at its consensus endpoint (`host:port`), and give each step; ends with the final one.
+    """Ask a member, at its consensus endpoint (`host:port`), and give each step; ends with the final one.
 
     Raises:
         ConfigurationError: the endpoint is none.
@@ -115,7 +122,11 @@ async def run_operation(
         ClusterError: the answer stopped before its final step: it may or may not take effect.
     """
     wanted = OperationRequest(
-        operation=operation, log_position=log_position, change=change, cluster_id=format_cluster_id(cluster_id)
+        operation=operation,
+        log_position=log_position,
+        change=change,
+        target_member_id=target_member_id,
+        cluster_id=format_cluster_id(cluster_id),
     )
     request = wanted.model_dump_json().encode()
     has_begun = False

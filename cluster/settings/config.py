@@ -25,6 +25,7 @@ from .member_endpoints import format_members as format_members
 from .member_endpoints import parse_members as parse_members
 from .setting_kinds import (
     AmountBytes,
+    AmountMillis,
     AppVersion,
     ClusterIdText,
     Count,
@@ -265,6 +266,22 @@ class NodeConfig(BaseSettings):
     keep_log_bytes: Annotated[
         AmountBytes, Field(description="without keep_all: bytes of log to keep in addition, for members that were down")
     ] = 256 << 20
+
+    handover_timeout_ms: Annotated[
+        AmountMillis,
+        Field(
+            description="how long a leader that is told to stop may take to hand over to another member; 0: not at all"
+        ),
+    ] = 5_000
+    leader_priority: Annotated[
+        Count,
+        Field(
+            ge=-1_000,
+            le=1_000,
+            description="a member with a higher one gets leadership from a leader with a lower one, once it has been "
+            "fit to lead for a while",
+        ),
+    ] = 0
 
     metrics_endpoint: Annotated[
         OptionalEndpoint, Field(description="host:port for /metrics, /livez and /readyz over HTTP; empty: none")

@@ -103,6 +103,7 @@ _CLUSTER_ID: Final = SettingKind(
 
 Count = Annotated[int, SettingKind("a whole number", int)]
 Millis = Annotated[int, Field(gt=0), _DURATION]
+AmountMillis = Annotated[int, Field(ge=0), _DURATION]
 SizeBytes = Annotated[int, Field(gt=0), _SIZE]
 AmountBytes = Annotated[int, Field(ge=0), _SIZE]
 Switch = Annotated[bool, SettingKind("true or false", _parse_switch, _show_switch, file_type=bool)]

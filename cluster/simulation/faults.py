@@ -164,7 +164,7 @@ class Nemesis:
         if loop is None or node is None or member.member_id in self._excused:
             return False
         self._excused[member.member_id] = "stop"
-        loop.call_soon(node.stop)
+        loop.call_soon(node.departure.begin)
         return True
 
     def _power_loss(self, random: Random) -> bool:

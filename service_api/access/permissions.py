@@ -47,6 +47,8 @@ class Permission(StrEnum):
     ABORT = "abort"
     SKIP_ENTRY = "skip-entry"
     CHANGE_MEMBERS = "change-members"
+    TRANSFER = "transfer"
+    STOP_MEMBER = "stop-member"
     STANDBY_SNAPSHOT = "standby-snapshot"
 
 
@@ -80,6 +82,8 @@ PERMISSIONS: Final[Mapping[Permission, Row]] = {
     Permission.ABORT: _OPERATING,
     Permission.SKIP_ENTRY: _OPERATING,
     Permission.CHANGE_MEMBERS: _OPERATING,
+    Permission.TRANSFER: _OPERATING,
+    Permission.STOP_MEMBER: _OPERATING,
     Permission.STANDBY_SNAPSHOT: _OPERATING,
 }
 

@@ -1,11 +1,12 @@
-"""The common part of `trimaran suspend|resume|shutdown|abort`, `trimaran snapshot take` and `trimaran entry skip`.
+"""The common part of `trimaran suspend|resume|shutdown|abort`, `snapshot take`, `entry skip` and `leader transfer`.
 
 The leader is found by asking every member, and does what is asked; each step is printed as it is told. Then every
-member is looked at until it has done its part. A member that cannot be reached is named and not waited for.
+member is looked at until it has done its part; after a stop of one member, that one alone. A member that cannot be
+reached is named and not waited for.
 
-Exit status: 0 done by the leader and by every member that can be reached; 1 it failed, or it is not known whether it
-is done, or a member did not do its part in time; 2 wrong usage; 3 no member can be reached; 11 no leader; 12 refused,
-by the cluster or because the caller may not.
+Exit status: 0 done by the leader and by every member that can be reached; 1 it failed, or it is not known whether it is
+done, or a member did not do its part in time; 2 wrong usage; 3 no member can be reached; 11 no leader; 12 refused, by
+the cluster or because the caller may not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from pydantic import BaseModel, ConfigDict
@@ -24,6 +25,7 @@ from trimaran.archive.tool.output import (
     EXIT_NO_LEADER,
     EXIT_REFUSED,
     EXIT_UNREACHABLE,
+    EXIT_USAGE,
     OutputFormat,
     ended_by_reader,
     fail,
@@ -42,7 +44,7 @@ from .setting_flags import load_cluster_id_from_flags, load_consensus_endpoints,
 
 _STATUS_TIMEOUT_S: Final = 2.0
 _LOOK_INTERVAL_S: Final = 0.1
-_STOPPING: Final = frozenset({Operation.SHUTDOWN, Operation.ABORT})
+_STOPPING: Final = frozenset({Operation.SHUTDOWN, Operation.ABORT, Operation.STOP_MEMBER})
 _RESTARTING: Final = frozenset({Operation.SKIP_ENTRY})
 """Members answer nobody for a moment while they do these."""
 _GONE: Final = frozenset({Outcome.REFUSED, Outcome.UNREACHABLE})
@@ -82,6 +84,7 @@ class OperationReport(BaseModel):
     outcome: ActionStep
     """The last step: done, refused, failed or unknown."""
     leader_member_id: int
+    """The member that was asked: the leader, or the one that is to stop."""
     log_position: int | None
     detail: str
     steps: list[OperationProgress]
@@ -96,37 +99,57 @@ def carry_out(
     *,
     log_position: int | None = None,
     change: MemberChangeRequest | None = None,
+    target_member_id: int | None = None,
+    asked_member_id: int | None = None,
 ) -> None:
     """Have a cluster do something, print what is told of it, end with the status that says how it went.
+
+    The leader is asked, or `asked_member_id`.
 
     Raises:
         Exit: it was not done, or not by all.
     """
     endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
     network = load_network_from_flags(settings)
+    for member_id in (target_member_id, asked_member_id):
+        if member_id is not None and member_id not in endpoints:
+            fail(f"member_id={member_id} expected one of {sorted(endpoints)}: see --members", EXIT_USAGE)
+    wanted = _Wanted(operation, log_position, change, target_member_id, asked_member_id)
     with ended_by_reader():
-        asyncio.run(_carry_out(operation, endpoints, timeout_s, output, cluster_id, log_position, change, network))
+        asyncio.run(_carry_out(wanted, endpoints, timeout_s, output, cluster_id, network))
+
+
+class _Wanted(NamedTuple):
+    """What a command is to have done."""
+
+    operation: Operation
+    log_position: int | None
+    change: MemberChangeRequest | None
+    target_member_id: int | None
+    asked_member_id: int | None
+    """The member to ask; None: the leader."""
 
 
 async def _carry_out(
-    operation: Operation,
+    wanted: _Wanted,
     endpoints: dict[int, str],
     timeout_s: float,
     output: OutputFormat,
     cluster_id: ClusterId,
-    entry_position: int | None,
-    change: MemberChangeRequest | None,
     network: NetworkStack,
 ) -> None:
     deadline_s = asyncio.get_running_loop().time() + timeout_s
-    leader_id = await _find_leader(endpoints, timeout_s, cluster_id, network)
+    operation, asked_id = wanted.operation, wanted.asked_member_id
+    if asked_id is None:
+        asked_id = await _find_leader(endpoints, timeout_s, cluster_id, network)
     steps: list[OperationProgress] = []
     asking = run_operation(
-        endpoints[leader_id],
+        endpoints[asked_id],
         operation,
         timeout_s,
-        log_position=entry_position,
-        change=change,
+        log_position=wanted.log_position,
+        change=wanted.change,
+        target_member_id=wanted.target_member_id,
         cluster_id=cluster_id,
         network=network,
     )
@@ -137,14 +160,17 @@ async def _carry_out(
                 _print_step(step, output)
     except StatusQueryError as error:
         if error.outcome is Outcome.NOT_ALLOWED:
-            fail(f"{operation} refused by member {leader_id}, the leader: {error.detail}", EXIT_REFUSED)
-        fail(str(error), EXIT_FAILED)
+            who = f"member {asked_id}" if wanted.asked_member_id is not None else f"member {asked_id}, the leader"
+            fail(f"{operation} refused by {who}: {error.detail}", EXIT_REFUSED)
+        fail(str(error), EXIT_FAILED if wanted.asked_member_id is None else EXIT_UNREACHABLE)
     except ClusterError as error:
         fail(str(error), EXIT_FAILED)
     last = steps[-1]
     parts: list[MemberPart] = []
-    if last.log_position is not None and (last.step is ActionStep.DONE or operation in _STOPPING):
-        async with aclosing(_watch_members(operation, endpoints, last.log_position, deadline_s, network)) as done:
+    watched = {asked_id: endpoints[asked_id]} if operation is Operation.STOP_MEMBER else endpoints
+    is_of_all = operation is not Operation.TRANSFER  # which the new leader has done
+    if is_of_all and last.log_position is not None and (last.step is ActionStep.DONE or operation in _STOPPING):
+        async with aclosing(_watch_members(operation, watched, last.log_position, deadline_s, network)) as done:
             async for part in done:
                 parts.append(part)
                 _print_part(part, output)
@@ -152,7 +178,7 @@ async def _carry_out(
         report = OperationReport(
             operation=operation,
             outcome=last.step,
-            leader_member_id=leader_id,
+            leader_member_id=asked_id,
             log_position=last.log_position,
             detail=last.detail,
             steps=steps,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final
 
@@ -38,21 +38,28 @@ _TOGGLES: Final = {
     Operation.CHANGE_MEMBERS: ControlToggle.CHANGE_MEMBERS,
     Operation.STANDBY_SNAPSHOT: ControlToggle.STANDBY_SNAPSHOT,
 }
-"""What the consensus module is asked to do for an operation."""
+"""The actions of the whole cluster that the consensus module is asked for; `OperationHandler._begin` has the others."""
 
 
 class OperationHandler:
     """Where this member is asked: by its own process, on the consensus endpoint, or at its control socket."""
 
-    def __init__(self, agent: ConsensusModuleAgent, *, audit: AuditTrail) -> None:
+    def __init__(
+        self,
+        agent: ConsensusModuleAgent,
+        *,
+        audit: AuditTrail,
+        depart: Callable[[], AsyncGenerator[fx.ActionProgressed, None]],
+    ) -> None:
         self._agent = agent
+        self._depart = depart
         self._audit = audit
 
     def __repr__(self) -> str:
         return f"<OperationHandler {self._agent!r}>"
 
     async def run(
-        self, action: ControlToggle, log_position: int | None = None, change: MemberChange | None = None
+        self, operation: Operation, *, log_position: int | None = None, target_member_id: int | None = None
     ) -> int:
         """Have the cluster do something; give its log position once this member has done it.
 
@@ -66,12 +73,13 @@ class OperationHandler:
             raise NotLeaderError(
                 module.ctx.leader_member_id, [member.ingress for member in module.ctx.roster.latest.members]
             )
-        async with aclosing(self._agent.run_action(action, log_position, change)) as steps:
+        request = OperationRequest(operation=operation, log_position=log_position, target_member_id=target_member_id)
+        async with aclosing(self._begin(request)) as steps:
             *_, last = [step async for step in steps]
         if last.step is ActionStep.REFUSED:
-            raise ActionRefusedError(f"{action.name} refused: {last.detail}")
+            raise ActionRefusedError(f"{operation} refused: {last.detail}")
         if last.step is not ActionStep.DONE or last.log_position is None:
-            raise ClusterError(f"{action.name} {last.step}: {last.detail}")
+            raise ClusterError(f"{operation} {last.step}: {last.detail}")
         return last.log_position
 
     @property
@@ -123,10 +131,16 @@ class OperationHandler:
                 is_final=True,
             )
             return
-        action, change = _TOGGLES[document.operation], _read_change(document)
-        async with aclosing(self._agent.run_action(action, document.log_position, change)) as steps:
+        async with aclosing(self._begin(document)) as steps:
             async for step in steps:
                 yield step
+
+    def _begin(self, document: OperationRequest) -> AsyncGenerator[fx.ActionProgressed, None]:
+        if document.operation is Operation.TRANSFER:
+            return self._agent.run_transfer(document.target_member_id)
+        if document.operation is Operation.STOP_MEMBER:
+            return self._depart()
+        return self._agent.run_action(_TOGGLES[document.operation], document.log_position, _read_change(document))
 
     def _describe(self, operation: Operation, step: fx.ActionProgressed) -> bytes:
         member_id = self._agent.module.ctx.config.member_id

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import structlog
 
-from trimaran.cluster.node import _log_unhandled
+from trimaran.cluster.member_process import _log_unhandled
 from trimaran.cluster.runtime.watching.error_log import ErrorObservation
 from trimaran.cluster.runtime.watching.log_tap import ErrorLogProcessor, keep_failure
 from trimaran.service_api import ClusterError

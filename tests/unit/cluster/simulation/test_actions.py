@@ -237,7 +237,7 @@ def test_node_gives_the_position_of_each_action_and_refuses_a_second_one(small: 
     small.wait(lambda: len(outcomes) == 4)
 
     suspended, refused, resumed, aborted = outcomes
-    assert refused == "SNAPSHOT refused: the cluster is suspended: resume it first"
+    assert refused == "snapshot refused: the cluster is suspended: resume it first"
     assert isinstance(suspended, int)
     assert isinstance(resumed, int)
     assert suspended < resumed
