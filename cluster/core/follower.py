@@ -104,18 +104,16 @@ class FollowerTerm:
         sender = message.leader_member_id, message.leadership_term_id
         is_of_this_term = sender == (self._leader_member_id, ctx.leadership_term_id)
         has_all = message.log_position == ctx.append_position == ctx.log_buffer.append_position
-        if (
-            self._is_behind_time()
-            or not is_of_this_term
-            or not has_all
-            or not ctx.is_voter
-            or not ctx.may_stand
-            or ctx.held is not None
-        ):
+        if self._is_behind_time() or not is_of_this_term or not has_all or not self._may_stand:
             return None
         return Reason(
             K.LEADERSHIP_TRANSFERRED, leader_member_id=self._leader_member_id, log_position=message.log_position
         )
+
+    @property
+    def _may_stand(self) -> bool:
+        ctx = self._ctx
+        return ctx.is_voter and ctx.may_stand and ctx.roster.may_lead and ctx.held is None
 
     # --- events
 

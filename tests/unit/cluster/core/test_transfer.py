@@ -239,7 +239,7 @@ def test_only_member_has_nobody_to_hand_over_to() -> None:
     solo.feed(ev.ReplayDone(640, 0))
     assert solo.module.leader is not None
 
-    assert refusal_of(solo, None) == "this cluster has no other member"
+    assert refusal_of(solo, None) == "this cluster has no other member that votes"
 
 
 def test_without_anybody_fit_each_obstacle_is_told() -> None:
