@@ -142,29 +142,7 @@ async def _carry_out(
     operation, asked_id = wanted.operation, wanted.asked_member_id
     if asked_id is None:
         asked_id = await _find_leader(endpoints, timeout_s, cluster_id, network)
-    steps: list[OperationProgress] = []
-    asking = run_operation(
-        endpoints[asked_id],
-        operation,
-        timeout_s,
-        log_position=wanted.log_position,
-        change=wanted.change,
-        target_member_id=wanted.target_member_id,
-        cluster_id=cluster_id,
-        network=network,
-    )
-    try:
-        async with aclosing(asking) as progress:
-            async for step in progress:
-                steps.append(step)
-                _print_step(step, output)
-    except StatusQueryError as error:
-        if error.outcome is Outcome.NOT_ALLOWED:
-            who = f"member {asked_id}" if wanted.asked_member_id is not None else f"member {asked_id}, the leader"
-            fail(f"{operation} refused by {who}: {error.detail}", EXIT_REFUSED)
-        fail(str(error), EXIT_FAILED if wanted.asked_member_id is None else EXIT_UNREACHABLE)
-    except ClusterError as error:
-        fail(str(error), EXIT_FAILED)
+    steps = await _ask(wanted, asked_id, endpoints[asked_id], timeout_s, output, cluster_id, network)
     last = steps[-1]
     parts: list[MemberPart] = []
     watched = {asked_id: endpoints[asked_id]} if operation is Operation.STOP_MEMBER else endpoints
@@ -192,6 +170,42 @@ async def _carry_out(
     late = [part.member_id for part in parts if part.part is OperationPart.LATE]
     if late:
         fail(f"{operation}: members {late} did not finish within {timeout_s:g} s", EXIT_FAILED)
+
+
+async def _ask(
+    wanted: _Wanted,
+    asked_id: int,
+    endpoint: str,
+    timeout_s: float,
+    output: OutputFormat,
+    cluster_id: ClusterId,
+    network: NetworkStack,
+) -> list[OperationProgress]:
+    """Have one member do it, and print each step as it is told."""
+    steps: list[OperationProgress] = []
+    asking = run_operation(
+        endpoint,
+        wanted.operation,
+        timeout_s,
+        log_position=wanted.log_position,
+        change=wanted.change,
+        target_member_id=wanted.target_member_id,
+        cluster_id=cluster_id,
+        network=network,
+    )
+    try:
+        async with aclosing(asking) as progress:
+            async for step in progress:
+                steps.append(step)
+                _print_step(step, output)
+    except StatusQueryError as error:
+        if error.outcome is Outcome.NOT_ALLOWED:
+            who = f"member {asked_id}" if wanted.asked_member_id is not None else f"member {asked_id}, the leader"
+            fail(f"{wanted.operation} refused by {who}: {error.detail}", EXIT_REFUSED)
+        fail(str(error), EXIT_FAILED if wanted.asked_member_id is None else EXIT_UNREACHABLE)
+    except ClusterError as error:
+        fail(str(error), EXIT_FAILED)
+    return steps
 
 
 async def _find_leader(

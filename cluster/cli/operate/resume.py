@@ -6,9 +6,9 @@ from typing import Any
 
 from trimaran.archive.tool.output import OutputFormat, OutputOption
 
-from ..documents.operations import Operation
-from .shared.operation import TimeoutOption, carry_out
-from .shared.setting_flags import with_member_flags
+from ...documents.operations import Operation
+from ..shared.operation import TimeoutOption, carry_out
+from ..shared.setting_flags import with_member_flags
 
 
 @with_member_flags

@@ -8,9 +8,9 @@ import typer
 
 from trimaran.archive.tool.output import OutputFormat, OutputOption, new_group
 
-from ..documents.operations import Operation
-from .shared.operation import TimeoutOption, carry_out
-from .shared.setting_flags import with_member_flags
+from ...documents.operations import Operation
+from ..shared.operation import TimeoutOption, carry_out
+from ..shared.setting_flags import with_member_flags
 
 app: Final = new_group("Hand leadership over to another member.")
 

@@ -1,0 +1,1 @@
+"""The commands that have a running cluster do something."""
