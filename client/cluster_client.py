@@ -233,7 +233,8 @@ class ClusterClient:
 
             position = await cluster.take_snapshot(timeout_s=30)
 
-        The cluster's authorisation service is asked whether this client's principal may; by default nobody may.
+        A client with an operator's certificate may. For others the cluster's authorisation service decides, by the
+        principal; by default it refuses all of them.
 
         Raises:
             AdminRefusedError: this client may not, or it is not done as things are, or it failed; says what.

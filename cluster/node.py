@@ -338,6 +338,7 @@ class Node:
             fetcher=self._fetcher,
             roster=MemberRoster(self._links, log, self._files.members),
             divergence=DivergenceReporter(config.directory, config.service),
+            audit_admin=self._operations.on_admin_progressed,
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)

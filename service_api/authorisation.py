@@ -4,7 +4,9 @@
 
 A request is told by its SBE message: `(111, 26)` is an admin request, and its `request_type` says which one; messages
 that Aeron has no counterpart of are of schema 811. The principal is what the `Authenticator` gave the session. Ordinary
-messages, keep-alives and closes are not asked for: the client that holds a session may send on it.
+messages, keep-alives and closes are not asked for: the client that holds a session may send on it. Nor is an admin
+request of a caller whose role permits it by the table of `access.permissions`: an operator's certificate is enough,
+whatever this service says, because its holder can ask for the same at another port.
 
 Source: aeron.md §3.6; Aeron `AuthorisationService`, `ConsensusModule.Configuration.DEFAULT_AUTHORISATION_SERVICE`.
 """

@@ -435,6 +435,7 @@ class ActionControl:
         if isinstance(asker, int):
             self._ctx.emit(fx.ActionProgressed(asker, step, log_position, detail, member_id, is_final))
         elif is_final:
+            self._ctx.emit(fx.AdminProgressed(asker, step, log_position, detail))
             code = AdminResponseCode.OK if step is ActionStep.DONE else AdminResponseCode.ERROR
             place = "" if log_position is None else f" {log_position}"
             self._sessions.answer_admin(

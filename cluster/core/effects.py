@@ -18,6 +18,7 @@ from ..messages.snapshot import ModuleMessage
 from .control_toggle import ActionStep
 from .digests.divergence import Divergence
 from .election_state import ElectionState
+from .events import AdminAsker
 from .membership.configuration import Configuration
 from .module_state import ModuleState
 from .reason import Reason
@@ -257,6 +258,19 @@ class ActionProgressed:
 
 
 @dataclass(slots=True)
+class AdminProgressed:
+    """A client's admin request begins, or has ended: what the audit trail says of it."""
+
+    asker: AdminAsker
+    step: ActionStep | None
+    """How it ended; None: it begins."""
+    log_position: int | None = None
+    detail: str = ""
+    is_permitted: bool = True
+    """False: this client may make none."""
+
+
+@dataclass(slots=True)
 class TransferNoted:
     """A hand-over to a member came a step further: one log line. `why` is what it is for."""
 
@@ -425,6 +439,7 @@ Effect = (
     | TakeSnapshot
     | ResumeDelivery
     | ActionProgressed
+    | AdminProgressed
     | TransferNoted
     | ModuleStateChanged
     | HoldIngress

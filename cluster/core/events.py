@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trimaran.service_api.connection_purpose import Purpose
+from trimaran.service_api.identity import STRANGER, Caller
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
 from trimaran.service_api.wire.session import AdminRequest, SessionConnectRequest
 
@@ -167,6 +169,16 @@ class AdminAsker:
 
     cluster_session_id: ClusterSessionId
     correlation_id: CorrelationId
+    principal: bytes = b""
+    """The session's."""
+    caller: Caller = STRANGER
+    """Who is at the other end of the connection that the request came on."""
+    address: str = "-"
+
+    @property
+    def purpose(self) -> Purpose:
+        """The endpoint that it came to."""
+        return Purpose.INGRESS
 
 
 @dataclass(slots=True)
@@ -285,6 +297,10 @@ class ClientAdmin:
 
     connection_id: int
     request: AdminRequest
+    caller: Caller = STRANGER
+    address: str = "-"
+    is_permitted: bool = False
+    """Whether its role is enough, by the table of permissions; otherwise the authorisation service decides."""
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from trimaran.service_api.access.permissions import Permission, describe_refusal
 from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId, CorrelationId, MemberId
 from trimaran.service_api.wire.log.code_digest import with_code_digest
 from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent, TimerEvent
@@ -29,7 +30,7 @@ from . import dialogue, higher_term
 from . import effects as fx
 from .actions import ActionControl
 from .context import ConsensusContext
-from .control_toggle import ControlToggle
+from .control_toggle import ActionStep, ControlToggle
 from .events import (
     ActionRequested,
     AdminAsker,
@@ -380,19 +381,21 @@ class LeaderTerm:
         if session is None or session.cluster_session_id != session_id or term_id != ctx.leadership_term_id:
             self._sessions.on_stray(event.connection_id, session_id, term_id)
             return
-        asker = AdminAsker(session_id, CorrelationId(request.correlation_id))
-        kind = request.request_type
-        if not ctx.authorisation.is_authorised(
-            AdminRequest.SCHEMA_ID, AdminRequest.TEMPLATE_ID, kind, session.encoded_principal
+        principal, kind = session.encoded_principal, request.request_type
+        correlation_id = CorrelationId(request.correlation_id)
+        asker = AdminAsker(session_id, correlation_id, principal, event.caller, event.address)
+        if not event.is_permitted and not ctx.authorisation.is_authorised(
+            AdminRequest.SCHEMA_ID, AdminRequest.TEMPLATE_ID, kind, principal
         ):
-            self._sessions.answer_admin(
-                session_id, asker.correlation_id, AdminResponseCode.UNAUTHORISED_ACCESS, "not allowed to this principal"
-            )
+            refusal = f"not allowed to this principal; {describe_refusal(Permission.SNAPSHOT, event.caller)}"
+            ctx.emit(fx.AdminProgressed(asker, ActionStep.REFUSED, detail=refusal, is_permitted=False))
+            self._sessions.answer_admin(session_id, correlation_id, AdminResponseCode.UNAUTHORISED_ACCESS, refusal)
         elif kind is not AdminRequestType.SNAPSHOT:
             self._sessions.answer_admin(
-                session_id, asker.correlation_id, AdminResponseCode.ERROR, "no admin request of this type is known"
+                session_id, correlation_id, AdminResponseCode.ERROR, "no admin request of this type is known"
             )
         else:
+            ctx.emit(fx.AdminProgressed(asker, None))
             self._actions.on_request(ActionRequested(asker, ControlToggle.SNAPSHOT))
 
     # --- entries of the leader's own

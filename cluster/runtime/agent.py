@@ -129,6 +129,7 @@ class ConsensusModuleAgent:
         fetcher: SnapshotFetcher,
         roster: MemberRoster,
         divergence: DivergenceReporter,
+        audit_admin: Callable[[fx.AdminProgressed], None],
         tasks: ActivityScope,
     ) -> None:
         """Connect the agent with what performs its effects. Called once, before `start`."""
@@ -162,6 +163,7 @@ class ConsensusModuleAgent:
             fx.TakeSnapshot: take_snapshot,
             fx.ResumeDelivery: self._resume_delivery,
             fx.ActionProgressed: self._notify_waiter,
+            fx.AdminProgressed: audit_admin,
             fx.HoldIngress: self._hold_ingress,
             fx.AwaitDelivery: self._await_delivery,
             fx.Terminate: self._terminate,

@@ -9,14 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from ..connection_gate import AcceptedConnection
+from ..connection_purpose import Purpose
+from ..identity import Caller
 
 REFUSAL_INTERVAL_NS: Final = 10_000_000_000
 
 Log = Callable[..., Any]  # what a logger's method returns is nobody's business
 """Logs an event, and its fields by name."""
+
+
+class Asker(Protocol):
+    """Who asks, and from where: an accepted connection, or what was noted of one."""
+
+    @property
+    def caller(self) -> Caller:
+        """Who it has shown to be."""
+
+    @property
+    def address(self) -> str:
+        """The machine that it comes from."""
+
+    @property
+    def purpose(self) -> Purpose:
+        """The endpoint that it has asked at."""
 
 
 @dataclass(slots=True)
@@ -40,15 +57,15 @@ class AuditTrail:
     def __repr__(self) -> str:
         return f"<AuditTrail refusals={len(self._refusals)}>"
 
-    def begun(self, action: str, asker: AcceptedConnection, **parameters: object) -> None:
+    def begun(self, action: str, asker: Asker, **parameters: object) -> None:
         """A privileged action begins."""
         self._info("audit.action_begun", **_describe(action, asker), **parameters)
 
-    def ended(self, action: str, asker: AcceptedConnection, outcome: str, **facts: object) -> None:
+    def ended(self, action: str, asker: Asker, outcome: str, **facts: object) -> None:
         """It has ended; `facts` are its parameters and what became of it."""
         self._info("audit.action_ended", **_describe(action, asker), outcome=outcome, **facts)
 
-    def refused(self, action: str, asker: AcceptedConnection, reason: str, **parameters: object) -> None:
+    def refused(self, action: str, asker: Asker, reason: str, **parameters: object) -> None:
         """Somebody asked for what it may not have."""
         refusals, now_ns = self._refusals.setdefault((action, asker.caller.role), _Refusals()), self._monotonic_ns()
         refusals.count += 1
@@ -66,7 +83,7 @@ class AuditTrail:
         refusals.count, refusals.logged_ns = 0, now_ns
 
 
-def _describe(action: str, asker: AcceptedConnection) -> dict[str, object]:
+def _describe(action: str, asker: Asker) -> dict[str, object]:
     caller = asker.caller
     return {
         "action": str(action),

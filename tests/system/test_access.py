@@ -14,6 +14,7 @@ import pytest
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
 from tests.system.test_operations import ordered
 from tests.system.test_tls import Certified, endpoint_of
+from trimaran.client import AdminRefusedError, ClientConfig, ClusterClient
 from trimaran.cluster.documents.operations import Operation, OperationRequest, run_operation
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
 from trimaran.service_api.access.local_socket import CONTROL_SOCKET_NAME
@@ -175,3 +176,37 @@ async def test_with_tls_operators_operate_and_clients_and_observers_do_not(data_
 
         callers = [(line["action"], line["caller"], line["proof"]) for line in audit(cluster, "ended")]
         assert callers == [("suspend", "ops", "certificate"), ("resume", "local", "local socket")]
+
+
+async def test_a_client_of_an_operators_certificate_has_snapshots_taken_and_others_do_not(data_dir: Path) -> None:
+    """Under `authorisation=default`, which looked at the principal alone: nobody could."""
+    certified = Certified(data_dir)
+    issuer = certified.issuer
+    callers = {
+        "ops": certified.operator.settings,
+        "app": issuer.of(CallerRole.CLIENT, "app"),
+        "eye": issuer.of(CallerRole.OBSERVER, "eye"),
+    }
+    async with certified.cluster(member_count=1, settings=STEADY) as cluster:
+        await cluster.wait_for_leader()
+        outcomes: dict[str, str] = {}
+        for name, tls in callers.items():
+            config = ClientConfig(endpoints=(str(endpoint_of(cluster, 0, "ingress")),), tls=tls)
+            async with ClusterClient.connect(config=config) as client:
+                try:
+                    outcomes[name] = f"done at {await client.take_snapshot(timeout_s=TIMEOUT_S)}"
+                except AdminRefusedError as error:
+                    outcomes[name] = str(error)
+
+        begun, ended, refused = (audit(cluster, name) for name in ("begun", "ended", "refused"))
+        assert outcomes["ops"] == f"done at {ended[0]['log_position']}"
+        assert "snapshot needs the role operator or member, and the caller is client app" in outcomes["app"]
+        assert "snapshot needs the role operator or member, and the caller is observer eye" in outcomes["eye"]
+        assert [(line["caller"], line["action"], line["endpoint"]) for line in begun] == [
+            ("ops", "snapshot", "ingress")
+        ]
+        assert [(line["caller"], line["outcome"]) for line in ended] == [("ops", "done")]
+        assert [(line["caller"], line["role"], line["address"]) for line in refused] == [
+            ("app", "client", "127.0.0.1"),
+            ("eye", "observer", "127.0.0.1"),
+        ]

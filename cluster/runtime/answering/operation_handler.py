@@ -118,6 +118,21 @@ class OperationHandler:
             facts = {**parameters, "log_position": log_position, "detail": printable_line(detail)}
             self._audit.ended(operation, asker, outcome, **facts)
 
+    def on_admin_progressed(self, effect: fx.AdminProgressed) -> None:
+        """Write the audit line of a client's admin request: the one that there is asks for a snapshot."""
+        asker, action = effect.asker, Permission.SNAPSHOT
+        facts = {
+            "session_id": asker.cluster_session_id,
+            "principal": printable_line(asker.principal.decode(errors="replace")),
+        }
+        if not effect.is_permitted:
+            self._audit.refused(action, asker, effect.detail, **facts)
+        elif effect.step is None:
+            self._audit.begun(action, asker, **facts)
+        else:
+            detail = printable_line(effect.detail)
+            self._audit.ended(action, asker, str(effect.step), **facts, log_position=effect.log_position, detail=detail)
+
     async def _run(self, document: OperationRequest) -> AsyncGenerator[fx.ActionProgressed, None]:
         """Do it, unless another cluster was meant."""
         found, demanded = self._agent.module.ctx.cluster_id, parse_cluster_id(document.cluster_id or "")

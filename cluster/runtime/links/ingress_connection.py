@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import structlog
 
 from trimaran.service_api import ClusterError, LocalProtocolError, RemoteProtocolError
+from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.identity import CallerRole
@@ -519,7 +520,9 @@ class IngressConnection(asyncio.BufferedProtocol):
             self._ingress.owner.on_query(connection_id, QueryRequest.decode(encoded))
             return
         if (template_id, schema_id) == (AdminRequest.TEMPLATE_ID, AdminRequest.SCHEMA_ID):
-            post(ev.ClientAdmin(connection_id, _decode_admin_request(encoded)))
+            accepted, request = self._accepted, _decode_admin_request(encoded)
+            is_permitted = accepted.may(Permission.SNAPSHOT)
+            post(ev.ClientAdmin(connection_id, request, accepted.caller, accepted.address, is_permitted))
             return
         message = decode_message(encoded, registry=INGRESS_MESSAGES)
         if isinstance(message, SessionKeepAlive):

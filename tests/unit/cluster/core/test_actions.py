@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,8 @@ from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
 from trimaran.cluster.core.held_entry import HeldEntry
 from trimaran.cluster.core.module_state import TRANSITIONS, ModuleState
 from trimaran.cluster.messages.consensus import APPEND_POSITION_FLAG_HELD
-from trimaran.service_api.authorisation import AllowAll
+from trimaran.service_api.authorisation import AllowAll, AuthorisationService, DefaultAuthorisation, DenyAll
+from trimaran.service_api.identity import Caller, CallerRole, Proof
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.frame import HEADER_LENGTH
 from trimaran.service_api.wire.log.messages import LOG_MESSAGES, ClusterAction, ClusterActionRequest, EntrySkip
@@ -340,6 +342,39 @@ def test_admin_request_is_denied_unless_somebody_allows_it() -> None:
 
     assert answers(effects) == [(7, AdminResponseCode.UNAUTHORISED_ACCESS, 99)]
     assert appended(solo) == []
+
+
+@pytest.mark.parametrize("authorisation", [DefaultAuthorisation(), DenyAll()])
+def test_admin_request_of_a_caller_whose_role_permits_it_needs_no_authorisation(
+    authorisation: AuthorisationService,
+) -> None:
+    """An operator's certificate was worth nothing over a session: only the principal was looked at."""
+    solo = with_session(lead())
+    solo.ctx.authorisation = authorisation
+
+    effects = solo.feed(replace(admin(), is_permitted=True))
+
+    assert answers(effects) == []
+    assert solo.module.actions.toggle is ControlToggle.SNAPSHOT
+
+
+def test_admin_requests_are_told_to_the_audit_trail_with_who_asked_and_what_came_of_it() -> None:
+    solo, caller = with_session(lead()), Caller(CallerRole.OPERATOR, "olga", Proof.CERTIFICATE)
+    asker = ev.AdminAsker(ClusterSessionId(1), CorrelationId(99), b"ops", caller, "10.0.0.9")
+    asked = replace(admin(), caller=caller, address="10.0.0.9")
+
+    refused = of(solo.feed(asked), fx.AdminProgressed)
+    begun = of(solo.feed(replace(asked, is_permitted=True)), fx.AdminProgressed)
+    busy = of(solo.feed(replace(asked, is_permitted=True)), fx.AdminProgressed)
+    position = solo.ctx.log_buffer.append_position
+    commit(solo)
+    deliver_action(solo, action(position))
+    ended = of(solo.feed(ev.SnapshotTaken(position, (4,), 5)), fx.AdminProgressed)
+
+    assert [(step.asker, step.step, step.is_permitted) for step in refused] == [(asker, A.REFUSED, False)]
+    assert [(step.asker, step.step, step.is_permitted) for step in begun] == [(asker, None, True)]
+    assert [(step.step, step.is_permitted) for step in busy] == [(None, True), (A.REFUSED, True)]
+    assert [(step.asker, step.step, step.log_position) for step in ended] == [(asker, A.DONE, position)]
 
 
 def test_admin_request_is_answered_when_the_snapshot_is_taken() -> None:

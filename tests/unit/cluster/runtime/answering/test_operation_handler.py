@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
 from trimaran.cluster.documents.operations import Operation, OperationProgress, OperationRequest
 from trimaran.cluster.runtime.agent import ConsensusModuleAgent
@@ -21,7 +22,8 @@ from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.connection_purpose import Purpose
 from trimaran.service_api.documents import read_document
-from trimaran.service_api.identity import LOCAL_OPERATOR
+from trimaran.service_api.identity import LOCAL_OPERATOR, Caller, CallerRole, Proof
+from trimaran.service_api.types import ClusterSessionId, CorrelationId
 
 CLUSTER = ClusterId(0xABCDEF)
 
@@ -117,6 +119,27 @@ async def test_an_operation_on_another_cluster_is_refused_and_nothing_is_done() 
 
     assert (refused.step, asked.actions) == ("refused", [])
     assert asked.told("outcome", "cluster_id")[-1] == ("audit.action_ended", "refused", "0000000000000001")
+
+
+def test_a_clients_admin_request_has_lines_in_the_audit_trail_too() -> None:
+    """Only what came to the consensus port had some: a snapshot over a session left no trace of who wanted it."""
+    asked, caller = Asked(), Caller(CallerRole.CLIENT, "app", Proof.CERTIFICATE)
+    asker = ev.AdminAsker(ClusterSessionId(4), CorrelationId(9), b"app\n", caller, "10.0.0.9")
+
+    asked.handler.on_admin_progressed(fx.AdminProgressed(asker, None))
+    asked.handler.on_admin_progressed(fx.AdminProgressed(asker, ActionStep.DONE, 64))
+    for _ in range(3):
+        asked.handler.on_admin_progressed(
+            fx.AdminProgressed(asker, ActionStep.REFUSED, detail="no", is_permitted=False)
+        )
+
+    assert asked.told("outcome", "log_position") == [
+        ("audit.action_begun", None, None),
+        ("audit.action_ended", "done", 64),
+        ("audit.action_refused", "refused", None),
+    ]
+    who = ("action", "role", "caller", "address", "endpoint", "session_id", "principal")
+    assert {line[1:] for line in asked.told(*who)} == {("snapshot", "client", "app", "10.0.0.9", "ingress", 4, "app")}
 
 
 async def test_what_is_no_request_needs_no_permission() -> None:
