@@ -98,6 +98,8 @@ class OperationHandler:
     async def answer(self, request: bytes, asker: AcceptedConnection) -> AsyncGenerator[bytes, None]:
         """Do what a caller asks for that may, and tell each step; the audit trail has its begin and its end.
 
+        The end is in the audit trail before the caller hears of it.
+
         Raises:
             RemoteProtocolError: it is no request, or one of another schema version.
         """
@@ -105,11 +107,15 @@ class OperationHandler:
         operation, parameters = document.operation, document.model_dump(exclude={"operation"}, exclude_defaults=True)
         self._audit.begun(operation, asker, **parameters)
         outcome, log_position, detail = "unknown", None, "the caller left before the end"
+        last: fx.ActionProgressed | None = None
         try:
             async with aclosing(self._run(document)) as steps:
                 async for step in steps:
                     outcome, detail = str(step.step), step.detail
                     log_position = log_position if step.log_position is None else step.log_position
+                    if step.is_final:
+                        last = step
+                        break
                     yield self._describe(operation, step)
         except ClusterError as error:
             outcome, detail = "failed", str(error)
@@ -117,6 +123,8 @@ class OperationHandler:
         finally:
             facts = {**parameters, "log_position": log_position, "detail": printable_line(detail)}
             self._audit.ended(operation, asker, outcome, **facts)
+        if last is not None:
+            yield self._describe(operation, last)
 
     def on_admin_progressed(self, effect: fx.AdminProgressed) -> None:
         """Write the audit line of a client's admin request: the one that there is asks for a snapshot."""

@@ -92,6 +92,18 @@ async def test_an_operation_is_told_when_it_begins_and_with_its_outcome() -> Non
     ]
 
 
+async def test_an_end_is_in_the_audit_trail_before_the_caller_hears_of_it() -> None:
+    """Who was told "done" and read the log at once did not always find the line."""
+    asked = Asked(step(ActionStep.DONE, 64, is_final=True))
+    answers = asked.answer(OperationRequest(operation=Operation.SUSPEND))
+
+    await anext(answers)
+
+    assert asked.told("outcome")[-1] == ("audit.action_ended", "done")
+    await answers.aclose()
+    assert len(asked.lines) == 2
+
+
 async def test_an_operation_that_fails_says_why_in_the_audit_trail() -> None:
     asked = Asked(error=ClusterError("no leader"))
 
