@@ -222,6 +222,7 @@ class Node:
         failure: ServiceFailedError | None = None
         async with ActivityScope() as tasks:
             log, links = self._connect(tasks), self._links
+            self.agent.watch(fx.AdminProgressed, self._operations.on_admin_progressed)
             server = ArchiveServer(self.archive, network=self._network, gate=self.gate)
             try:
                 self.agent.hold()
@@ -338,7 +339,6 @@ class Node:
             fetcher=self._fetcher,
             roster=MemberRoster(self._links, log, self._files.members),
             divergence=DivergenceReporter(config.directory, config.service),
-            audit_admin=self._operations.on_admin_progressed,
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)

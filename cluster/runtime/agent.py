@@ -129,7 +129,6 @@ class ConsensusModuleAgent:
         fetcher: SnapshotFetcher,
         roster: MemberRoster,
         divergence: DivergenceReporter,
-        audit_admin: Callable[[fx.AdminProgressed], None],
         tasks: ActivityScope,
     ) -> None:
         """Connect the agent with what performs its effects. Called once, before `start`."""
@@ -163,7 +162,6 @@ class ConsensusModuleAgent:
             fx.TakeSnapshot: take_snapshot,
             fx.ResumeDelivery: self._resume_delivery,
             fx.ActionProgressed: self._notify_waiter,
-            fx.AdminProgressed: audit_admin,
             fx.HoldIngress: self._hold_ingress,
             fx.AwaitDelivery: self._await_delivery,
             fx.Terminate: self._terminate,
@@ -628,6 +626,10 @@ def _log_module_state_changed(effect: fx.ModuleStateChanged) -> None:
     )
 
 
+def _note_admin_progressed(effect: fx.AdminProgressed) -> None:
+    """Nothing is performed: the audit trail watches it."""
+
+
 def _log_vote_refused(effect: fx.VoteRefused) -> None:
     logger.info(
         "vote.refused",
@@ -676,6 +678,7 @@ def _log_session_changed(effect: fx.SessionChanged) -> None:
 
 _LOGGED: Final[dict[type, Callable[[Any], None]]] = {  # Any: each takes the effect that it is keyed by
     fx.StateChanged: _log_state_changed,
+    fx.AdminProgressed: _note_admin_progressed,
     fx.ModuleStateChanged: _log_module_state_changed,
     fx.VoteRefused: _log_vote_refused,
     fx.NominationRefused: lambda effect: logger.warning(

@@ -89,7 +89,6 @@ class Rig:
             purge_archive=lambda effect: parts.journal.append(effect),
             fetcher=cast(SnapshotFetcher, parts),
             divergence=DivergenceReporter(Path("node-0"), "tally:Tally"),
-            audit_admin=parts.journal.append,
             roster=MemberRoster(
                 cast(MemberLinks, parts),
                 cast(LogControl, parts),
