@@ -31,7 +31,6 @@ from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
 from trimaran.service_api import LocalProtocolError
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.identity import STRANGER, Caller, CallerRole, Proof
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
@@ -49,8 +48,6 @@ from trimaran.service_api.wire.session import (
     REFUSED_BY_SETTING,
     REFUSES_MESSAGES,
     REFUSES_REQUESTS,
-    AdminRequest,
-    AdminRequestType,
     EventCode,
     SessionCloseRequest,
     SessionConnectRequest,
@@ -197,57 +194,6 @@ def test_control_messages_are_posted_with_the_connection_they_came_on(
         ev.ClientKeepAlive(connection_id, TERM, ClusterSessionId(SESSION)),
         ev.ClientClose(connection_id, TERM, ClusterSessionId(SESSION)),
     ]
-
-
-def admin_request() -> AdminRequest:
-    return AdminRequest(
-        leadership_term_id=TermId(TERM),
-        cluster_session_id=ClusterSessionId(SESSION),
-        correlation_id=CorrelationId(99),
-        request_type=AdminRequestType.SNAPSHOT,
-    )
-
-
-@pytest.mark.parametrize(
-    ("role", "is_permitted"),
-    [(CallerRole.CLIENT, False), (CallerRole.OBSERVER, False), (CallerRole.OPERATOR, True), (CallerRole.MEMBER, True)],
-)
-def test_admin_request_says_who_asks_and_whether_its_role_permits_it(
-    role: CallerRole, is_permitted: bool, owner: FakeIngressOwner, ingress: Ingress
-) -> None:
-    """Docs/security.md, "Who may do what": the table decides for certificates, in plain text nobody has a role."""
-    client, caller = Client(ingress), Caller(role, "7", Proof.CERTIFICATE)
-    frame = encode_frame(admin_request().encode(), stream_id=INGRESS_STREAM_ID)
-
-    client.send(frame)
-    client.accepted.identify(caller)
-    client.send(frame)
-
-    in_plain_text, certified = owner.posted
-    address, connection_id = client.accepted.address, client.connection.connection_id
-    assert in_plain_text == ev.ClientAdmin(connection_id, admin_request(), STRANGER, address, is_permitted=False)
-    assert certified == ev.ClientAdmin(connection_id, admin_request(), caller, address, is_permitted)
-
-
-def test_admin_request_of_an_unknown_type_is_posted_without_one_so_that_it_gets_an_answer(
-    owner: FakeIngressOwner, ingress: Ingress
-) -> None:
-    """ClusterTest.shouldRejectAnInvalidAdminRequest."""
-    known = admin_request()
-    encoded = bytearray(known.encode())
-    encoded[32:36] = (42).to_bytes(4, "little")
-    client = Client(ingress)
-
-    for message in (known.encode(), bytes(encoded)):
-        client.send(encode_frame(message, stream_id=INGRESS_STREAM_ID))
-
-    connection_id = client.connection.connection_id
-    address = client.accepted.address
-    assert owner.posted == [
-        ev.ClientAdmin(connection_id, known, address=address),
-        ev.ClientAdmin(connection_id, known.model_copy(update={"request_type": None}), address=address),
-    ]
-    assert not client.transport.is_closed
 
 
 def test_control_message_between_session_messages_keeps_its_place(owner: FakeIngressOwner, ingress: Ingress) -> None:

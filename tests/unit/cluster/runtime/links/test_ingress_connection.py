@@ -7,16 +7,18 @@ import pytest
 from tests.unit.cluster.runtime.fake_gate import FakeTime, quiet_gate
 from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
 from tests.unit.cluster.runtime.ingress_client import (
+    SESSION,
+    TERM,
     Client,
     control,
     session_message,
 )
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.links.ingress import Ingress
-from trimaran.service_api.identity import Caller, CallerRole, Proof
-from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, CorrelationId
+from trimaran.service_api.identity import STRANGER, Caller, CallerRole, Proof
+from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.frame import FLAG_BEGIN, encode_frame
-from trimaran.service_api.wire.session import SessionConnectRequest, SessionEvent
+from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, SessionConnectRequest, SessionEvent
 from trimaran.service_api.wire.stream import FrameParser
 
 
@@ -136,3 +138,57 @@ def test_the_name_of_a_clients_certificate_is_its_principal(role: CallerRole, pr
     client.send(control(connect))
 
     assert owner.posted == [ev.ClientConnect(client.connection.connection_id, connect, principal, "127.0.0.1")]
+
+
+# --- admin requests
+
+
+def admin_request() -> AdminRequest:
+    return AdminRequest(
+        leadership_term_id=TermId(TERM),
+        cluster_session_id=ClusterSessionId(SESSION),
+        correlation_id=CorrelationId(99),
+        request_type=AdminRequestType.SNAPSHOT,
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "is_permitted"),
+    [(CallerRole.CLIENT, False), (CallerRole.OBSERVER, False), (CallerRole.OPERATOR, True), (CallerRole.MEMBER, True)],
+)
+def test_admin_request_says_who_asks_and_whether_its_role_permits_it(
+    role: CallerRole, is_permitted: bool, owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """Docs/security.md, "Who may do what": the table decides for certificates, in plain text nobody has a role."""
+    client, caller = Client(ingress), Caller(role, "7", Proof.CERTIFICATE)
+    frame = encode_frame(admin_request().encode(), stream_id=INGRESS_STREAM_ID)
+
+    client.send(frame)
+    client.accepted.identify(caller)
+    client.send(frame)
+
+    in_plain_text, certified = owner.posted
+    address, connection_id = client.accepted.address, client.connection.connection_id
+    assert in_plain_text == ev.ClientAdmin(connection_id, admin_request(), STRANGER, address, is_permitted=False)
+    assert certified == ev.ClientAdmin(connection_id, admin_request(), caller, address, is_permitted)
+
+
+def test_admin_request_of_an_unknown_type_is_posted_without_one_so_that_it_gets_an_answer(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """ClusterTest.shouldRejectAnInvalidAdminRequest."""
+    known = admin_request()
+    encoded = bytearray(known.encode())
+    encoded[32:36] = (42).to_bytes(4, "little")
+    client = Client(ingress)
+
+    for message in (known.encode(), bytes(encoded)):
+        client.send(encode_frame(message, stream_id=INGRESS_STREAM_ID))
+
+    connection_id = client.connection.connection_id
+    address = client.accepted.address
+    assert owner.posted == [
+        ev.ClientAdmin(connection_id, known, address=address),
+        ev.ClientAdmin(connection_id, known.model_copy(update={"request_type": None}), address=address),
+    ]
+    assert not client.transport.is_closed
