@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from trimaran.service_api.addresses.name_pattern import expand_endpoints
 from trimaran.service_api.cluster_id import parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
@@ -39,7 +40,8 @@ class ClientConfig:
     """
 
     endpoints: tuple[str, ...]
-    """Ingress endpoints, "host:port", of any members: one that answers is enough."""
+    """Ingress endpoints, "host:port", of any members: one that answers is enough. A name is resolved at each dial.
+    `dns://trimaran-{member_id}.trimaran:9000?size=3` stands for the names of members 0 to 2."""
 
     cluster_id: str = ""
     """The cluster to connect to, as `trimaran status` shows it; another one refuses. Empty: whichever answers."""
@@ -123,6 +125,7 @@ class ClientConfig:
     def __post_init__(self) -> None:
         if not self.endpoints:
             raise ConfigurationError("endpoints=[] expected at least one 'host:port'")
+        object.__setattr__(self, "endpoints", expand_endpoints(self.endpoints))
         for endpoint in self.endpoints:
             Endpoint.parse(endpoint)
         network = client_network(self.tls, cluster_id=parse_cluster_id(self.cluster_id), network=self.network)

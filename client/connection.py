@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, cast
 
+from trimaran.service_api.addresses.sockets import NameUnresolvedError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 from trimaran.service_api.transport import UNACKNOWLEDGED_LIMIT_MS, Purpose, limit_unacknowledged
@@ -397,7 +398,7 @@ class ClientConductor:
                         self, dial.connection_id, receive_buffer_bytes=config.receive_buffer_bytes
                     ),
                 )
-        except (OSError, UnicodeError) as error:
+        except OSError as error:
             self._dials.pop(dial.connection_id, None)
             self.protocol.on_disconnected(dial.connection_id, self._now_ns(), describe_connection_error(error))
             self._after_input()
@@ -456,6 +457,8 @@ def describe_connection_error(error: BaseException) -> str:
         return str(error)
     if isinstance(error, TimeoutError):
         return "timed out"
+    if isinstance(error, NameUnresolvedError):
+        return str(error.strerror)
     code = getattr(error, "errno", None)
     if isinstance(code, int) and code > 0:
         return os.strerror(code).lower()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
@@ -444,7 +445,7 @@ class Node:
         self.agent.terminate(None)
 
     async def _listen(self, log: LogControl, links: MemberLinks, server: ArchiveServer, tasks: ActivityScope) -> None:
-        me = self._config.me
+        me = self._config.listening
         if self._config.metrics_endpoint:
             with _naming("metrics", self._config.metrics_endpoint):
                 await self._start_metrics(Endpoint.parse(self._config.metrics_endpoint, may_be_ephemeral=True))
@@ -457,7 +458,8 @@ class Node:
         consensus = Endpoint.parse(me.consensus)
         with _naming("consensus", me.consensus):
             await links.start(self._network, consensus, tasks, gate=self.gate)
-        await links.start_locally(self._network, self._config.directory, consensus, gate=self.gate)
+        advertised = Endpoint.parse(self._config.me.consensus)  # what commands dial
+        await links.start_locally(self._network, self._config.directory, advertised, gate=self.gate)
 
     def _make_service_agent(self, services: Sequence[ClusteredService], code: CodeGuard) -> ClusteredServiceAgent:
         ctx = self.module.ctx
@@ -627,4 +629,6 @@ def _naming(what: str, endpoint: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigurationError(f"cannot listen on {what} endpoint={endpoint}: {error.strerror or error}") from error
+        advice = "; the setting listen says what to bind, such as 0.0.0.0" if error.errno == errno.EADDRNOTAVAIL else ""
+        reason = f"{error.strerror or error}{advice}"
+        raise ConfigurationError(f"cannot listen on {what} endpoint={endpoint}: {reason}") from error

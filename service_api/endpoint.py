@@ -47,6 +47,15 @@ class Endpoint:
         return cls(host.strip("[]"), int(port))
 
     @property
+    def is_address(self) -> bool:
+        """Whether the host is an IP address, not a name."""
+        try:
+            ip_address(self.host)
+        except ValueError:
+            return False
+        return True
+
+    @property
     def is_loopback(self) -> bool:
         """Whether only processes of the same machine reach it; of a host name other than `localhost` nobody knows."""
         if self.host == "localhost":

@@ -34,6 +34,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from .access.local_socket import LOCAL_PEER, ControlSocket, connect_locally, is_own_peer
+from .addresses.sockets import connect_any, open_listening_sockets
 from .cluster_id import NULL_CLUSTER_ID, ClusterId
 from .connection_purpose import Purpose as Purpose
 from .endpoint import Endpoint
@@ -94,6 +95,8 @@ MakeProtocol = Callable[["AcceptedConnection"], asyncio.BaseProtocol]
 """Makes the protocol of an accepted connection, which has to `attach` the transport and to `leave` in the end."""
 OnStreams = Callable[["AcceptedConnection", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 """Runs one accepted connection from its first byte to its last."""
+OnPurposeBound = Callable[[Purpose, Endpoint], None]
+"""Told what each address is for that is bound, before it is listened on; it raises what forbids that."""
 PeerCertificate = dict[str, Any]  # as `ssl.SSLSocket.getpeercert` gives it
 """A certificate that was verified."""
 
@@ -192,7 +195,6 @@ class NetworkStack(ABC):
 
         Raises:
             OSError: the endpoint cannot be reached, or is another's (`PeerRefusedError`).
-            UnicodeError: its host cannot be a name.
         """
 
     async def listen_for_streams(
@@ -515,40 +517,17 @@ class SocketStack(NetworkStack):
     dialled, otherwise TCP. Without `uses_control_sockets` always TCP, as from another machine.
     """
 
-    def __init__(self, *, uses_control_sockets: bool = True) -> None:
+    def __init__(self, *, uses_control_sockets: bool = True, on_bound: OnPurposeBound = lambda _, bound: None) -> None:
         self._uses_control_sockets = uses_control_sockets
+        self._on_bound = on_bound
 
     async def listen(
         self, purpose: Purpose, endpoint: Endpoint, make_protocol: MakeProtocol, *, gate: ConnectionGate
     ) -> Listener:
         """Listen on every address of the endpoint's host."""
         encryption = self.listening(purpose)
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        sockets: list[socket.socket] = []
-        try:
-            for family, kind, protocol, _, address in dict.fromkeys(found):
-                port = sockets[0].getsockname()[1] if sockets else endpoint.port
-                sock = socket.socket(family, kind, protocol)
-                sockets.append(sock)
-                sock.setblocking(False)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                try:
-                    sock.bind((address[0], port, *address[2:]))
-                except OSError as error:
-                    if error.errno != errno.EADDRNOTAVAIL or len(found) == 1:
-                        raise
-                    sockets.pop().close()  # a name may have an address of a family that this machine does not use
-                    continue
-                sock.listen(LISTEN_BACKLOG)
-            if not sockets:
-                raise OSError(errno.EADDRNOTAVAIL, f"no address of this machine: {endpoint}")
-        except OSError:
-            for sock in sockets:
-                sock.close()
-            raise
+        on_bound = partial(self._on_bound, purpose)
+        sockets = await open_listening_sockets(endpoint, backlog=LISTEN_BACKLOG, on_bound=on_bound)
         bound = Endpoint(endpoint.host, sockets[0].getsockname()[1])
         return SocketListener(sockets, purpose, bound, make_protocol, gate, encryption)
 
@@ -574,15 +553,17 @@ class SocketStack(NetworkStack):
         *,
         member_id: MemberId | None = None,
     ) -> tuple[asyncio.Transport, P]:
-        """Connect to the first address of the endpoint's host that answers."""
+        """Connect to the first address of the endpoint's host that answers. A name is resolved now, at each call."""
         loop = asyncio.get_running_loop()
         local = self._dial_locally(purpose, endpoint)
         if local is not None:
             return await loop.create_unix_connection(make_protocol, sock=local)
         encryption = self.dialling(purpose, endpoint, member_id)
+        where: dict[str, Any] = {"host": endpoint.host, "port": endpoint.port}  # two forms of one call
+        if not endpoint.is_address:
+            where = {"sock": await connect_any(endpoint)}
         if encryption is None:
-            transport, protocol = await loop.create_connection(make_protocol, endpoint.host, endpoint.port)
-            return transport, protocol
+            return await loop.create_connection(make_protocol, **where)
 
         def open_protocol(certificate: PeerCertificate | None) -> P:
             encryption.identify(certificate)
@@ -591,8 +572,7 @@ class SocketStack(NetworkStack):
         try:
             transport, opening = await loop.create_connection(
                 lambda: _Opening(open_protocol),
-                endpoint.host,
-                endpoint.port,
+                **where,
                 ssl=encryption.context,
                 server_hostname=endpoint.host,
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,

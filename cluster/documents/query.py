@@ -153,7 +153,7 @@ async def query_documents(
         raise reader.late_error(timeout_s) from None
     except ConnectionRefusedError:
         raise StatusQueryError(Outcome.REFUSED, f"no process listens on {endpoint}") from None
-    except (OSError, UnicodeError) as error:  # the latter: a host that can be no name
+    except OSError as error:
         reason = getattr(error, "strerror", None) or error
         raise StatusQueryError(Outcome.UNREACHABLE, printable_line(f"{endpoint}: {reason}")) from None
     finally:

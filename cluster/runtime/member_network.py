@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import structlog
 
-from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.tls import serving_network
 from trimaran.service_api.transport import NetworkStack
 from trimaran.service_api.types import MemberId
@@ -22,7 +21,6 @@ def make_network(config: NodeConfig) -> NetworkStack:
     """
     return serving_network(
         config.tls,
-        map(Endpoint.parse, config.me.endpoints),
         cluster_id=config.cluster_id,
         member_id=MemberId(config.member_id),
         danger="vote, lead and stop the cluster",
@@ -34,7 +32,7 @@ def make_network(config: NodeConfig) -> NetworkStack:
 def _warn(exposed: str) -> None:
     logger.warning(
         "node.plaintext",
-        endpoints=exposed.split(","),
-        reason="insecure_plaintext: no TLS; any process that can connect to these is believed, and everything can be "
-        "read and changed on its way",
+        endpoint=exposed,
+        reason="insecure_plaintext: no TLS; any process that can connect to this endpoint is believed, and everything "
+        "can be read and changed on its way",
     )

@@ -13,6 +13,7 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from trimaran.service_api.addresses.name_pattern import MEMBER_ID_PLACE as MEMBER_ID_PLACE
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
@@ -22,6 +23,7 @@ from trimaran.service_api.wire.session import DEFAULT_LEADER_HEARTBEAT_TIMEOUT_N
 from .health_limits import HealthLimits
 from .member_endpoints import MemberEndpoints as MemberEndpoints
 from .member_endpoints import format_members as format_members
+from .member_endpoints import parse_listen as parse_listen
 from .member_endpoints import parse_members as parse_members
 from .setting_kinds import (
     AmountBytes,
@@ -46,8 +48,6 @@ from .setting_kinds import (
 ENV_PREFIX: Final = "TRIMARAN_"
 TLS_PREFIX: Final = "tls_"
 """The settings of TLS begin with it; in a file they are the table `[tls]`, without it."""
-MEMBER_ID_PLACE: Final = "{member_id}"
-"""In the names of a member's files it stands for the member's id, so that one file of settings does for all members."""
 MTU_LENGTH_MAX_BYTES: Final = 65504
 TERM_LENGTH_MIN_BYTES: Final = 64 * 1024
 TERM_LENGTH_MAX_BYTES: Final = 1024 * 1024 * 1024
@@ -65,12 +65,25 @@ class NodeConfig(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, strict=True, extra="forbid", env_prefix=ENV_PREFIX)
 
     member_id: Annotated[Count, Field(ge=0, description="this member's id: a number in members")]
-    members: Annotated[Members, Field(description="every member: ID=HOST:BASE_PORT,... or Aeron's six fields each")]
+    members: Annotated[
+        Members,
+        Field(
+            description="every member: ID=HOST:BASE_PORT,..., Aeron's six fields each, or "
+            "dns://HOST:BASE_PORT?size=N with {member_id} in HOST"
+        ),
+    ]
     join: Annotated[
         Text,
         Field(
             description="members of a running cluster to join, as in members, which then names this member alone; used "
             "until this member's log says who the members are"
+        ),
+    ] = ""
+    listen: Annotated[
+        Text,
+        Field(
+            description="what this member binds: an address for the ports in members, an address and its first port, "
+            "or five endpoints with commas; empty: what others dial"
         ),
     ] = ""
     cluster_id: Annotated[
@@ -353,6 +366,11 @@ class NodeConfig(BaseSettings):
         return self.member(self.member_id)
 
     @property
+    def listening(self) -> MemberEndpoints:
+        """What this member binds, which need not be what others dial."""
+        return parse_listen(self.listen, self.me)
+
+    @property
     def is_disk_shared(self) -> bool:
         """Whether syncs of this member compete with those of other members. Not at level 0, where nothing is synced."""
         if self.file_sync_level == 0 or self.shared_machine == "off":
@@ -411,6 +429,11 @@ def _member_problems(config: NodeConfig) -> list[str]:
                 problems.append(f"join={config.join!r}: expected other members than this one, {config.member_id}")
         if len(config.members) > 1:
             problems.append(f"members={format_members(config.members)} with join: expected this member alone")
+    if config.member_id in ids:
+        try:
+            parse_listen(config.listen, config.me)
+        except ConfigurationError as error:
+            problems.append(str(error))
     owners: dict[str, int] = {}
     for member in config.members:
         for endpoint in member.endpoints:

@@ -30,6 +30,7 @@ from trimaran.service_api.tls.settings import TlsSettings
 
 from .config import ENV_PREFIX, MEMBER_ID_PLACE, TLS_PREFIX, MemberEndpoints, NodeConfig
 from .health_limits import HealthLimits
+from .member_endpoints import MembersByName, format_members
 from .setting_kinds import SettingKind
 
 CONFIG_FILE_VARIABLE: Final = "TRIMARAN_CONFIG"
@@ -85,6 +86,11 @@ def load_node_config(file: Path | None = None, flags: Mapping[str, Any] | None =
         ConfigurationError: the user's: an unknown key, a value that cannot be read, settings that do not fit.
     """
     values, origins = _read_layers(file, flags or {})
+    members, member_id = values.get("members"), values.get("member_id", 0)
+    if isinstance(members, MembersByName) and member_id >= len(members) and "join" not in values:
+        # The pattern names who the cluster begins with: another one joins them, with the same settings.
+        values |= {"members": (members.name(member_id),), "join": format_members(members)}
+        origins["join"] = origins["members"]
     try:
         return LoadedConfig(NodeConfig(**values), origins)
     except ValidationError as error:

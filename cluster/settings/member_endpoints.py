@@ -7,6 +7,10 @@ A member has five endpoints. Written out, as Aeron does, a member is six fields 
 Mostly they are consecutive ports, so the short form names the first and the others follow from it:
 
     0=host:9000,1=host:9010,2=host:9020
+
+Where names say which member is which, a pattern stands for all of them (`service_api.addresses.name_pattern`):
+
+    dns://trimaran-{member_id}.trimaran:9000?size=3
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from trimaran.service_api.addresses.name_pattern import SCHEME, NamePattern
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.member_id import parse_member_id
@@ -81,12 +86,31 @@ class MemberEndpoints(BaseModel):
         return self
 
 
+class MembersByName(tuple[MemberEndpoints, ...]):
+    """The members that a pattern of names stands for. It knows how any other member would be named."""
+
+    pattern: NamePattern
+
+    @classmethod
+    def of(cls, pattern: NamePattern) -> Self:
+        """Name the members 0 to `pattern.size` - 1."""
+        made = cls(MemberEndpoints.from_base(i, endpoint) for i, endpoint in enumerate(pattern.endpoints))
+        made.pattern = pattern
+        return made
+
+    def name(self, member_id: int) -> MemberEndpoints:
+        """Name one more member."""
+        return MemberEndpoints.from_base(member_id, self.pattern.endpoint_of(member_id))
+
+
 def parse_members(text: str) -> tuple[MemberEndpoints, ...]:
-    """Read a member list in either form, in the order given.
+    """Read a member list in any form, in the order given.
 
     Raises:
         ConfigurationError: the user's: names the part that cannot be read and what was expected.
     """
+    if text.strip().startswith(SCHEME):
+        return MembersByName.of(NamePattern.parse(text.strip()))
     if "=" in text:
         members = tuple(_parse_short(part.strip()) for part in text.split(",") if part.strip())
     else:
@@ -98,6 +122,38 @@ def parse_members(text: str) -> tuple[MemberEndpoints, ...]:
         if ids.count(member_id) > 1:
             raise ConfigurationError(f"bad member list: member_id={member_id} is given twice in {text!r}")
     return members
+
+
+def parse_listen(text: str, advertised: MemberEndpoints) -> MemberEndpoints:
+    """Read what a member binds: an address, an address and a base port, or five endpoints; empty: what it advertises.
+
+    Raises:
+        ConfigurationError: the user's: names what cannot be read.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        if not text:
+            return advertised
+        if len(parts) == PORTS_PER_MEMBER:
+            endpoints: Sequence[str] = parts
+        elif len(parts) != 1:
+            raise ConfigurationError("expected HOST, HOST:BASE_PORT, or ingress,consensus,log,catchup,archive")
+        elif text.rpartition(":")[2].isdigit() and ":" in text:
+            endpoints = derive_endpoints(text)
+        else:
+            ports = [Endpoint.parse(endpoint).port for endpoint in advertised.endpoints]
+            endpoints = [str(Endpoint.parse(f"{text}:{port}")) for port in ports]
+        ingress, consensus, log, catchup, archive = endpoints
+        return MemberEndpoints(
+            member_id=advertised.member_id,
+            ingress=ingress,
+            consensus=consensus,
+            log=log,
+            catchup=catchup,
+            archive=archive,
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(f"listen={text!r}: {error}") from None
 
 
 def format_members(members: Sequence[MemberEndpoints]) -> str:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -291,7 +291,6 @@ def client_network(
 
 def serving_network(
     tls: TlsSettings | None,
-    endpoints: Iterable[Endpoint],
     *,
     cluster_id: ClusterId = NULL_CLUSTER_ID,
     member_id: MemberId | None = None,
@@ -299,23 +298,29 @@ def serving_network(
     remedy: str,
     on_plaintext: Callable[[str], None] | None,
 ) -> NetworkStack:
-    """Return the stack of a process that listens on these endpoints: TLS, or plain text where nobody else can listen.
+    """Return the stack of a process that listens: TLS, or plain text where nobody else can connect.
 
-    In plain text any process that can connect is believed, whatever it says that it is. So without TLS all of the
-    endpoints must be loopback addresses, unless `on_plaintext` is given: it is told which are not. `danger` says what
-    any process could do, `remedy` which settings turn TLS on. Blocks while it reads files.
+    In plain text any process that can connect is believed, whatever it says that it is. So without TLS all that is
+    bound must be loopback addresses, unless `on_plaintext` is given: it is told of each that is none. What counts is
+    the address that is bound, not the name that others dial: that may lead to a proxy, or resolve to loopback. Probes
+    and metrics have a rule of their own. `danger` says what any process could do, `remedy` which settings turn TLS on.
+    Blocks while it reads files.
 
     Raises:
-        ConfigurationError: the user's: a file of TLS cannot be used, or there is no TLS where there has to be.
+        ConfigurationError: the user's: a file of TLS cannot be used. `listen` of the stack raises it where there is no
+            TLS and there has to be.
     """
     if tls is not None:
         return TlsStack(tls, cluster_id=cluster_id, member_id=member_id, is_watched=True)
-    exposed = ",".join(str(endpoint) for endpoint in endpoints if not endpoint.is_loopback)
-    if exposed and on_plaintext is None:
-        raise ConfigurationError(
-            f"not on loopback: endpoints={exposed}, and there is no TLS: any process that can connect could {danger}; "
-            f"give {remedy}, or say --insecure-plaintext"
-        )
-    if exposed and on_plaintext is not None:
-        on_plaintext(exposed)
-    return SOCKETS
+
+    def judge(purpose: Purpose, bound: Endpoint) -> None:
+        if bound.is_loopback or purpose is Purpose.METRICS:
+            return
+        if on_plaintext is None:
+            raise ConfigurationError(
+                f"not on loopback: {purpose.value} endpoint={bound}, and there is no TLS: any process that can connect "
+                f"could {danger}; give {remedy}, or say --insecure-plaintext"
+            )
+        on_plaintext(str(bound))
+
+    return SocketStack(on_bound=judge)

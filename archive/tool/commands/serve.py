@@ -91,7 +91,7 @@ def serve(
     """Serve an archive over TCP: record, replay, edit, copy. Stops in order on SIGTERM and SIGINT."""
     config = _make_config(term_length, segment_length, file_sync_level)
     tls = {"authorities": tls_authorities, "certificate": tls_certificate, "key": tls_key}
-    network = _make_network(Endpoint(host, port), tls, cluster_id, is_plaintext_allowed=insecure_plaintext)
+    network = _make_network(tls, cluster_id, is_plaintext_allowed=insecure_plaintext)
     _expect_known_callers(Endpoint(host, port), network, authenticator)
     options: dict[str, Any] = {
         "network": network,
@@ -111,6 +111,8 @@ def serve(
         _fail(str(error), EXIT_REFUSED)
     except ArchiveError as error:
         _fail(str(error), EXIT_UNHEALTHY)
+    except ConfigurationError as error:
+        _fail(str(error), EXIT_USAGE)
     except OSError as error:
         _fail(f"cannot serve: directory={directory} endpoint={host}:{port} {error}", EXIT_USAGE)
 
@@ -186,9 +188,7 @@ def _make_config(term_length: int, segment_length: int, file_sync_level: int) ->
     )
 
 
-def _make_network(
-    endpoint: Endpoint, values: dict[str, str], cluster_id: str, *, is_plaintext_allowed: bool
-) -> NetworkStack:
+def _make_network(values: dict[str, str], cluster_id: str, *, is_plaintext_allowed: bool) -> NetworkStack:
     def tell(exposed: str) -> None:
         typer.echo(f"trimaran archive serve: insecure: {exposed} in plain text, no caller is known", err=True)
 
@@ -198,7 +198,6 @@ def _make_network(
             raise ConfigurationError("--tls-authorities without --tls-certificate and --tls-key: expected all three")
         return serving_network(
             tls,
-            [endpoint],
             cluster_id=parse_cluster_id(cluster_id),
             danger="record and edit",
             remedy="--tls-authorities, --tls-certificate and --tls-key",

@@ -40,7 +40,7 @@ EXAMPLE_SERVICE: Final = f"{SERVICE_MODULE}:AccessQuota"
 DEVELOPMENT_LENGTH_BYTES: Final = 16 << 20
 """Of terms and segments, shorter than the defaults: a development cluster should not take much room."""
 OWN_SETTINGS: Final = (
-    *("member_id", "members", "directory", "metrics_endpoint", "log_format", "insecure_plaintext"),
+    *("member_id", "members", "join", "listen", "directory", "metrics_endpoint", "log_format", "insecure_plaintext"),
     *(name for name in NodeConfig.model_fields if name.startswith(TLS_PREFIX)),
 )
 """What this command decides for each member."""

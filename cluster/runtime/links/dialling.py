@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from trimaran.service_api.addresses.sockets import NameUnresolvedError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack, PeerRefusedError, Purpose
 from trimaran.service_api.types import MemberId
@@ -36,19 +37,20 @@ async def dial_forever(
     """Keep one connection to a member's endpoint: when it is lost, connect again, pausing longer after each failure.
 
     `make_protocol` is given a future that its protocol resolves when the connection is lost. Who answers and is not
-    that member is logged: when that begins, and when it answers otherwise. Connections that are encrypted and lost at
+    that member is logged: when that begins, and when it answers otherwise; so is a name that has no address. Each dial
+    resolves the name again. Connections that are encrypted and lost at
     once, several in a row, are failures: the other side refuses the certificate, which it sees after the dialling.
     """
     loop = asyncio.get_running_loop()
     pause_s, lost_count = _FIRST_PAUSE_S, 0
     told: str | None = None
 
-    def tell(reason: str) -> None:
+    def tell(reason: str, *, event: str = "member_link.refused") -> None:
         nonlocal told
         if reason != told:
             told = reason
             facts = {"link": purpose.value, "endpoint": str(endpoint), "reason": reason}
-            logger.error("member_link.refused", peer_member_id=member_id, **facts)
+            logger.error(event, peer_member_id=member_id, **facts)
 
     while True:
         closed: asyncio.Future[None] = loop.create_future()
@@ -60,6 +62,8 @@ async def dial_forever(
         except (OSError, TimeoutError) as error:
             if isinstance(error, PeerRefusedError):
                 tell(str(error))
+            elif isinstance(error, NameUnresolvedError):
+                tell(str(error.strerror), event="member_link.unresolved")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             continue

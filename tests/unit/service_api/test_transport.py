@@ -33,6 +33,8 @@ PRODUCT: Final = ("archive", "client", "cluster", "service_api")
 SEAM: Final = "service_api/transport.py"
 LOCAL_SEAM: Final = "service_api/access/local_socket.py"
 """Makes the control sockets for the seam."""
+ADDRESS_SEAM: Final = "service_api/addresses/sockets.py"
+"""Resolves names, and makes the sockets at what they resolve to, for the seam."""
 CALLS: Final = frozenset(
     {
         "create_connection",
@@ -80,7 +82,7 @@ def test_nothing_in_the_product_listens_or_dials_past_the_seam() -> None:
 
     assert len(files) > 300
     assert {"loop.create_connection", "socket.socket"} <= set(past.pop(SEAM))
-    assert {*past.pop(LOCAL_SEAM)} == {"socket", "socket.socket"}
+    assert {*past.pop(LOCAL_SEAM)} == {*past.pop(ADDRESS_SEAM)} == {"socket", "socket.socket"}
     assert {name: past.pop(name) for name in MAKERS_OF_CONTEXTS} == MAKERS_OF_CONTEXTS
     assert {name: found for name, found in past.items() if found and name not in USERS_OF_SOCKET} == {}
     assert {name: past[name] for name in USERS_OF_SOCKET} == {name: ["socket"] for name in USERS_OF_SOCKET}
