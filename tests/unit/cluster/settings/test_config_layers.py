@@ -74,3 +74,28 @@ def test_a_table_that_cannot_be_used_is_refused(tmp_path: Path, text: str, messa
 
     with pytest.raises(ConfigurationError, match=message):
         load_node_config(path, {**FLAGS, "member_id": "0"})
+
+
+PATTERN = "dns://node-{member_id}.svc:9000?size=3"
+
+
+@pytest.mark.parametrize(
+    ("member_id", "members", "join"),
+    [
+        ("2", [0, 1, 2], ""),
+        ("3", [3], "0=node-0.svc:9000,1=node-1.svc:9000,2=node-2.svc:9000"),
+    ],
+)
+def test_a_member_that_a_pattern_does_not_name_joins_those_it_names(
+    member_id: str, members: list[int], join: str
+) -> None:
+    """One text of settings does for the members that begin and for those that come later."""
+    loaded = load_node_config(None, {**FLAGS, "members": PATTERN, "member_id": member_id})
+
+    assert [member.member_id for member in loaded.config.members] == members
+    assert (loaded.config.join, loaded.config.me.ingress) == (join, f"node-{member_id}.svc:9000")
+
+
+def test_what_cannot_be_bound_is_a_bad_setting() -> None:
+    with pytest.raises(ConfigurationError, match="listen='::': bad endpoint"):
+        load_node_config(None, {**FLAGS, "member_id": "1", "listen": "::"})

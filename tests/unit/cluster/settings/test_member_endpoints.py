@@ -7,6 +7,7 @@ import pytest
 from trimaran.cluster.settings.member_endpoints import (
     MemberEndpoints,
     format_members,
+    parse_listen,
     parse_members,
 )
 from trimaran.service_api.errors import ConfigurationError
@@ -66,3 +67,45 @@ def test_a_bad_list_names_the_part_and_what_was_expected(text: str, expected: st
 
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_pattern_of_names_stands_for_its_members() -> None:
+    members = parse_members("dns://node-{member_id}.svc:9000?size=3")
+
+    assert format_members(members) == "0=node-0.svc:9000,1=node-1.svc:9000,2=node-2.svc:9000"
+
+
+ADVERTISED = MemberEndpoints.from_base(0, "node-0.example:9000")
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("", ADVERTISED.endpoints),
+        ("0.0.0.0", MemberEndpoints.from_base(0, "0.0.0.0:9000").endpoints),
+        ("[::]", MemberEndpoints.from_base(0, "[::]:9000").endpoints),
+        ("10.0.0.1:7000", MemberEndpoints.from_base(0, "10.0.0.1:7000").endpoints),
+        ("a:1, a:2,b:3,b:4,c:5", ("a:1", "a:2", "b:3", "b:4", "c:5")),
+    ],
+)
+def test_what_a_member_binds_in_each_form(text: str, bound: tuple[str, ...]) -> None:
+    assert parse_listen(text, ADVERTISED).endpoints == bound
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("::", "needs brackets around it"),
+        ("a:1,a:2", "expected HOST, HOST:BASE_PORT, or ingress,consensus,log,catchup,archive"),
+        ("a:0", "is no number from 1"),
+        ("a:65535", "expected at most 65531"),
+        ("a b", "is no host name"),
+        ("a:1,a:1,a:2,a:3,a:4", "endpoint given twice"),
+        ("a:x", "is no host name"),
+    ],
+)
+def test_what_a_member_cannot_bind_is_refused_by_name(text: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        parse_listen(text, ADVERTISED)
+
+    assert str(caught.value).startswith(f"listen={text!r}: ")

@@ -45,9 +45,12 @@ async def test_a_name_that_nobody_knows_is_asked_for_again_until_somebody_does(m
     dialling = asyncio.create_task(
         dial_forever(SOCKETS, Purpose.LOG, endpoint, lambda closed: Dialling(), member_id=MemberId(1))
     )
-    async with asyncio.timeout(60):
-        await connected
+    with capture_logs() as logged:
+        async with asyncio.timeout(60):
+            await connected
 
+    assert [event["event"] for event in logged] == ["member_link.unresolved"]
+    assert logged[0]["reason"] == "host=member-2.example does not resolve: Name or service not known"
     assert asked == ["member-2.example"] * 3
     dialling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
