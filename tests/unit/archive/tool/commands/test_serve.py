@@ -141,7 +141,7 @@ def test_to_other_machines_an_archive_over_tls_is_served_only_where_callers_are_
         (("--segment-length=100000",), 2, "--segment-length=100000 expected a multiple"),
         (("--authenticator=nobody:Here",), 2, "--authenticator=nobody:Here expected module:Class"),
         (("--host=203.0.113.1", "--insecure-plaintext"), 2, "endpoint=203.0.113.1:0"),
-        (("--host=203.0.113.1",), 2, "not on loopback: endpoints=203.0.113.1:0, and there is no TLS"),
+        (("--host=0.0.0.0",), 2, "not on loopback: archive endpoint=0.0.0.0:"),
         (("--tls-authorities=nowhere.pem",), 2, "--tls-authorities without --tls-certificate and --tls-key"),
         (
             ("--tls-authorities=nowhere.pem", "--tls-certificate=c.pem", "--tls-key=k.pem"),
