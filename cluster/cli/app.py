@@ -188,6 +188,12 @@ COMMANDS: Final = {
         READ,
         "trimaran recovery-plan data/node-0",
     ),
+    "recover": Command(
+        "trimaran.cluster.cli.recover.command:app",
+        "Make a cluster of what is left when too many members are gone.",
+        OPERATE,
+        "trimaran recover plan data/node-0 data/node-1",
+    ),
     "state": Command(
         "trimaran.cluster.cli.state:state",
         "Show a member's node state and mark files.",

@@ -92,8 +92,10 @@ class Source:
         return entry.descriptor
 
 
-def read_source(name: str, *, now_ms: int | None) -> Source:
+def read_source(name: str, *, now_ms: int | None, candidate_term_id: int | None = None) -> Source:
     """Read the small files of a member that does not run; of one that may run if `now_ms` is None.
+
+    Where the candidate term is given, the node state is not read: it may be damaged.
 
     `name` is a directory that holds a cluster's and an archive's directory, or is both; or the two of them, the
     cluster's first, with a comma between. It may be a URL that fsspec knows, where `now_ms` is None.
@@ -113,11 +115,12 @@ def read_source(name: str, *, now_ms: int | None) -> Source:
         raise ConfigurationError(f"a member is taken over from a local directory: copy it first: path={name!r}")
     if now_ms is not None:
         for path in (*sorted(cluster.glob("cluster-mark*.dat")), archive / ARCHIVE_MARK_FILE_NAME):
-            _refuse_if_alive(path, now_ms)
+            refuse_if_alive(path, now_ms)
     try:
         recording_log = read_recording_log(cluster / RECORDING_LOG_FILE_NAME, member.archive.file_system)
         content = member.read_catalog()
-        candidate_term_id = _candidate_term_id(member, cluster / NODE_STATE_FILE_NAME)
+        if candidate_term_id is None:
+            candidate_term_id = read_candidate_term_id(member, cluster / NODE_STATE_FILE_NAME)
     except OSError as error:
         raise ConfigurationError(f"directory cannot be read: {error}") from error
     return Source(
@@ -132,7 +135,7 @@ def read_source(name: str, *, now_ms: int | None) -> Source:
     )
 
 
-def _candidate_term_id(member: MemberDirectory, path: Path) -> int:
+def read_candidate_term_id(member: MemberDirectory, path: Path) -> int:
     """Read the highest term that the member voted in; -1 without a file, which old versions of Aeron had not.
 
     Raises:
@@ -148,7 +151,7 @@ def _candidate_term_id(member: MemberDirectory, path: Path) -> int:
         raise ClusterError(f"damaged node state: path={path}: {error}") from error
 
 
-def _refuse_if_alive(path: Path, now_ms: int) -> None:
+def refuse_if_alive(path: Path, now_ms: int) -> None:
     """Refuse a mark file that a process renews; one that was never written says nothing."""
     try:
         with path.open("rb") as file:

@@ -34,6 +34,8 @@ from trimaran.service_api.types import (
     RecordingId,
     TimeUnit,
 )
+from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE, read_code_digest
+from trimaran.service_api.wire.log.fields import read_log_fields
 from trimaran.service_api.wire.log.messages import (
     LOG_MESSAGES,
     ClusterAction,
@@ -89,7 +91,10 @@ class LogFacts:
     """Those that the terms name, each once."""
     app_version: int = 0
     """Of the newest term."""
+    code_digest: int = UNKNOWN_CODE
+    """Of the newest term."""
     last_timestamp: int = 0
+    """Of the last entry."""
     is_suspended: bool = False
     incomplete_message_count: int = 0
 
@@ -168,16 +173,20 @@ def survey_source(
     *,
     with_snapshots: bool = True,
     with_seed: bool = True,
+    log: RecordingDescriptor | None = None,
     on_progress: Progress = lambda count: None,
 ) -> Survey:
     """Read a member's log and snapshots to their ends. Without snapshots, the one that the log begins with is kept.
+
+    `log` is the part of the log that is to be taken, with a stop position; without it all of the log is.
 
     Raises:
         ClusterError: there is no log that can be read at all.
         OSError: the disk refused.
     """
     notes: list[str] = []
-    log = _with_stop_position(source, source.log_recording_id, notes) if source.terms else _empty_log(source)
+    if log is None:
+        log = _with_stop_position(source, source.log_recording_id, notes) if source.terms else _empty_log(source)
     survey = Survey(source, log, notes=notes)
     if log.stream_id != LOG_STREAM_ID:
         survey.problems.append(
@@ -290,7 +299,7 @@ def _expect_end(log: LogFile, reader: FrameReader, problems: list[str]) -> None:
 
 def _read_log(survey: Survey, messages: MessageReader) -> None:
     """Read the log's entries."""
-    facts, problems = survey.facts, survey.problems
+    facts, problems, payload = survey.facts, survey.problems, b""
     for message in messages:
         facts.message_count += 1
         payload = message.payload
@@ -307,6 +316,7 @@ def _read_log(survey: Survey, messages: MessageReader) -> None:
             problems.append("there may be more")
             return
     facts.incomplete_message_count = messages.incomplete_message_count
+    facts.last_timestamp = max(facts.last_timestamp, read_log_fields(payload).timestamp or 0)
 
 
 def _read_entry(survey: Survey, message: RecordedMessage) -> None:
@@ -324,6 +334,7 @@ def _read_entry(survey: Survey, message: RecordedMessage) -> None:
         case NewLeadershipTermEvent():
             _expect_position(event.log_position, message)
             _read_new_term(survey, event)
+            facts.code_digest = read_code_digest(message.payload)
         case ClusterActionRequest():
             _expect_position(event.log_position, message)
             if event.action in (ClusterAction.SUSPEND, ClusterAction.RESUME):

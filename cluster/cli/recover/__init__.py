@@ -1,0 +1,1 @@
+"""`trimaran recover`: `command` has the commands, `report` what they print."""
