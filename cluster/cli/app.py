@@ -189,7 +189,7 @@ COMMANDS: Final = {
         "trimaran recovery-plan data/node-0",
     ),
     "recover": Command(
-        "trimaran.cluster.cli.recover.command:app",
+        "trimaran.cluster.cli.recover:app",
         "Make a cluster of what is left when too many members are gone.",
         OPERATE,
         "trimaran recover plan data/node-0 data/node-1",

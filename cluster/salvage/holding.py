@@ -194,7 +194,10 @@ def _survey(holding: Holding, source: Source, on_progress: Progress) -> None:
     elif holding.survey.snapshots:
         entry = holding.survey.snapshots[-1].entries[0]
         holding.claim = CommitClaim(entry.leadership_term_id, entry.log_position)
-    holding.configuration = _find_configuration(holding.survey, source.cluster)
+    remembered = MembersFile.open(source.cluster, OsFileSystem()).newest
+    if remembered is not None and remembered.log_position > (holding.claim.position if holding.claim else 0):
+        holding.claim = CommitClaim(holding.survey.last_leadership_term_id, remembered.log_position)
+    holding.configuration = _find_configuration(holding.survey, remembered)
 
 
 def _log_descriptor(source: Source) -> RecordingDescriptor | None:
@@ -232,8 +235,8 @@ def _starts_behind(source: Source, end_position: int) -> Iterator[int]:
     yield from sorted((position for position in positions if position > end_position), reverse=True)
 
 
-def _find_configuration(survey: Survey, cluster: Path) -> Configuration | None:
-    """Find the newest configuration in snapshots, log, and the file that remembers it; None where nothing says it."""
+def _find_configuration(survey: Survey, remembered: Configuration | None) -> Configuration | None:
+    """Find the newest configuration in snapshots and log, or the one that is remembered; None where nothing says it."""
     found = survey.snapshots[-1].state.module.members if survey.snapshots else None
     log = survey.log_file
     for position, block in read_blocks(log, survey.log.start_position, survey.stop_position):
@@ -243,7 +246,6 @@ def _find_configuration(survey: Survey, cluster: Path) -> Configuration | None:
                     found = configuration
         except RemoteProtocolError:
             continue  # of a later version: the members of the new cluster are named by the operator anyway
-    remembered = MembersFile.open(cluster, OsFileSystem()).newest
     if remembered is not None and (found is None or remembered.log_position > found.log_position):
         return remembered
     return found

@@ -16,7 +16,6 @@ the rest of the renames is done. Before that, nothing has happened yet, and ever
 from __future__ import annotations
 
 import contextlib
-import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -61,11 +60,6 @@ class RecoveryRecord:
     frames: bytes
     survey: Survey
     """Of the directory that is to be written: the chosen one's, with the term."""
-
-
-def draw_cluster_id() -> ClusterId:
-    """Draw an id for the new cluster."""
-    return ClusterId(secrets.randbits(63) or 1)
 
 
 def append_recovery_record(
@@ -294,8 +288,9 @@ def finish_in_place(directories: Sequence[Path]) -> list[Path]:
 def _expect_replaceable(directory: Path) -> None:
     if directory.is_mount():
         raise ConfigurationError(f"directory={directory} is a mount point and cannot be renamed: use --to")
-    others = sorted(child.name for child in directory.iterdir() if child.name not in ("archive", "cluster"))
-    if not {"archive", "cluster"} <= {child.name for child in directory.iterdir()}:
+    children = {child.name for child in directory.iterdir() if not child.is_socket()}
+    others = sorted(children - {"archive", "cluster"})
+    if not {"archive", "cluster"} <= children:
         raise ConfigurationError(f"directory={directory} has no directories archive and cluster in it: use --to")
     if others:
         raise ConfigurationError(f"directory={directory} holds other files: {others[:5]}; move them away, or use --to")

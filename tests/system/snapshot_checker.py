@@ -15,6 +15,8 @@ from tests.system.directory_views import Message, RecordingView, SnapshotEntry, 
 
 SCHEMA_ID: Final = 111
 SESSION_MESSAGE, TIMER_EVENT, SESSION_OPEN, SESSION_CLOSE, ACTION, NEW_TERM = 1, 20, 21, 22, 23, 24
+MEMBERSHIP_CHANGE = 25
+CLUSTER_MEMBERS = 106
 MARKER, CLIENT_SESSION, CLUSTER_SESSION, TIMER, MODULE, TRACKER = 100, 102, 103, 104, 105, 107
 BEGIN, END = 0, 2
 PASSED_OVER: Final = range(8100, 8200)
@@ -128,7 +130,7 @@ def _read_log(
             session_id, timestamp = struct.unpack_from("<qq", encoded, 16)
             if state.sessions.pop(session_id, None) is None and is_whole:
                 faults.append(f"{where}: session {session_id} is closed and was not open")
-        elif template_id in (ACTION, NEW_TERM):
+        elif template_id in (ACTION, NEW_TERM, MEMBERSHIP_CHANGE):
             term_id, log_position, timestamp = struct.unpack_from("<qqq", encoded, 8)
             if log_position != message.end_position:
                 faults.append(f"{where}: log_position={log_position}, the entry ends at {message.end_position}")
@@ -139,7 +141,7 @@ def _read_log(
                 if block_length >= 48:
                     (state.time_unit,) = struct.unpack_from("<i", encoded, 48)
                     units.add(state.time_unit)
-            elif struct.unpack_from("<i", encoded, 32) == (SNAPSHOT_ACTION,):
+            elif template_id == ACTION and struct.unpack_from("<i", encoded, 32) == (SNAPSHOT_ACTION,):
                 copy = LogState(
                     dict(state.sessions), state.next_session_id, dict(state.delivered), time_unit=state.time_unit
                 )
@@ -197,10 +199,10 @@ def _check_service(
 def _check_module(
     messages: list[Message], entry: SnapshotEntry, state: LogState | None, what: str, faults: list[str]
 ) -> set[int]:
-    """Marker, module, sessions, timers, per service its tracker and what is pending, marker. Gives the sessions."""
+    """Marker, module, members, sessions, timers, each service's tracker and pending messages, marker."""
     faults += _check_markers(messages, entry, state, what)
     heads = [_HEAD.unpack_from(message.encoded.ljust(8, b"\0")) for message in messages]
-    order = {MARKER: 0, MODULE: 1, CLUSTER_SESSION: 2, TIMER: 3, TRACKER: 4, SESSION_MESSAGE: 4}
+    order = {MARKER: 0, MODULE: 1, CLUSTER_MEMBERS: 1, CLUSTER_SESSION: 2, TIMER: 3, TRACKER: 4, SESSION_MESSAGE: 4}
     kinds = [template_id for _, template_id, _, _ in heads]
     places = [order.get(kind, -1) for kind in kinds[1:-1]]
     if any(schema_id != SCHEMA_ID for _, _, schema_id, _ in heads) or places != sorted(places) or -1 in places:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import getpass
 import os
-import socket
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,7 +39,6 @@ from ...salvage.holding import Holding, read_holding
 from ...salvage.living import OldMember, ask_old_members, why_not_gone
 from ...salvage.writing import (
     append_recovery_record,
-    draw_cluster_id,
     find_interrupted,
     finish_in_place,
     recovered_name,
@@ -48,6 +46,7 @@ from ...salvage.writing import (
     write_in_place,
 )
 from ...settings.member_endpoints import MemberEndpoints, parse_members
+from ..certs.development import draw_cluster_id
 from ..interchange.passes import pass_bar
 from .report import describe_choice, describe_result, print_recovery
 
@@ -142,7 +141,7 @@ def apply(
     asked = _refuse_living(choice, gone or [])
     with _locked(choice.holdings):
         record = append_recovery_record(
-            choice, new_members, cluster_id=new_id, note=_note(choice, new_id), now_ms=now_ms
+            choice, new_members, cluster_id=new_id, note=_note(choice, new_id, now_ms), now_ms=now_ms
         )
         total = 2 * len(new_members) * (record.end_position - record.survey.log.start_position)
         with pass_bar("writing and checking", total) as on_progress:
@@ -227,7 +226,7 @@ def _locked(holdings: Sequence[Holding]) -> Iterator[None]:
         yield
 
 
-def _note(choice: SalvageChoice, cluster_id: ClusterId) -> str:
+def _note(choice: SalvageChoice, cluster_id: ClusterId, now_ms: int) -> str:
     """Return what the log says of the recovery: who, when, from what."""
     chosen = choice.chosen
     assert chosen is not None
@@ -235,9 +234,10 @@ def _note(choice: SalvageChoice, cluster_id: ClusterId) -> str:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = f"uid {os.getuid()}"
+    when = datetime.fromtimestamp(now_ms // 1000, UTC)
     given = ", ".join(str(Path(holding.name).resolve()) for holding in choice.holdings)
     return (
-        f"recovered by {user} on {socket.gethostname()} at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}: "
+        f"recovered by {user} on {os.uname().nodename} at {when:%Y-%m-%dT%H:%M:%SZ}: "
         f"old_cluster_id={format_cluster_id(choice.cluster_id)} new_cluster_id={format_cluster_id(cluster_id)} "
         f"leadership_term_id={chosen.last_term_id} log_position={chosen.end_position} "
         f"known_commit_position={choice.known_commit_position} from {chosen.name} of {given}"
