@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Self
 
+from .access.line_limiter import LINE_INTERVAL_NS, LineLimiter
 from .access.permissions import Permission, is_permitted
 from .connection_purpose import Purpose
 from .descriptors import DescriptorBudget
@@ -36,7 +37,7 @@ from .identity import STRANGER, Caller
 
 _LOOK_LIMIT: Final = 1_000
 """Admitted connections looked at in one go."""
-_REPORT_INTERVAL_S: Final = 10.0
+_REPORT_INTERVAL_S: Final = LINE_INTERVAL_NS / 1e9
 
 REFUSAL_KINDS: Final = (
     *("limit", "address_limit", "evicted", "deadline", "descriptors", "superseded", "handshake", "foreign_user"),
@@ -215,7 +216,9 @@ class ConnectionGate:
         self._crowds = {purpose: _Crowd() for purpose in Purpose}
         self.refused_counts: Counter[tuple[str, str]] = Counter()
         """By purpose and kind, one of `REFUSAL_KINDS`."""
-        self._unreported: dict[tuple[str, str], int] = {}
+        self._lines = LineLimiter[tuple[str, str]]()
+        self._reports_ns = 0
+        """The clock of the lines: an interval for each report."""
         self._report_timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -327,7 +330,7 @@ class ConnectionGate:
         """Report what was not reported, and give the spare descriptors back."""
         if self._report_timer is not None:
             self._report_timer.cancel()
-            self._report()
+            self._tell_refused()
         if self.descriptors is not None:
             self.descriptors.close()
 
@@ -335,10 +338,8 @@ class ConnectionGate:
         """Count a refusal; log the first of its kind, and later how many there were."""
         key = (purpose.value, kind)
         self.refused_counts[key] += 1
-        if key in self._unreported:
-            self._unreported[key] += 1
+        if self._lines.count(key, self._reports_ns) is None:
             return
-        self._unreported[key] = 0
         self._warn("connection.refused", endpoint=purpose.value, kind=kind, address=address, reason=detail)
         if self._report_timer is None:
             self._report_timer = self.call_later(_REPORT_INTERVAL_S, self._report)
@@ -363,12 +364,18 @@ class ConnectionGate:
         return crowd.pending
 
     def _report(self) -> None:
-        """Log how many were refused since the last line; then the first of each kind is news again."""
+        """Log how many were refused since the last line; of what was quiet since, the first is news again."""
         self._report_timer = None
-        for (endpoint, kind), count in self._unreported.items():
-            if count:
-                self._warn("connections.refused", endpoint=endpoint, kind=kind, count=count, seconds=_REPORT_INTERVAL_S)
-        self._unreported = {}
+        self._tell_refused()
+        self._lines.forget_quiet(self._reports_ns)
+        if len(self._lines):
+            self._report_timer = self.call_later(_REPORT_INTERVAL_S, self._report)
+
+    def _tell_refused(self) -> None:
+        self._reports_ns += LINE_INTERVAL_NS
+        for key, count in self._lines.take_untold(self._reports_ns):
+            endpoint, kind = ("others", "others") if key is None else key
+            self._warn("connections.refused", endpoint=endpoint, kind=kind, count=count, seconds=_REPORT_INTERVAL_S)
 
 
 def address_of(peer: object) -> str:

@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from trimaran.service_api.access.line_limiter import LineLimiter
 from trimaran.service_api.authenticator import SessionProxy
 from trimaran.service_api.password_proof import NONCE_LENGTH, PRINCIPAL_LIMIT_BYTES, PasswordChallenge, is_proof
 
@@ -23,8 +24,7 @@ from .secrets_file import SecretsFile, Verifier
 
 _ATTEMPT_LIMIT: Final = 20_000
 """Attempts remembered, those of clients that went away among them. At the bound the oldest goes, and is rejected."""
-_LOG_INTERVAL_MS: Final = 10_000
-"""Between two lines about attempts that were limited: how many there are is not in our hands."""
+_NS_PER_MS: Final = 1_000_000
 
 logger = structlog.get_logger()
 
@@ -48,9 +48,7 @@ class PasswordAuthenticator:
         self._random_bytes = random_bytes
         self._attempts: dict[int, _Attempt] = {}
         self._limits = AttemptLimits()
-        self._limited_count = 0
-        """Attempts that were limited since that was logged."""
-        self._limited_logged_ms: int | None = None
+        self._limited = LineLimiter[None]()
 
     def __repr__(self) -> str:
         return f"<PasswordAuthenticator {self._secrets()!r} attempts={len(self._attempts)}>"
@@ -104,14 +102,13 @@ class PasswordAuthenticator:
         limit = self._limits.find_limit(address, encoded_principal, now_ms)
         if limit is None:
             return False
-        self._limited_count += 1
-        if self._limited_logged_ms is None or abs(now_ms - self._limited_logged_ms) >= _LOG_INTERVAL_MS:
+        count = self._limited.count(None, now_ms * _NS_PER_MS)
+        if count is not None:
             logger.warning(
                 "authentication.limited",
                 limit=limit,
                 address=address,
-                count=self._limited_count,
+                count=count,
                 reason="too many proofs were wrong: more are rejected unseen until these are older",
             )
-            self._limited_count, self._limited_logged_ms = 0, now_ms
         return True

@@ -23,7 +23,8 @@ from typing import Any, Final
 import structlog
 
 from trimaran.service_api import Clock, ClusterError, NodeTerminatedError, Role
-from trimaran.service_api.types import ClusterSessionId
+from trimaran.service_api.access.line_limiter import LineLimiter
+from trimaran.service_api.types import ClusterSessionId, MemberId
 from trimaran.service_api.wire.pieces import CATCHUP_DELIVERY_BYTES, FOLLOWER_DELIVERY_BYTES, LEADER_DELIVERY_BYTES
 from trimaran.service_api.wire.queries import QueryRequest
 
@@ -90,6 +91,9 @@ class ConsensusModuleAgent:
         self._tuning = tuning
         self._ctx = module.ctx
         self._clock = clock
+        self._refused_votes = LineLimiter[tuple[MemberId, str]]()
+        """By candidate and reason."""
+        self._logged = {**_LOGGED, fx.VoteRefused: self._log_vote_refused}
         self._ingress_window_bytes = ingress_window_bytes
         self._inbox: deque[object] = deque()
         self._is_in_turn = False
@@ -138,7 +142,7 @@ class ConsensusModuleAgent:
         self._loop = asyncio.get_running_loop()
         self.terminated = self._loop.create_future()
         self._handlers = {
-            **_LOGGED,
+            **self._logged,
             **roster.handlers,
             fx.SendToMember: lambda effect: links.send(effect.member_id, effect.message),
             fx.MessageRefused: lambda effect: links.on_message_refused(effect),
@@ -576,6 +580,20 @@ class ConsensusModuleAgent:
             self._inbox.remove(event)
         self._inbox.appendleft(ev.LogTruncated(effect.position))
 
+    def _log_vote_refused(self, effect: fx.VoteRefused) -> None:
+        """Log the first refusal of a candidate for a reason at once; a member can ask for votes without end."""
+        kind = (effect.candidate_member_id, effect.reason.name)
+        count = self._refused_votes.count(kind, self._clock.monotonic_ns())
+        if count is not None:
+            logger.info(
+                "vote.refused",
+                candidate_member_id=effect.candidate_member_id,
+                candidate_term_id=effect.candidate_term_id,
+                reason=effect.reason.name,
+                detail=str(effect.reason),
+                count=count,
+            )
+
     def _log_service_diverged(self, effect: fx.ServiceDiverged) -> None:
         logger.error(
             "service.diverged",
@@ -630,16 +648,6 @@ def _note_admin_progressed(effect: fx.AdminProgressed) -> None:
     """Nothing is performed: the audit trail watches it."""
 
 
-def _log_vote_refused(effect: fx.VoteRefused) -> None:
-    logger.info(
-        "vote.refused",
-        candidate_member_id=effect.candidate_member_id,
-        candidate_term_id=effect.candidate_term_id,
-        reason=effect.reason.name,
-        detail=str(effect.reason),
-    )
-
-
 def _log_leader_refused(effect: fx.LeaderRefused) -> None:
     logger.info(
         "leader.refused",
@@ -680,7 +688,6 @@ _LOGGED: Final[dict[type, Callable[[Any], None]]] = {  # Any: each takes the eff
     fx.StateChanged: _log_state_changed,
     fx.AdminProgressed: _note_admin_progressed,
     fx.ModuleStateChanged: _log_module_state_changed,
-    fx.VoteRefused: _log_vote_refused,
     fx.NominationRefused: lambda effect: logger.warning(
         "nomination.refused", reason=effect.reason.name, detail=str(effect.reason)
     ),

@@ -8,13 +8,11 @@ each action and role the first is logged at once, and further ones every 10 seco
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from ..connection_purpose import Purpose
 from ..identity import Caller
-
-REFUSAL_INTERVAL_NS: Final = 10_000_000_000
+from .line_limiter import LineLimiter
 
 Log = Callable[..., Any]  # what a logger's method returns is nobody's business
 """Logs an event, and its fields by name."""
@@ -36,14 +34,6 @@ class Asker(Protocol):
         """The endpoint that it has asked at."""
 
 
-@dataclass(slots=True)
-class _Refusals:
-    """Refusals of one action to one role."""
-
-    count: int = 0
-    logged_ns: int | None = None
-
-
 class AuditTrail:
     """Writes the audit trail of one process."""
 
@@ -51,11 +41,11 @@ class AuditTrail:
         self._info = info
         self._warn = warn
         self._monotonic_ns = monotonic_ns
-        self._refusals: dict[tuple[str, str], _Refusals] = {}
-        """By action and role: as many as there are of both."""
+        self._refusals = LineLimiter[tuple[str, str]]()
+        """By action and role."""
 
     def __repr__(self) -> str:
-        return f"<AuditTrail refusals={len(self._refusals)}>"
+        return f"<AuditTrail refusals={self._refusals!r}>"
 
     def begun(self, action: str, asker: Asker, **parameters: object) -> None:
         """A privileged action begins."""
@@ -67,9 +57,8 @@ class AuditTrail:
 
     def refused(self, action: str, asker: Asker, reason: str, **parameters: object) -> None:
         """Somebody asked for what it may not have."""
-        refusals, now_ns = self._refusals.setdefault((action, asker.caller.role), _Refusals()), self._monotonic_ns()
-        refusals.count += 1
-        if refusals.logged_ns is not None and now_ns - refusals.logged_ns < REFUSAL_INTERVAL_NS:
+        count = self._refusals.count((action, asker.caller.role), self._monotonic_ns())
+        if count is None:
             return
         described = _describe(action, asker)
         self._warn(
@@ -77,10 +66,9 @@ class AuditTrail:
             **described,
             outcome="refused",
             reason=reason,
-            count=refusals.count,
+            count=count,
             **parameters,
         )
-        refusals.count, refusals.logged_ns = 0, now_ns
 
 
 def _describe(action: str, asker: Asker) -> dict[str, object]:

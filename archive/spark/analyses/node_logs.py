@@ -126,7 +126,10 @@ def member_elections(node_logs: DataFrame) -> DataFrame:
 
 
 def refusals(node_logs: DataFrame) -> DataFrame:
-    """Return one row for each vote, nomination or leader that a member refused.
+    """Return one row for each line about a vote, nomination or leader that a member refused.
+
+    A line about votes may stand for several: of one candidate and reason a member logs the first, and then one in ten
+    seconds, with their number as `count`.
 
     Takes what `read_node_logs` gives. Gives timestamp, member_id (who refused; with nomination.refused, who did not
     stand), event, reason, detail, refused_member_id (the candidate or leader; NULL with nomination.refused),

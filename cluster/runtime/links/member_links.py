@@ -26,7 +26,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
@@ -34,6 +33,7 @@ import structlog
 
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.line_limiter import LineLimiter
 from trimaran.service_api.access.permissions import Permission, describe_refusal
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
@@ -100,9 +100,6 @@ _OWN_SCHEMAS: Final = frozenset({ClusterMessage.SCHEMA_ID, TrimaranMessage.SCHEM
 _PASSED_OVER_LIMIT: Final = 16
 """So many kinds of passed over messages of one member are told, each once."""
 
-_REFUSAL_INTERVAL_S: Final = 10.0
-"""Between two log events about one kind of refused message of one member."""
-
 logger = structlog.get_logger()
 
 
@@ -154,8 +151,8 @@ class MemberLinks:
         """How many messages of each member this version does not know."""
         self._told_passed_over: dict[MemberId, set[tuple[int, int]]] = {}
         """The kinds that were logged, by schema id and template id."""
-        self._refusals: dict[tuple[MemberId | None, str], _Refusals] = {}
-        """What was refused, by member and message: a few kinds of messages of a few members."""
+        self._refusals = LineLimiter[tuple[MemberId | None, str]]()
+        """What was refused, by member and message."""
         self._speaking: asyncio.Transport | None = None
         """The link whose message is being handled."""
         self._status_counts: Counter[Purpose] = Counter()
@@ -338,12 +335,10 @@ class MemberLinks:
 
         A message that had to wait is of one of the connections that speak for that member.
         """
-        key, now_s = (effect.member_id, effect.message), asyncio.get_running_loop().time()
-        refusals = self._refusals.setdefault(key, _Refusals())
-        refusals.count += 1
-        if refusals.told_s is not None and now_s - refusals.told_s < _REFUSAL_INTERVAL_S:
+        now_ns = int(asyncio.get_running_loop().time() * 1e9)
+        count = self._refusals.count((effect.member_id, effect.message), now_ns)
+        if count is None:
             return
-        refusals.told_s = now_s
         speaking = self._speaking
         peers = self._find_peernames(effect.member_id) if speaking is None else [speaking.get_extra_info("peername")]
         logger.warning(
@@ -352,7 +347,7 @@ class MemberLinks:
             peernames=peers,
             message=effect.message,
             fault=effect.fault,
-            count=refusals.count,
+            count=count,
             reason="no member sends this in good order: see whether these addresses are members'",
         )
 
@@ -391,15 +386,6 @@ class MemberLinks:
 
     def _outbound_factory(self, member_id: MemberId) -> Callable[[asyncio.Future[None]], asyncio.Protocol]:
         return lambda closed: _Outbound(self, member_id, closed)
-
-
-@dataclass(slots=True)
-class _Refusals:
-    """One kind of message that was refused in a member's name."""
-
-    count: int = 0
-    told_s: float | None = None
-    """When that was logged last, by the loop's clock."""
 
 
 class _Outbound(asyncio.Protocol):

@@ -164,6 +164,23 @@ def test_the_first_refusal_is_logged_and_then_their_number() -> None:
     assert [fields["count"] for event, fields in rig.lines if event == "connections.refused"] == [98]
 
 
+def test_refusals_that_go_on_have_one_line_in_an_interval_and_after_a_quiet_one_the_first_is_news_again() -> None:
+    rig = Rig(limit=1)
+    for second in range(30):
+        for index in range(5):
+            rig.enter(f"flood {second} {index}")
+        rig.time.advance(1)
+    rig.time.advance(20)
+    rig.enter("another")
+
+    told = [(event, fields.get("count")) for event, fields in rig.lines]
+    assert told == [
+        ("connection.refused", None),
+        *[("connections.refused", count) for count in (48, 50, 50)],
+        ("connection.refused", None),
+    ]
+
+
 def test_connection_that_is_ended_before_its_transport_is_made_is_ended_then() -> None:
     class Transport:
         is_aborted = False

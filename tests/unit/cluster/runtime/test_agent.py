@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.unit.cluster.runtime.fake_module import FakeModule, FakeParts
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
@@ -551,3 +552,21 @@ async def test_what_somebody_waits_for_does_not_wait_for_its_sync(rig: Rig, is_d
     rig.agent.post("stop")
 
     assert rig.journal.count("sync") == (0 if is_durable else 2)
+
+
+async def test_votes_that_are_refused_again_and_again_do_not_fill_the_log(rig: Rig) -> None:
+    """A member asks for a vote with every forged or repeated message; each costs this one a line otherwise."""
+    refused = fx.VoteRefused(ONE, 7, Reason(ReasonKind.NOT_A_VOTER))
+    rig.module.script["ask"] = [refused]
+
+    with capture_logs() as lines:
+        for _ in range(100):
+            rig.agent.post("ask")
+        rig.clock.now_ns += 10_000_000_000
+        rig.agent.post("ask")
+        rig.module.script["ask"] = [fx.VoteRefused(MemberId(2), 7, Reason(ReasonKind.NOT_A_VOTER))]
+        rig.agent.post("ask")
+        await rig.passes()
+
+    told = [(line["candidate_member_id"], line["count"]) for line in lines if line["event"] == "vote.refused"]
+    assert told == [(1, 1), (1, 100), (2, 1)]

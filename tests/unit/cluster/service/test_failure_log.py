@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from structlog.testing import capture_logs
 
-from trimaran.cluster.service import failure_log
 from trimaran.cluster.service.failure_log import FailureLog
 
 
@@ -52,9 +50,8 @@ def test_the_first_of_a_kind_has_a_traceback_and_the_others_are_counted() -> Non
     }
 
 
-def test_kinds_beyond_the_limit_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failure_log, "_KIND_LIMIT", 1)
-    log = FailureLog(lambda: 0)
+def test_kinds_beyond_the_limit_count_as_one() -> None:
+    log = FailureLog(lambda: 0, kind_limit=1)
     with capture_logs() as lines:
         for error in (raised("1"), raised_elsewhere(), KeyError("another")):
             log.note(error, service="Counter", log_position=0)

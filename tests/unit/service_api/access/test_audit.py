@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
-from trimaran.service_api.access.audit import REFUSAL_INTERVAL_NS, AuditTrail
+from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.line_limiter import LINE_INTERVAL_NS
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.connection_purpose import Purpose
 from trimaran.service_api.identity import LOCAL_OPERATOR, Caller, CallerRole, Proof
@@ -57,7 +58,7 @@ def test_refusals_of_an_action_to_a_role_are_logged_once_in_an_interval_with_the
         trail.audit.refused("abort", asker(), "no")
     trail.audit.refused("abort", asker(Caller(CallerRole.CLIENT, "app", Proof.CERTIFICATE)), "no")
     trail.audit.refused("suspend", asker(), "no")
-    trail.now_ns = REFUSAL_INTERVAL_NS
+    trail.now_ns = LINE_INTERVAL_NS
     trail.audit.refused("abort", asker(), "no")
 
     told = [f"{fields['action']} {fields['role']} {fields['count']}" for _, _, fields in trail.lines]
