@@ -224,7 +224,7 @@ class Node:
         async with ActivityScope() as tasks:
             log, links = self._connect(tasks), self._links
             self.agent.watch(fx.AdminProgressed, self._operations.on_admin_progressed)
-            server = ArchiveServer(self.archive, network=self._network, gate=self.gate)
+            server = ArchiveServer(self.archive, network=self._network, gate=self.gate, audit=self._audit)
             try:
                 self.agent.hold()
                 await self._listen(log, links, server, tasks)
@@ -387,6 +387,7 @@ class Node:
             on_failed=self.agent.terminate,
             tasks=tasks,
             tuning=self.tuning,
+            audit=self._audit,
         )
 
     @property

@@ -19,6 +19,7 @@ from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import replicate
 from trimaran.archive.store.replay import REPLAY_BUFFER_BYTES, ReplaySession
 from trimaran.service_api import ClusterError
+from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack, Purpose, as_stream_transport
@@ -59,6 +60,7 @@ class LogControl:
         on_failed: Callable[[BaseException], None],
         tasks: ActivityScope,
         tuning: MachineTuning,
+        audit: AuditTrail,
     ) -> None:
         self._ctx = ctx
         self._archive = archive
@@ -80,6 +82,7 @@ class LogControl:
         """Held while the log is cut back, when for a moment no recording is active."""
         self._live = LogSubscription(
             cluster_id=lambda: ctx.cluster_id,
+            audit=audit,
             on_frames=self._on_frames,
             on_commit=self._on_commit,
             on_image=self._on_live_image,
@@ -87,6 +90,7 @@ class LogControl:
         )
         self._catchup = LogSubscription(
             cluster_id=lambda: ctx.cluster_id,
+            audit=audit,
             on_frames=self._on_frames,
             on_commit=self._on_commit,
             on_image=self._on_catchup_image,

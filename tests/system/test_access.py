@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
 from tests.system.test_operations import ordered
 from tests.system.test_tls import Certified, endpoint_of
+from trimaran.archive import ArchiveClient, ArchiveError
 from trimaran.client import AdminRefusedError, ClientConfig, ClusterClient
 from trimaran.cluster.documents.operations import Operation, OperationRequest, run_operation
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
@@ -22,7 +24,7 @@ from trimaran.service_api.documents import Refusal, read_document
 from trimaran.service_api.identity import CallerRole
 from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.transport import SOCKETS, NetworkStack, Purpose, SocketStack
-from trimaran.service_api.types import OPERATION_STREAM_ID, REFUSAL_STREAM_ID
+from trimaran.service_api.types import CONSENSUS_STREAM_ID, LOG_STREAM_ID, OPERATION_STREAM_ID, REFUSAL_STREAM_ID
 from trimaran.service_api.wire.frame import encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.stream import FrameParser
@@ -210,3 +212,30 @@ async def test_a_client_of_an_operators_certificate_has_snapshots_taken_and_othe
             ("app", "client", "127.0.0.1"),
             ("eye", "observer", "127.0.0.1"),
         ]
+
+
+async def test_refused_member_links_and_archive_changes_are_in_the_audit_trail(data_dir: Path) -> None:
+    """Who tried to speak as a member, or to purge a member's log, left a line of the connection alone."""
+    certified = Certified(data_dir)
+    client = TlsStack(certified.issuer.of(CallerRole.CLIENT, "app"))
+    async with certified.cluster(member_count=1, settings=STEADY) as cluster:
+        await cluster.wait_for_leader()
+        for purpose, stream_id, endpoint in (
+            (Purpose.CONSENSUS, CONSENSUS_STREAM_ID, "consensus"),
+            (Purpose.LOG, LOG_STREAM_ID, "log"),
+        ):
+            reader, writer = await client.dial_streams(purpose, endpoint_of(cluster, 0, endpoint))
+            writer.write(SetupFrame(session_id=-1, stream_id=stream_id, member_id=1).encode())
+            async with asyncio.timeout(TIMEOUT_S):
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+            writer.close()
+        archive = str(endpoint_of(cluster, 0, "archive"))
+        async with ArchiveClient.connect(archive, tls=certified.operator.settings) as operator:
+            with pytest.raises(ArchiveError):
+                await operator.purge_recording(0)
+
+        told = [(line["action"], line["caller"], line["endpoint"]) for line in audit(cluster, "refused")]
+        assert told[0] == ("member link", "app", "consensus")
+        assert told[-1] == ("archive writing", "ops", "archive")
+        assert {line["address"] for line in audit(cluster, "refused")} == {"127.0.0.1"}

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import structlog
 
+from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.authenticator import AcceptAll, Authenticator
 from trimaran.service_api.authorisation import AuthorisationService
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
@@ -43,7 +44,8 @@ class ArchiveServer:
     `authenticator` decides who may have a session, `authorisation` what a session may do; by default everybody may have
     one, and nobody may change anything. `replay_rate_limit_bytes_per_s` is that of each replay. `preallocate`
     zero-writes the segments of recordings ahead. Everything is listened on and dialled through `network`.
-    `gate` is that of the process, which limits connections; one of its own is made without.
+    `gate` is that of the process, which limits connections, and `audit` its audit trail, which has each change and what
+    was refused; one of its own is made without.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class ArchiveServer:
         preallocate: bool = False,
         network: NetworkStack = SOCKETS,
         gate: ConnectionGate | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         self.state: Final = ServerState(
             archive=archive,
@@ -75,6 +78,7 @@ class ArchiveServer:
             idle_timeout_s=idle_timeout_s,
             preallocate=preallocate,
             network=network,
+            audit=_make_audit_trail() if audit is None else audit,
         )
         if gate is None:
             gate = ConnectionGate({Purpose.ARCHIVE: GateLimits.of_count(connection_limit)}, warn=_log.warning)
@@ -131,3 +135,11 @@ class ArchiveServer:
         finally:
             del self._sessions[task]
             writer.transport.abort()
+
+
+def _make_audit_trail() -> AuditTrail:
+    return AuditTrail(
+        info=_log.info,
+        warn=_log.warning,
+        monotonic_ns=lambda: int(asyncio.get_running_loop().time() * 1e9),
+    )

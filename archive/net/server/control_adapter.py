@@ -14,6 +14,7 @@ import structlog
 
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.documents import printable_line
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, TYPE_STATUS
@@ -34,7 +35,7 @@ from ..control import (
 )
 from .admission import Admission
 from .control_session import READ_LENGTH_BYTES, SEND_TIMEOUT_S, ControlSession
-from .requests import REQUESTS
+from .requests import REQUESTS, RequestRow
 from .server_state import ServerState
 
 _MESSAGES: Final = registry_of(*messages.CONTROL_REQUESTS.values())
@@ -158,9 +159,27 @@ class ControlAdapter:
                 raise ArchiveError(f"unsupported request: {type(request).__name__}")
             permission = Permission.ARCHIVE_READING if row.is_reading else Permission.ARCHIVE_WRITING
             self._server.expect_allowed(session, type(request), permission, getattr(request, "recording_id", None))
-            await row.handle(self._server, session, request)
+            if row.is_reading:
+                await row.handle(self._server, session, request)
+            else:
+                await self._change(row, request)
         except ArchiveError as error:
             session.refuse(error, correlation_id)
+
+    async def _change(self, row: RequestRow, request: Message) -> None:
+        """Serve a request that changes something; the audit trail has its begin, and how it was answered."""
+        server, accepted = self._server, self._session.accepted
+        facts = {**self._session.describe_asked(type(request)), **_describe_parameters(request)}
+        server.audit.begun(Permission.ARCHIVE_WRITING, accepted, **facts)
+        outcome, detail = "unknown", "the connection was lost"
+        try:
+            await row.handle(server, self._session, request)
+            outcome, detail = "done", ""
+        except ArchiveError as error:
+            outcome, detail = "failed", printable_line(str(error))
+            raise
+        finally:
+            server.audit.ended(Permission.ARCHIVE_WRITING, accepted, outcome, **facts, detail=detail)
 
     def _on_status(self, status: StatusFrame) -> None:
         session = self._session
@@ -240,6 +259,13 @@ async def _close(writer: asyncio.StreamWriter) -> None:
             await writer.wait_closed()
     except (ConnectionError, TimeoutError):
         pass
+
+
+def _describe_parameters(request: Message) -> dict[str, object]:
+    """Return the numbers and names of a request: no bytes, which may be credentials, and no ids of its own."""
+    fields = request.model_dump(exclude={"control_session_id", "correlation_id"}).items()
+    named = {name: printable_line(value) for name, value in fields if isinstance(value, str)}
+    return {**named, **{name: int(value) for name, value in fields if isinstance(value, int)}}
 
 
 def _check_setup(frame: StreamFrame) -> None:

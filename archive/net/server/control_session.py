@@ -10,6 +10,7 @@ import asyncio
 from typing import Any, Final
 
 from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.documents import printable_line
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE, CorrelationId, RecordingId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header
@@ -74,6 +75,14 @@ class ControlSession:
 
     def __repr__(self) -> str:
         return f"<ControlSession id={self.control_session_id} peer={self.peer} stream={self.stream!r}>"
+
+    def describe_asked(self, request: type[Message]) -> dict[str, object]:
+        """Say who asks for what, beside what its connection has shown, for the audit trail."""
+        return {
+            "request": request.__name__.removesuffix("Request"),
+            "control_session_id": self.control_session_id,
+            "principal": printable_line(self.principal.decode(errors="replace")),
+        }
 
     @property
     def is_connected(self) -> bool:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.permissions import Permission, describe_refusal
 from trimaran.service_api.authenticator import Authenticator
 from trimaran.service_api.authorisation import AuthorisationService
@@ -37,6 +38,7 @@ class ServerState:
     idle_timeout_s: float
     preallocate: bool
     network: NetworkStack
+    audit: AuditTrail
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     """Ids of control sessions, replays, publications and replications: never the same twice in one server."""
     events: RecordingEvents = field(default_factory=RecordingEvents)
@@ -50,13 +52,15 @@ class ServerState:
     def expect_allowed(
         self, session: ControlSession, request: type[Message], permission: Permission, recording_id: int | None = None
     ) -> None:
-        """Refuse what `refusal_of` has a reason to.
+        """Refuse what `refusal_of` has a reason to; the audit trail tells it.
 
         Raises:
             ArchiveError: UNAUTHORISED_ACTION.
         """
         reason = self.refusal_of(session, request, permission)
         if reason is not None:
+            facts = session.describe_asked(request)
+            self.audit.refused(permission, session.accepted, reason, recording_id=recording_id, **facts)
             raise ArchiveError(reason, code=ArchiveErrorCode.UNAUTHORISED_ACTION, recording_id=recording_id)
 
     def refusal_of(self, session: ControlSession, request: type[Message], permission: Permission) -> str | None:

@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
@@ -27,7 +28,7 @@ from ...core.log.log_buffer import LogBuffer
 from ...core.log.log_receiver import LogReceiver
 from ..activities import ActivityScope
 from .dialling import dial_forever
-from .speaker import expect_own_cluster, expect_speaker
+from .speaker import audited, expect_own_cluster, expect_speaker
 
 _SEND_LIMIT_BYTES: Final = 32 << 20
 """What may wait for a follower that does not read; beyond it the follower is dropped to catch-up."""
@@ -325,12 +326,14 @@ class LogSubscription:
         self,
         *,
         cluster_id: Callable[[], int],
+        audit: AuditTrail,
         on_frames: Callable[[], None],
         on_commit: Callable[[int, int], None],
         on_image: Callable[[int], None],
         on_closed: Callable[[int, str], None],
     ) -> None:
         self._cluster_id = cluster_id
+        self._audit = audit
         self._on_frames = on_frames
         self._on_commit = on_commit
         self._on_image = on_image
@@ -405,8 +408,9 @@ class LogSubscription:
         return image
 
     def _check_setup(self, accepted: AcceptedConnection, setup: SetupFrame) -> None:
-        expect_own_cluster(setup, self._cluster_id())
-        expect_speaker(accepted, setup)
+        with audited(self._audit, accepted, setup):
+            expect_own_cluster(setup, self._cluster_id())
+            expect_speaker(accepted, setup)
 
     def _on_setup(self, image: LogImage) -> None:
         key = image.key

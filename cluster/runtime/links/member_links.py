@@ -35,7 +35,7 @@ from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.line_limiter import LineLimiter
 from trimaran.service_api.access.permissions import Permission, describe_refusal
-from trimaran.service_api.cluster_id import ClusterId
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
@@ -65,7 +65,7 @@ from ...messages.settings import MemberSettings, MembersNotice
 from ..activities import ActivityScope
 from ..answering.document_server import DocumentRequest, DocumentRow, DocumentServer, encode_refusal
 from .dialling import dial_forever
-from .speaker import expect_own_cluster, expect_speaker
+from .speaker import audited, expect_own_cluster, expect_speaker
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
 """What may wait for a member that does not read; beyond it messages are dropped, since they are repeated anyway."""
@@ -539,7 +539,8 @@ class _Inbound(asyncio.Protocol):
             raise RemoteProtocolError(
                 f"too many links of what is no member: member_id={peer_id} limit={_UNKNOWN_LIMIT}"
             )
-        expect_speaker(self._accepted, setup)
+        with audited(links._audit, self._accepted, setup):
+            expect_speaker(self._accepted, setup)
         self._links.on_inbound(peer_id, self._accepted)
         return peer_id
 
@@ -561,6 +562,10 @@ class _Inbound(asyncio.Protocol):
         if found is not None and self._transport is not None:
             peername = self._transport.get_extra_info("peername")
             logger.warning("consensus_link.not_heard", peer_member_id=self._peer_id, peername=peername, reason=found)
+            own_cluster_id = self._links._fixed_settings.cluster_id
+            if own_cluster_id and settings.cluster_id not in (NULL_CLUSTER_ID, own_cluster_id):
+                audit = self._links._audit
+                audit.refused(Permission.MEMBER_LINK, self._accepted, found, claimed_member_id=self._peer_id)
 
     def answer_settings(self) -> None:
         """Say which settings this member has, and who the members are, to a member that has said so itself."""

@@ -6,7 +6,11 @@ another member's id, or that a client sends, ends that link and nothing else; wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.cluster_id import describe_other_cluster
 from trimaran.service_api.connection_gate import AcceptedConnection
@@ -35,3 +39,17 @@ def expect_own_cluster(setup: SetupFrame, cluster_id: int) -> None:
     """
     if setup.cluster_id and cluster_id and setup.cluster_id != cluster_id:
         raise RemoteProtocolError(f"setup frame: {describe_other_cluster(setup.cluster_id, expected=cluster_id)}")
+
+
+@contextmanager
+def audited(audit: AuditTrail, accepted: AcceptedConnection, setup: SetupFrame) -> Iterator[None]:
+    """Tell the audit trail of a link that is refused within, to whom, and which member it claimed to be.
+
+    Raises:
+        RemoteProtocolError: what was raised within.
+    """
+    try:
+        yield
+    except RemoteProtocolError as error:
+        audit.refused(Permission.MEMBER_LINK, accepted, str(error), claimed_member_id=setup.member_id)
+        raise

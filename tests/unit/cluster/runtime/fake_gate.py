@@ -1,11 +1,12 @@
-"""A gate without a loop, and connections that it has let in: time passes when the test says so."""
+"""A gate without a loop, and connections that it has let in, and what is audited: time passes when the test says so."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Any, cast
 
+from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
 from trimaran.service_api.transport import Purpose
 
@@ -54,3 +55,18 @@ def let_in(gate: ConnectionGate, purpose: Purpose, host: str = "127.0.0.1") -> A
     accepted = gate.enter(purpose, (host, 1))
     assert accepted is not None
     return accepted
+
+
+class AuditLines:
+    """An audit trail and its lines; no time passes in it."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+        self.audit = AuditTrail(info=self._log, warn=self._log, monotonic_ns=lambda: 0)
+
+    def _log(self, event: str, **fields: object) -> None:
+        self.lines.append((event, fields))
+
+    def told(self, *names: str) -> list[tuple[object, ...]]:
+        """Return each line as its event and these of its fields."""
+        return [(event, *(fields.get(name) for name in names)) for event, fields in self.lines]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tests.unit.archive.streams import launch, small_config
 from tests.unit.cluster.core.node import config
 from tests.unit.cluster.core.rosters import configured
-from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
+from tests.unit.cluster.runtime.fake_gate import AuditLines, let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_kernel import FakeKernel
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.archive import Archive, Recording
@@ -152,6 +152,7 @@ async def member(
             on_failed=failures.append,
             tasks=tasks,
             tuning=tuning or SharedMachineTuning(ctx, archive, host, is_disk_shared=True, on_failed=failures.append),
+            audit=AuditLines().audit,
         )
         yield Member(control, ctx, archive, disk, posted, recorded, failures)
     with contextlib.suppress(OSError):  # of a test that crashed the disk

@@ -16,6 +16,7 @@ import pytest
 
 from tests.tls import Issuer
 from tests.unit.archive.streams import launch
+from tests.unit.cluster.runtime.fake_gate import AuditLines
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.format import messages
 from trimaran.archive.net.client import ArchiveClient
@@ -153,3 +154,43 @@ async def test_what_the_authorisation_does_not_give_nobody_has_by_another_way(
         assert await is_given(archive, CallerRole.OPERATOR, ask)
         archive.server.state.authorisation = DenyAll()
         assert not await is_given(archive, CallerRole.OPERATOR, ask)
+
+
+async def test_what_changes_an_archive_is_in_its_audit_trail_and_so_is_what_was_refused(tmp_path: Path) -> None:
+    """Nothing said who had purged a recording. Reading leaves no line, and what is refused often leaves one."""
+    lines = AuditLines()
+    async with served(tmp_path, AllowAll()) as archive:
+        archive.server.state.audit = lines.audit
+        async with archive.connect(CallerRole.OPERATOR) as operator:
+            await operator.list_recordings()
+            await operator.update_channel(archive.published.recording_id, "again")
+            with pytest.raises(ArchiveError):
+                await operator.purge_recording(archive.published.recording_id)  # it is active
+        async with archive.connect(CallerRole.OBSERVER) as observer:
+            for _ in range(3):
+                with pytest.raises(ArchiveError):
+                    await observer.purge_recording(archive.published.recording_id)
+        told = lines.told("action", "caller", "request", "recording_id", "channel", "outcome")
+
+    assert told == [
+        ("audit.action_begun", "archive writing", "some-operator", "UpdateChannel", 0, "again", None),
+        ("audit.action_ended", "archive writing", "some-operator", "UpdateChannel", 0, "again", "done"),
+        ("audit.action_begun", "archive writing", "some-operator", "PurgeRecording", 0, None, None),
+        ("audit.action_ended", "archive writing", "some-operator", "PurgeRecording", 0, None, "failed"),
+        ("audit.action_refused", "archive writing", "some-observer", "PurgeRecording", 0, None, "refused"),
+    ]
+
+
+async def test_credentials_for_another_archive_are_not_in_the_audit_trail(tmp_path: Path) -> None:
+    lines = AuditLines()
+    async with served(tmp_path, AllowAll()) as archive:
+        archive.server.state.audit = lines.audit
+        async with archive.connect(CallerRole.OPERATOR) as operator:
+            try:
+                replication = await operator.replicate("127.0.0.1:1", 0, credentials=b"hidden words")
+                await operator.stop_replication(replication.replication_id)
+            except ArchiveError:
+                pass  # nobody is there to copy from
+
+    assert lines.lines
+    assert "hidden" not in str(lines.lines)

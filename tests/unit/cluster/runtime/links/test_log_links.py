@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.log_rules import log_rules
-from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
+from tests.unit.cluster.runtime.fake_gate import AuditLines, let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
@@ -17,6 +17,7 @@ from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, LogSubscription
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.identity import STRANGER, Caller, CallerRole, Proof
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, LOG_STREAM_ID, MemberId
 from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame, encode_commit_frame
@@ -239,9 +240,11 @@ class Follower:
         self.closed: list[tuple[int, str]] = []
         self.frame_count = 0
         self.gate = quiet_gate()
+        self.audit = AuditLines()
         self.commits: list[tuple[int, int]] = []
         self.subscription = LogSubscription(
             cluster_id=lambda: CLUSTER_ID,
+            audit=self.audit.audit,
             on_frames=self._on_frames,
             on_commit=lambda leadership_term_id, position: self.commits.append((leadership_term_id, position)),
             on_image=self.images.append,
@@ -285,6 +288,31 @@ def test_image_asks_for_nothing_before_it_is_opened(follower: Follower) -> None:
     follower.open(join_position=0)
 
     assert transport.take_written() == StatusFrame.at_position(0, setup=setup()).encode()
+
+
+async def test_a_log_link_of_who_is_not_that_member_or_of_another_cluster_is_in_the_audit_trail(
+    follower: Follower,
+) -> None:
+    """The refusal was logged; not who had shown what, nor how often."""
+    for caller, cluster_id in (
+        (Caller(CallerRole.MEMBER, "2", Proof.CERTIFICATE), CLUSTER_ID),
+        (Caller(CallerRole.CLIENT, "app", Proof.CERTIFICATE), CLUSTER_ID),
+        (Caller(CallerRole.CLIENT, "app", Proof.CERTIFICATE), CLUSTER_ID),
+        (STRANGER, CLUSTER_ID + 1),
+    ):
+        accepted, transport = let_in(follower.gate, Purpose.LOG), FakeTransport()
+        accepted.identify(caller)
+        image = follower.subscription._make_image(accepted)
+        image.connection_made(transport)
+        receive(image, setup(7).model_copy(update={"member_id": ONE, "cluster_id": cluster_id}).encode())
+        assert transport.is_aborted
+
+    assert follower.audit.told("action", "role", "caller", "endpoint", "claimed_member_id") == [
+        ("audit.action_refused", "member link", "member", "2", "log", ONE),
+        ("audit.action_refused", "member link", "client", "app", "log", ONE),
+        ("audit.action_refused", "member link", "stranger", "", "log", ONE),
+    ]
+    assert "another cluster" in follower.audit.lines[-1][1]["reason"]
 
 
 async def test_frames_that_came_before_an_image_was_opened_are_taken_then(follower: Follower) -> None:

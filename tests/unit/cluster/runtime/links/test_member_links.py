@@ -38,6 +38,7 @@ from trimaran.cluster.runtime.links.member_links import _PASSED_OVER_LIMIT, _STA
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.identity import STRANGER, Caller, CallerRole, Proof
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,
@@ -314,8 +315,34 @@ async def test_connection_whose_settings_differ_is_not_heard(setting: str, value
 
     assert mine.messages == [canvass(TWO)]
     assert not transport.is_closed  # it would dial again at once
-    (warning,) = logs
+    warning, *audited = logs
     assert (warning["event"], warning["peer_member_id"], warning["reason"]) == ("consensus_link.not_heard", ONE, said)
+    assert [(line["event"], line["action"], line["reason"]) for line in audited] == (
+        [("audit.action_refused", "member link", said)] if setting == "cluster_id" else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("caller", "role"),
+    [
+        (STRANGER, "stranger"),
+        (Caller(CallerRole.CLIENT, "app", Proof.CERTIFICATE), "client"),
+        (Caller(CallerRole.MEMBER, "2", Proof.CERTIFICATE), "member"),
+    ],
+)
+async def test_who_speaks_as_a_member_and_is_not_that_one_is_in_the_audit_trail_once(caller: Caller, role: str) -> None:
+    """There was a line for each connection, without the role of who came."""
+    mine = Links()
+
+    with capture_logs() as logs:
+        transports = [mine.accepted(setup(ONE), caller=caller)[1] for _ in range(3)]
+
+    assert all(transport.is_aborted for transport in transports)
+    audited = [line for line in logs if line["event"] == "audit.action_refused"]
+    names = ("action", "role", "address", "endpoint", "claimed_member_id")
+    assert [tuple(line[name] for name in names) for line in audited] == [
+        ("member link", role, "127.0.0.1", "consensus", ONE)
+    ]
 
 
 @pytest.mark.parametrize(("setting", "value", "said"), DIFFERENCES)
