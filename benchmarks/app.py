@@ -183,18 +183,22 @@ def failover(
     members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
     kinds: Annotated[str, typer.Option(help="Kinds of faults, which take turns.")] = ",".join(FaultKind),
     rate: Annotated[float, typer.Option(help="Messages a second that the client offers.")] = 200.0,
+    request_rate: Annotated[
+        float, typer.Option(help="Requests a second that it makes where the leader hands over.")
+    ] = 50_000.0,
     file_sync_level: SyncOption = 1,
     setting: SettingOption = None,
     directory: DirectoryOption = None,
     keep: KeepOption = False,
     json: JsonOption = None,
 ) -> None:
-    """The leader dies, stands still or is cut off: time until the next leader has committed a message."""
+    """The leader dies, stands still, is cut off or hands over: time until the next leader has committed a message."""
     parameters = FailoverParameters(
         runs=runs,
         members=members,
         kinds=tuple(_parse_kind(text) for text in kinds.split(",")),
         rate=rate,
+        request_rate=request_rate,
         file_sync_level=file_sync_level,
         node_settings=dict(_parse_setting(text) for text in setting or ()),
     )

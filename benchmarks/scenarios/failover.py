@@ -1,4 +1,4 @@
-"""Fail-over: how long a client waits for its next reply when the leader dies, stands still or is cut off.
+"""Fail-over: how long a client waits for its next reply when the leader dies, stands still, is cut off or hands over.
 
 Measured is from the fault, right before the signal or the cut, to the first reply to a message that was offered after
 it and committed by the next leader. The three kinds take turns. Between two faults everything is put right: the
@@ -6,6 +6,10 @@ next one comes when all members are in one term again with logs of one length, a
 
 `kill9` and `sigstop` hit a cluster whose members talk to each other directly. `cut_link` hits one whose members and
 client talk through proxies in this process, which hold bytes back and close nothing.
+
+`hand_over` and `sigterm` are no faults: an operator has the leader hand over, or stops it and starts it again. They
+come under a load of requests at a steady rate, and what is measured is the longest time between two replies. At the end
+the service tells what ran: each request once.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -29,15 +33,19 @@ import uvloop
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.client import ClientConfig, ClusterClient
+from trimaran.cluster.core.control_toggle import ActionStep
+from trimaran.cluster.documents.operations import Operation, run_operation
 from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..load.failover import FailoverLoad, NextLeader
+from ..load.steady_requests import SteadyRequests
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings, tune_garbage_collector
 from ..rig.member_log import Leadership, RigMemberLog
+from ..rig.member_status import consensus_endpoint
 from ..rig.processes import ClusterProcesses, ProcessError, ProcessGroup
 from ..rig.proxies import ProxyMesh
-from ..services import ECHO_SERVICE
+from ..services import ECHO_SERVICE, REQUEST_SERVICE
 from ..statistics.histogram import Histogram
 from ..statistics.report import ProgressLine, Report, first_leaf, progress_line
 
@@ -55,12 +63,23 @@ TIMEOUT_SETTINGS: Final = (
     "startup_canvass_timeout_ms",
 )
 
+_BUSY: Final = {"keep_all": "false", "keep_snapshots": "1", "keep_log_bytes": str(64 << 20)}
+"""Under a load of requests the log grows by gigabytes."""
+
 _STEP_TIMEOUT_S: Final = 60.0
 _POLL_INTERVAL_S: Final = 0.05
 _STEADY_S: Final = 1.2
 """Of traffic before a fault: longer than the client's longest pause before it dials a member again."""
 _PHASE_S: Final = 0.2
 """Up to this much more, at random, so that faults fall anywhere between two heartbeats."""
+
+
+HAND_OVER_GAP_P50_TARGET_MS: Final = 30.0
+HAND_OVER_GAP_TARGET_MS: Final = 100.0
+_TAIL_S: Final = 0.3
+"""Of traffic after the first reply of the next leader: a gap may also come later."""
+_RUNS_BETWEEN_SNAPSHOTS: Final = 4
+"""Under a load of requests: what a member replays when it starts is bounded so."""
 
 
 class FaultKind(StrEnum):
@@ -72,6 +91,15 @@ class FaultKind(StrEnum):
     """SIGSTOP: it stands still, its sockets stay open; SIGCONT afterwards."""
     CUT_LINK = "cut_link"
     """Nothing gets through to it or from it, and no socket closes."""
+    HAND_OVER = "hand_over"
+    """An operator has it hand over, with `trimaran leader transfer`."""
+    SIGTERM = "sigterm"
+    """SIGTERM: it hands over and stops; it is started again afterwards."""
+
+    @property
+    def subject(self) -> str:
+        """The cluster that it is done to."""
+        return {"cut_link": "proxied", "hand_over": "busy", "sigterm": "busy"}.get(self.value, "direct")
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -88,6 +116,8 @@ class FailoverParameters:
     kinds: tuple[FaultKind, ...] = tuple(FaultKind)
     rate: float = 200.0
     """Messages a second that the client offers."""
+    request_rate: float = 50_000.0
+    """Requests a second that it makes where the leader hands over."""
     file_sync_level: int = 1
     node_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings for `trimaran node`, by name."""
@@ -101,6 +131,8 @@ class FailoverParameters:
             raise ConfigurationError(f"kinds={','.join(self.kinds)!r} expected some of {','.join(FaultKind)}")
         if not 1 <= self.rate <= 10_000:
             raise ConfigurationError(f"rate={self.rate} expected 1 to 10000 messages a second")
+        if not 100 <= self.request_rate <= 200_000:
+            raise ConfigurationError(f"request_rate={self.request_rate} expected 100 to 200000 requests a second")
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -115,6 +147,8 @@ class FaultRun:
     """Ballots that were begun, by any member."""
     further_terms: int
     """Leadership terms after that of the first reply, until all members were one again."""
+    gap_ms: float | None = None
+    """Where the leader hands over: the longest time between two replies."""
 
 
 def run(parameters: FailoverParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
@@ -139,17 +173,16 @@ async def _run_all(
 ) -> list[FaultRun]:
     runs: list[FaultRun] = []
     async with AsyncExitStack() as stack:
-        subjects: dict[bool, _Subject] = {}
-        for is_proxied in sorted({kind is FaultKind.CUT_LINK for kind in parameters.kinds}):
+        subjects: dict[str, _Subject] = {}
+        for name in sorted({kind.subject for kind in parameters.kinds}):
             progress.describe("starting a cluster")
-            name = "proxied" if is_proxied else "direct"
-            opened = _open_subject(parameters, data_dir / name, group, is_proxied=is_proxied)
-            subjects[is_proxied] = await stack.enter_async_context(opened)
+            opened = _open_subject(parameters, data_dir / name, group)
+            subjects[name] = await stack.enter_async_context(opened)
         tune_garbage_collector()
         for number in range(1, parameters.runs + 1):
             for kind in parameters.kinds:
                 progress.describe(f"{kind} {number}/{parameters.runs}")
-                runs.append(await subjects[kind is FaultKind.CUT_LINK].measure(kind))
+                runs.append(await subjects[kind.subject].measure(kind))
                 progress.update(len(runs))
         progress.describe("comparing recordings")
     group.stop()
@@ -159,14 +192,21 @@ async def _run_all(
 
 
 @asynccontextmanager
-async def _open_subject(
-    parameters: FailoverParameters, data_dir: Path, group: ProcessGroup, *, is_proxied: bool
-) -> AsyncIterator[_Subject]:
+async def _open_subject(parameters: FailoverParameters, data_dir: Path, group: ProcessGroup) -> AsyncIterator[_Subject]:
     """Start a cluster, its client and its traffic; the processes are the group's to end."""
-    settings = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
-    processes = ClusterProcesses(data_dir, ECHO_SERVICE, parameters.members, settings=settings, group=group)
+    is_proxied, is_busy = data_dir.name == "proxied", data_dir.name == "busy"
+    settings = {"file_sync_level": str(parameters.file_sync_level), **(_BUSY if is_busy else {})}
+    processes = ClusterProcesses(
+        data_dir,
+        REQUEST_SERVICE if is_busy else ECHO_SERVICE,
+        parameters.members,
+        settings={**settings, **parameters.node_settings},
+        group=group,
+    )
     data_dir.mkdir()
-    load = FailoverLoad(rate_per_s=parameters.rate)
+    load: FailoverLoad | SteadyRequests = FailoverLoad(rate_per_s=parameters.rate)
+    if is_busy:
+        load = SteadyRequests(rate_per_s=parameters.request_rate)
     config = ClientConfig(
         endpoints=tuple(processes.ingress_endpoints),
         connect_timeout_s=_STEP_TIMEOUT_S,
@@ -189,6 +229,8 @@ async def _open_subject(
             await subject.settle(logs)
             yield subject
             traffic.cancel()
+        if isinstance(load, SteadyRequests):
+            await load.check(client)
         # The end of the session is the last entry: every member has it before the links between them go.
         await client.aclose()
         await subject.wait_for_longer_logs()
@@ -198,12 +240,17 @@ class _Subject:
     """A cluster that faults are done to, and its client."""
 
     def __init__(
-        self, processes: ClusterProcesses, mesh: ProxyMesh | None, client: ClusterClient, load: FailoverLoad
+        self,
+        processes: ClusterProcesses,
+        mesh: ProxyMesh | None,
+        client: ClusterClient,
+        load: FailoverLoad | SteadyRequests,
     ) -> None:
         self._processes = processes
         self._mesh = mesh
         self._client = client
         self._load = load
+        self._run_count = 0
         self._common_position = 0
         """Where all logs ended when they were last equal: committed, so no log is ever cut back below it."""
 
@@ -214,14 +261,23 @@ class _Subject:
             ClusterTimeoutError: there was no reply, or the members did not become one cluster again.
             ProcessError: a member ended that should not, or the old leader did not become a follower.
         """
+        if kind.subject == "busy":
+            self._run_count += 1
+            if not self._run_count % _RUNS_BETWEEN_SNAPSHOTS:
+                await self._operate(Operation.SNAPSHOT, self._client.leader_member_id)
         self._load.is_paused = False
         await self._serve_steadily()
         old_leader_id, old_term_id = self._client.leader_member_id, self._client.leadership_term_id
         logs = {i: RigMemberLog.at_end(self._processes.log_path_of(i)) for i in self._processes.members}
         expected = self._load.expect_next_leader(old_term_id)
         wall_ns, started_ns = time.time_ns(), time.monotonic_ns()
-        self._inflict(kind, old_leader_id)
-        await _within_limit(expected.replied.wait, f"{kind}: a reply of the leader after member {old_leader_id}")
+        async with asyncio.TaskGroup() as tasks:
+            if kind is FaultKind.HAND_OVER:
+                tasks.create_task(self._operate(Operation.TRANSFER, old_leader_id))
+            else:
+                self._inflict(kind, old_leader_id)
+            await _within_limit(expected.replied.wait, f"{kind}: a reply of the leader after member {old_leader_id}")
+        gap_ms = await self._await_gap() if isinstance(self._load, SteadyRequests) else None
         self._load.is_paused = True
         winner_id = self._client.leader_member_id
         self._undo(kind, old_leader_id)
@@ -238,7 +294,26 @@ class _Subject:
             },
             ballots=sum(len(_states(log, "CANDIDATE_BALLOT")) for log in logs.values()),
             further_terms=leadership.leadership_term_id - expected.leadership_term_id,
+            gap_ms=gap_ms,
         )
+
+    async def _await_gap(self) -> float:
+        """Let the traffic go on for a while; give the longest time between two replies."""
+        assert isinstance(self._load, SteadyRequests)
+        await asyncio.sleep(_TAIL_S)
+        return _ms(self._load.longest_gap_ns)
+
+    async def _operate(self, operation: Operation, leader_id: int) -> None:
+        """Have the leader do something.
+
+        Raises:
+            ProcessError: it did not.
+        """
+        endpoint = consensus_endpoint(self._processes, leader_id)
+        async with aclosing(run_operation(endpoint, operation, _STEP_TIMEOUT_S)) as steps:
+            *_, last = [step async for step in steps]
+        if last.step is not ActionStep.DONE:
+            raise ProcessError(f"{operation} came to nothing: {last!r}")
 
     async def settle(self, logs: Mapping[int, RigMemberLog]) -> Leadership:
         """Wait until all members are in one term, by what they have logged since, with logs of one length.
@@ -283,13 +358,15 @@ class _Subject:
                 self._processes.members[member_id].signal(signal.SIGKILL)
             case FaultKind.SIGSTOP:
                 self._processes.members[member_id].signal(signal.SIGSTOP)
+            case FaultKind.SIGTERM:
+                self._processes.members[member_id].signal(signal.SIGTERM)
             case FaultKind.CUT_LINK:
                 assert self._mesh is not None
                 self._mesh.isolate(member_id)
 
     def _undo(self, kind: FaultKind, member_id: int) -> None:
         match kind:
-            case FaultKind.KILL9:
+            case FaultKind.KILL9 | FaultKind.SIGTERM:
                 self._processes.members[member_id].popen.wait()
                 self._processes.start_member(member_id)
             case FaultKind.SIGSTOP:
@@ -304,7 +381,9 @@ class _Subject:
             views = {log.leadership() for log in logs.values()}
             leadership = views.pop() if len(views) == 1 else None
             is_known = leadership is not None and self._client.leadership_term_id == leadership.leadership_term_id
-            if leadership is not None and is_known and self._are_equal() and self._client.has_leader:
+            is_answered = not isinstance(self._load, SteadyRequests) or self._load.is_answered
+            is_quiet = is_answered and self._client.has_leader
+            if leadership is not None and is_known and is_quiet and self._are_equal():
                 return leadership
             await asyncio.sleep(_POLL_INTERVAL_S)
 
@@ -379,18 +458,21 @@ def _report(parameters: FailoverParameters, runs: list[FaultRun], environment: M
 
 
 def _figures(runs: list[FaultRun], settings: Mapping[str, object]) -> dict[str, object]:
-    histogram = Histogram()
-    histogram.record_all(round(run.failover_ms * 1e6) for run in runs)
+    histogram, kind = Histogram(), runs[0].kind
+    values_ms = [run.failover_ms if run.gap_ms is None else run.gap_ms for run in runs]
+    histogram.record_all(round(value * 1e6) for value in values_ms)
     silence_ms = float(str(settings["leader_heartbeat_timeout_ms"])) + SILENCE_TARGET_MARGIN_MS
     return {
         "p50_ms": round(histogram.percentile_ns(50) / 1e6, 1),
         "p99_ms": round(histogram.percentile_ns(99) / 1e6, 1),
         "max_ms": round(histogram.max_ns / 1e6, 1),
         "count": histogram.count,
-        "target_ms": KILL9_TARGET_MS if runs[0].kind is FaultKind.KILL9 else silence_ms,
+        "target_ms": {"direct": silence_ms, "proxied": silence_ms, "busy": HAND_OVER_GAP_TARGET_MS}[kind.subject]
+        if kind is not FaultKind.KILL9
+        else KILL9_TARGET_MS,
         "ballots": sum(run.ballots for run in runs),
         "further_terms": sum(run.further_terms for run in runs),
-        "values_ms": [run.failover_ms for run in runs],
+        "values_ms": values_ms,
     }
 
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from trimaran.service_api import ClientSession, CloseReason, ClusteredService, LocalProtocolError
+from trimaran.service_api import (
+    ClientSession,
+    CloseReason,
+    Cluster,
+    ClusteredService,
+    LocalProtocolError,
+    SnapshotImage,
+    SnapshotPublication,
+)
 
 COUNTS: Final = struct.Struct("<qq")
 """The reply to an empty request: requests of this session that ran, and how many of them had run before."""
 
 _SEQUENCE: Final = struct.Struct("<q")
+_KEPT: Final = struct.Struct("<qqq")
+"""In a snapshot, for each session: its id, and its counts."""
 
 
 class RequestService(ClusteredService):
@@ -19,6 +29,18 @@ class RequestService(ClusteredService):
     def __init__(self) -> None:
         self._ran: dict[int, int] = {}
         self._ran_twice: dict[int, int] = {}
+
+    async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
+        """Load the counts."""
+        if snapshot is not None:
+            async for message in snapshot:
+                session_id, ran, ran_twice = _KEPT.unpack(message)
+                self._ran[session_id], self._ran_twice[session_id] = ran, ran_twice
+
+    async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
+        """Write the counts."""
+        for session_id, ran in self._ran.items():
+            await snapshot.offer(_KEPT.pack(session_id, ran, self._ran_twice.get(session_id, 0)))
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
         """Refuse: this service is for requests."""

@@ -96,7 +96,10 @@ def test_an_unknown_kind_is_one_line_and_exit_status_2(
         main()
 
     assert raised.value.code == 2
-    assert capsys.readouterr().err == "benchmarks: kinds='fire' expected some of kill9,sigstop,cut_link\n"
+    assert (
+        capsys.readouterr().err
+        == "benchmarks: kinds='fire' expected some of kill9,sigstop,cut_link,hand_over,sigterm\n"
+    )
 
 
 def pids_below(directory: Path) -> list[int]:
