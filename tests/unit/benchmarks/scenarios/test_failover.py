@@ -78,7 +78,14 @@ def test_what_the_new_leader_does_after_the_first_reply_is_no_step_to_it(tmp_pat
 
 @pytest.mark.parametrize(
     "values",
-    [{"runs": 0}, {"members": 2}, {"kinds": ()}, {"kinds": (FaultKind.KILL9,) * 2}, {"rate": 0.5}],
+    [
+        {"runs": 0},
+        {"members": 2},
+        {"kinds": ()},
+        {"kinds": (FaultKind.KILL9,) * 2},
+        {"rate": 0.5},
+        {"request_rate": 1e9},
+    ],
     ids=str,
 )
 def test_parameters_that_make_no_run_are_refused(values: dict[str, Any]) -> None:
@@ -117,11 +124,11 @@ def pids_below(directory: Path) -> list[int]:
 
 @pytest.mark.slow
 def test_each_kind_of_fault_is_measured_and_every_process_ended(tmp_path: Path) -> None:
-    """Issue 3: keys kill9, sigstop and cut_link, each with p50_ms, p99_ms and max_ms."""
+    """Issue 3: keys kill9, sigstop and cut_link, each with p50_ms, p99_ms and max_ms; issue 23: and the hand-overs."""
     directory = tmp_path / "data"
     settings = {"leader_heartbeat_timeout_ms": "1000", "startup_canvass_timeout_ms": "2000"}
 
-    report = run(FailoverParameters(runs=1, node_settings=settings), directory=directory)
+    report = run(FailoverParameters(runs=1, request_rate=2_000.0, node_settings=settings), directory=directory)
 
     for kind in FaultKind:
         figures = report[kind]
