@@ -553,6 +553,7 @@ class ClientProtocol:
         if event.leadership_term_id == self.session.leadership_term_id:
             if link.member_id != self.leader_member_id or link.publisher is None:
                 return
+            self._follow(link, event.leader_member_id, _member_endpoints(event.ingress_endpoints))
             if self.state is not ClientState.OPEN:
                 self._resume(link.publisher)
             else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import struct
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -28,7 +29,7 @@ from trimaran.archive.tool.app import app as archive_app
 from trimaran.benchmarks.rig.member_log import Leadership as Leadership
 from trimaran.benchmarks.rig.member_log import RigMemberLog
 from trimaran.benchmarks.rig.member_status import wait_for_status
-from trimaran.benchmarks.rig.processes import ClusterProcesses, ManagedProcess
+from trimaran.benchmarks.rig.processes import ClusterProcesses, ManagedProcess, find_base_ports
 from trimaran.benchmarks.rig.proxies import ProxyMesh
 from trimaran.service_api.transport import SOCKETS, NetworkStack
 
@@ -189,6 +190,44 @@ class SystemCluster:
         member = Member(member_id, self.processes.start_member(member_id), log_offset)
         self.members[member_id] = member
         return member
+
+    def make_place(self) -> int:
+        """Find ports for one member more, which joins the first ones when it is started. Gives its id."""
+        processes = self.processes
+        if not processes.member_lists:
+            first = ",".join(f"{i}=127.0.0.1:{port}" for i, port in enumerate(processes.base_ports))
+            processes.member_lists = dict.fromkeys(range(processes.member_count), first)
+        new_id = len(processes.base_ports)
+        ports = (port for port in find_base_ports(new_id + 1) if port not in processes.base_ports)
+        processes.base_ports.append(next(ports))
+        self.join(new_id, 0)
+        return new_id
+
+    def join(self, member_id: int, *through: int) -> None:
+        """Have a member that is started know these others alone."""
+        processes = self.processes
+        seeds = ",".join(f"{i}=127.0.0.1:{processes.base_ports[i]}" for i in through)
+        own = f"{member_id}=127.0.0.1:{processes.base_ports[member_id]}"
+        processes.member_lists = {**processes.member_lists, member_id: own}
+        processes.environments = {**processes.environments, member_id: {"TRIMARAN_JOIN": seeds}}
+
+    async def run_command(self, *arguments: str, asked: Iterable[int] = (0, 1, 2)) -> tuple[int, str]:
+        """Run a command on the cluster, asking these members; gives its exit status and what it said."""
+        members = ",".join(f"{i}={self.endpoints[i]}" for i in asked)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "trimaran", *arguments, "--members", members),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, said.decode()
+
+    async def change_members(self, *arguments: str, asked: Iterable[int] = (0, 1, 2)) -> str:
+        """Run `trimaran member`; it must succeed. Gives what it said."""
+        status, said = await self.run_command("member", *arguments, asked=asked)
+        assert status == 0, said
+        return said
 
     def cut_off(self, member_id: int, *, also_from_clients: bool = True) -> None:
         """Let nothing through to a member and from it; no socket closes. The cluster must be proxied."""

@@ -130,10 +130,11 @@ class MembershipControl:
             )
 
     def _is_present(self, member: ClusterMember) -> bool:
-        """Whether a member takes part in this leader's term."""
+        """Whether a member takes part in this leader's term: a closed link says sooner than silence that it does not."""
         ctx = self._ctx
         return member is ctx.me or (
-            member.append_leadership_term_id == ctx.leadership_term_id
+            member.is_reachable
+            and member.append_leadership_term_id == ctx.leadership_term_id
             and is_active(member, ctx.now_ns, ctx.config.leader_heartbeat_timeout_ns)
         )
 

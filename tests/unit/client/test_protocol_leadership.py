@@ -135,6 +135,20 @@ class TestLeadership:
         assert "10.0.0.4:9000" in dialogue.dialled
         assert set(dialogue.disconnected) == {dialogue.connection(0), dialogue.connection(2)}
 
+    def test_the_leader_says_in_its_term_that_members_came_and_went(self) -> None:
+        dialogue = Dialogue()
+        dialogue.open()
+        members = f"0={ENDPOINTS[0]},1={ENDPOINTS[1]},3=10.0.0.4:9000"
+
+        dialogue.say(1, new_leader_event(term=0, leader=1, endpoints="1=10.0.0.6:9000"))
+        assert dialogue.disconnected == []
+        dialogue.say(0, new_leader_event(term=0, leader=0, endpoints=members))
+
+        assert "10.0.0.4:9000" in dialogue.dialled
+        assert dialogue.disconnected == [dialogue.connection(2)]
+        assert dialogue.protocol.state is ClientState.OPEN
+        assert dialogue.listener.calls == []
+
     def test_the_session_ends_when_no_leader_comes_in_time(self) -> None:
         """2 x the heartbeat timeout of 2 s that came with the session, and 5 s."""
         dialogue = Dialogue()
