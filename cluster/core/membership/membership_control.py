@@ -130,7 +130,7 @@ class MembershipControl:
             )
 
     def _is_present(self, member: ClusterMember) -> bool:
-        """Whether a member takes part in this leader's term: a closed link says sooner than silence that it does not."""
+        """Whether a member takes part in this leader's term. A closed link tells that sooner than silence."""
         ctx = self._ctx
         return member is ctx.me or (
             member.is_reachable
