@@ -550,19 +550,18 @@ class ClientProtocol:
         if self.state not in _LIVE or event.cluster_session_id != self.session.cluster_session_id:
             self.session.foreign_egress_count += 1
             return
+        endpoints = _member_endpoints(event.ingress_endpoints)
         if event.leadership_term_id == self.session.leadership_term_id:
             if link.member_id != self.leader_member_id or link.publisher is None:
                 return
-            self._follow(link, event.leader_member_id, _member_endpoints(event.ingress_endpoints))
+            self._follow(link, event.leader_member_id, endpoints)
             if self.state is not ClientState.OPEN:
                 self._resume(link.publisher)
-            else:
-                # It had not taken this connection for the session's before: requests may be lost.
+            else:  # it had not taken this connection for the session's before: requests may be lost
                 self.requests.attach(link.publisher)
             return
         if event.leadership_term_id < self.session.leadership_term_id:
             return
-        endpoints = _member_endpoints(event.ingress_endpoints)
         self.session.leadership_term_id = event.leadership_term_id
         leader = self._follow(link, event.leader_member_id, endpoints)
         for other in self._links:
