@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from trimaran.service_api import ClusteredService
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.identity import Caller, CallerRole, Proof
 from trimaran.service_api.types import MemberId
 
+from ..core.membership.configuration import Configuration, ConfiguredMember, derive_endpoints
 from ..node import Node
 from ..runtime.agent import NodeEnd
-from ..settings.config import NodeConfig, parse_members
+from ..settings.config import NodeConfig
+from ..settings.member_endpoints import MemberEndpoints, format_members
 from .service_faults import ServiceFailure
 from .world.machine import Machine
 from .world.network import Network
@@ -24,6 +27,8 @@ from .world.scheduler import Scheduler
 
 DIRECTORY: Final = Path("/trimaran")
 _BASE_PORT: Final = 20_110
+_PORT_STEP: Final = 100
+"""How far a member that moves goes."""
 _ALWAYS_NS: Final = 1 << 62
 
 
@@ -75,6 +80,11 @@ class Member:
         return f"<Member {self.member_id} {self.node!r}>"
 
     @property
+    def consensus_port(self) -> int:
+        """Where it hears other members."""
+        return Endpoint.parse(self.config.me.consensus).port
+
+    @property
     def is_running(self) -> bool:
         """Whether its process is there, paused or not."""
         return self.machine.is_running
@@ -110,12 +120,18 @@ class SimulatedCluster:
         """What no process caught: address and error."""
         self.on_node: Callable[[Member], None] = lambda member: None
         """Called when a member's node has been made."""
+        self.on_member: Callable[[Member], None] = lambda member: None
+        """Called when a member has been made that was not there in the beginning."""
         self.on_member_exit: Callable[[Member, BaseException | None], None] = lambda member, error: None
         self._make_service, self._make_others, self._clock_skew = make_service, make_others, clock_skew
         self._disks = Random(f"{seed} disks")
-        names = ",".join(f"{number}=member-{number}:{_BASE_PORT}" for number in range(settings.member_count))
-        self._members_text = names
-        self.members = {MemberId(number): self._make_member(number) for number in range(settings.member_count)}
+        founders = tuple(_at(number, _BASE_PORT) for number in range(settings.member_count))
+        self.founding = Configuration.of_settings(founder.configured() for founder in founders)
+        """The members that the cluster begins with."""
+        self.members = {
+            MemberId(founder.member_id): self._make_member(founder.member_id, founders) for founder in founders
+        }
+        """Every member that there is or was, whatever the cluster takes it for."""
         self.clients: dict[str, Machine] = {}
 
     def __repr__(self) -> str:
@@ -131,7 +147,7 @@ class SimulatedCluster:
         """Where clients connect."""
         return tuple(member.config.me.ingress for member in self.members.values())
 
-    def _make_member(self, number: int) -> Member:
+    def _make_member(self, number: int, members: Sequence[MemberEndpoints], join: str = "") -> Member:
         machine = self._make_machine(f"member-{number}")
         self.network.identify(machine.address, Caller(CallerRole.MEMBER, str(number), Proof.CERTIFICATE))
         told = asdict(self.settings)
@@ -140,7 +156,8 @@ class SimulatedCluster:
         is_tuned = told.pop("is_copied") or machine.spare_sync_delay_us
         config = NodeConfig(
             member_id=number,
-            members=parse_members(self._members_text),
+            members=tuple(members),
+            join=join,
             directory=DIRECTORY,
             service="simulation:Service",
             shared_machine="on" if is_tuned else "off",
@@ -150,6 +167,26 @@ class SimulatedCluster:
         member = Member(machine, config)
         machine.on_exit = lambda error: self._on_exit(member, error)
         return member
+
+    def add_member(self, number: int, known: Iterable[ConfiguredMember]) -> Member:
+        """Make a member that is to join the cluster by the members that are known; it is not started."""
+        member = self._make_member(number, (_at(number, _BASE_PORT),), _format_seeds(known))
+        self.members[member.member_id] = member
+        self.on_member(member)
+        return member
+
+    def name_seeds(self, member: Member, known: Iterable[ConfiguredMember]) -> None:
+        """Correct the settings of a member that joins: these are the members that it may ask."""
+        seeds = [one for one in known if one.member_id != member.member_id]
+        if member.config.join and seeds:
+            member.config = member.config.model_copy(update={"join": _format_seeds(seeds)})
+
+    def move(self, member: Member, endpoints: tuple[str, str, str, str, str]) -> None:
+        """Correct the settings of a member that was moved; its process must not run."""
+        assert not member.is_running
+        mine = MemberEndpoints.from_base(member.member_id, endpoints[0])
+        members = tuple(mine if one.member_id == member.member_id else one for one in member.config.members)
+        member.config = member.config.model_copy(update={"members": members})
 
     def _make_machine(self, address: str) -> Machine:
         drift_ppm, epoch_offset_ns = self._clock_skew(self.random)
@@ -265,6 +302,19 @@ class SimulatedCluster:
         with _unheard():
             for machine in machines:
                 machine.bury()
+
+
+def endpoints_at(number: int, place: int) -> tuple[str, str, str, str, str]:
+    """Where a member can be dialled: at another place, other ports of its machine."""
+    return derive_endpoints(f"member-{number}:{_BASE_PORT + place * _PORT_STEP}")
+
+
+def _at(number: int, port: int) -> MemberEndpoints:
+    return MemberEndpoints.from_base(number, f"member-{number}:{port}")
+
+
+def _format_seeds(known: Iterable[ConfiguredMember]) -> str:
+    return format_members([MemberEndpoints.from_base(one.member_id, one.ingress) for one in known])
 
 
 @contextlib.contextmanager

@@ -17,21 +17,18 @@ from typing import Final
 
 from trimaran.archive.format.segment_names import segment_base_positions
 from trimaran.service_api import ClusteredService, Role
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, RecordingLogEntry
+from trimaran.service_api.types import MemberId, TermId
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
 
-from ..core.log.recording_log import RecordingLog
 from ..core.service_messages import TrackerState
 from ..messages.consensus import AppendPosition, RequestVote, Vote
-from ..messages.nodestate import CandidateTerm
-from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
 from .action_rules import ActionRules
 from .agreement_rules import expect_agreement, expect_same
 from .clock_rules import ClockRules
-from .cluster import DIRECTORY, Member, SimulatedCluster
-from .kept_log import KeptLog, complete_snapshot_positions, read_kept_log
+from .cluster import Member, SimulatedCluster
+from .kept_log import complete_snapshot_positions, read_kept_log
+from .member_disks import MemberDisks, durable_candidate_term, durable_last_term
+from .membership_rules import MembershipRules
 from .messenger import Messenger
 from .observed_service import Hooks, ObservedService
 from .relay import Relay
@@ -48,8 +45,6 @@ _LOOKS_AT: Final = 3 << 5
 
 _FRAME_HEADER_BYTES: Final = 32
 _TEMPLATE_ID_OFFSET: Final = _FRAME_HEADER_BYTES + 2
-_CANDIDATE_TERM_OFFSET: Final = 8
-_CANDIDATE_TERM_LENGTH: Final = 40
 
 
 @dataclass(slots=True)
@@ -105,6 +100,8 @@ class Referee:
         self.damaged: dict[MemberId, None] = {}
         """Members whose disk was damaged on purpose: what they have counts for nothing, what they do still does."""
         self.actions = ActionRules(expect)
+        self.disks = MemberDisks()
+        self.membership = MembershipRules(self.disks)
         self._cluster: SimulatedCluster | None = None
         self._trace: Trace | None = None
         self._make_service, self._make_relay, self._make_further = make_service, make_relay, make_further
@@ -114,18 +111,13 @@ class Referee:
         self._relays: dict[MemberId, Relay | Messenger] = {}
         self._held: dict[MemberId, tuple[object, int]] = {}
         """How much of the committed log each member was seen to have, and on which disk."""
-        self._kept_logs: dict[MemberId, tuple[tuple[object, ...], KeptLog]] = {}
-        """Where the log of each member begins, and what was looked at to know."""
         self._votes: dict[tuple[MemberId, int], tuple[MemberId, object]] = {}
         """For whom each member has voted in a term, and on which disk it had noted that."""
         self._committed_in: dict[int, int] = {}
         """How far the log was committed by members of each term that committed any of it first."""
         self._reports: dict[MemberId, tuple[int, int]] = {}
         """The last position that each member has reported, and in which term."""
-        self._paths: dict[tuple[int, int], Path] = {}
-        """Segment files by recording and base position; making a path takes longer than reading from it."""
-        self._addresses: dict[str, tuple[Member, int]] = {}
-        """Members and their consensus ports by address."""
+        self._addresses: dict[str, Member] = {}
         self._clocks, self._newest_time, self._newest_position = ClockRules(), 0, 0
         self._broken: RuleBroken | None = None
         """Found inside a callback of the product, which would take it for a fault of its own; told at the next look."""
@@ -168,11 +160,16 @@ class Referee:
         """Look at everything that happens in this cluster."""
         self._cluster = cluster
         self._trace = trace
+        self.membership.start(cluster.founding)
         for member in cluster.members.values():
-            self._addresses[member.machine.address] = member, Endpoint.parse(member.config.me.consensus).port
-            member.machine.on_remove = partial(self._on_remove, member)
+            self._on_member(member)
+        cluster.on_member = self._on_member
         cluster.on_node = self._on_node
         cluster.network.on_segment = self._on_segment
+
+    def _on_member(self, member: Member) -> None:
+        self._addresses[member.machine.address] = member
+        member.machine.on_remove = partial(self._on_remove, member)
 
     def _on_node(self, member: Member) -> None:
         loop = member.machine.loop
@@ -187,7 +184,7 @@ class Referee:
             append_position=append_position, log_start_position=member.node.log_start_position
         )
         if member.member_id not in self.damaged:
-            view.candidate_term_id = self._durable_candidate_term(member) or -1  # 0 is no term to go back from
+            view.candidate_term_id = durable_candidate_term(member) or -1  # 0 is no term to go back from
         loop.observer = lambda: self.look(member, view)
 
     # --- looking
@@ -228,6 +225,7 @@ class Referee:
             if is_leader:
                 self._on_leader(member)
         self.actions.look(member)
+        self.membership.look(member)
         expect_agreement(member)
         assert self._trace is not None
         self._trace.on_member(member)
@@ -235,10 +233,10 @@ class Referee:
     def _on_commit(self, member: Member, since: int, position: int) -> None:
         expect(position > since, "a commit position never goes back", member=member.member_id, was=since, is_=position)
         common = min(position, len(self.committed))
-        since = max(since, self._kept_log(member).start_position)
+        since = max(since, self.disks.kept_log(member).start_position)
         if since < common and member.member_id not in self.damaged:
             expect(
-                self._durable_log(member, since, common) == self.committed[since:common],
+                self.disks.durable_log(member, since, common) == self.committed[since:common],
                 "committed bytes are the same everywhere, and durable where they are called committed",
                 member=member.member_id,
                 since=since,
@@ -247,6 +245,7 @@ class Referee:
         if position > common:
             self._on_first_commit(member, common, position)
         self._hold(member, position)
+        self.membership.expect_known(member, position)
 
     def _hold(self, member: Member, position: int) -> None:
         self._held[member.member_id] = member.machine.disk, max(position, self._held_position(member))
@@ -269,7 +268,7 @@ class Referee:
             held=held,
             append_position=append_position,
         )
-        start_position = self._kept_log(member).start_position
+        start_position = self.disks.kept_log(member).start_position
         if start_position == 0 or member.member_id in self.damaged:
             return
         snapshot_positions = complete_snapshot_positions(member.machine.disk)
@@ -283,7 +282,7 @@ class Referee:
         )
         end = min(max(held, *snapshot_positions), append_position, len(self.committed))
         expect(
-            self._durable_log(member, start_position, end) == self.committed[start_position:end],
+            self.disks.durable_log(member, start_position, end) == self.committed[start_position:end],
             "what is committed and was held stays on that disk",
             member=member.member_id,
             start_position=start_position,
@@ -309,7 +308,7 @@ class Referee:
 
     def _on_first_commit(self, member: Member, since: int, position: int) -> None:
         """Nobody has called this committed before: a majority must have it on disk."""
-        data = self._durable_log(member, since, position)
+        data = self.disks.durable_log(member, since, position)
         expect(
             len(data) == position - since,
             "what is committed is durable where it is called committed",
@@ -318,25 +317,19 @@ class Referee:
         )
         assert self._cluster is not None
         members = self._cluster.members.values()
-        holders = [other for other in members if self._durable_log(other, since, position) == data]
+        holders = [other for other in members if self.disks.durable_log(other, since, position) == data]
         assert member.node is not None
         report = member.node.module.ctx.leadership_term_id, position
         # Who lost its disk between its report and the commit held it: reports are held against the disk as they leave.
         lost = [other for other in members if other not in holders and self._reports.get(other.member_id, ()) >= report]
         lost = [other for other in lost if other.member_id in self.damaged]
-        expect(
-            2 * len(holders + lost) > len(members),  # counted here: the product's own count may have a bug to be found
-            "what is committed is durable on a majority",
-            by=member.member_id,
-            since=since,
-            position=position,
-            holders=[other.member_id for other in holders],
-        )
+        self.membership.expect_majority(member, since, data, [other.member_id for other in holders + lost])
         for holder in holders:
             # Not one on whose disk sectors of an unfinished batch survived after a hole.
             disk, held_position = self._held.get(holder.member_id, (holder.machine.disk, 0))
             if disk is holder.machine.disk and held_position >= since:
                 self._hold(holder, position)
+        self.membership.on_committed(data, since)
         self.committed += data
         self._committed_in[report[0]] = position
         self.counts.committed_bytes = len(self.committed)
@@ -350,18 +343,24 @@ class Referee:
         expect(
             leader_id == member.member_id, "one leader per term", term=term_id, leaders=(leader_id, member.member_id)
         )
+        if member.member_id not in self.damaged:
+            self.membership.expect_elected(member, self._held_position(member), self._voted_for)
         # A leader may come late: what a higher term has committed meanwhile is not its own.
         required = max((end for term, end in self._committed_in.items() if term < term_id), default=0)
-        since = min(required, self._kept_log(member).start_position)
+        since = min(required, self.disks.kept_log(member).start_position)
         expect(
             member.member_id in self.damaged
-            or self._durable_log(member, since, required) == self.committed[since:required],
+            or self.disks.durable_log(member, since, required) == self.committed[since:required],
             "a leader has everything that was ever committed",
             member=member.member_id,
             term=term_id,
             committed=required,
             append_position=ctx.append_position,
         )
+
+    def _voted_for(self, member_id: MemberId, term_id: TermId) -> MemberId | None:
+        voted = self._votes.get((member_id, term_id))
+        return None if voted is None else voted[0]
 
     def _on_segment(self, transport: SimulatedTransport, data: bytes | bytearray) -> None:
         """Look at what members say to each other: votes and positions must be on their disks by now."""
@@ -370,18 +369,19 @@ class Referee:
         if int.from_bytes(data[_TEMPLATE_ID_OFFSET : _TEMPLATE_ID_OFFSET + 2], "little") not in _WATCHED_TEMPLATE_IDS:
             return
         sender, receiver = self._addresses.get(transport.address[0]), self._addresses[transport.peer_address[0]]
-        if sender is None or transport.peer_address[1] != receiver[1]:
+        if sender is None or transport.peer_address[1] != receiver.consensus_port:
             return
-        member = sender[0]
         message = decode_message(bytes(data), _FRAME_HEADER_BYTES, registry=_WATCHED)
         try:
-            self._on_said(member, message)
+            self._on_said(sender, message)
         except RuleBroken as broken:
             self._broken = self._broken or broken
 
     def _on_said(self, member: Member, message: Message) -> None:
         match message:
             case RequestVote():
+                if member.member_id not in self.damaged:
+                    self.membership.expect_may_stand(member, self._held_position(member))
                 self._on_vote(member, message.candidate_term_id, message.candidate_member_id)
             case Vote() if message.vote:
                 self._on_vote(member, message.candidate_term_id, message.candidate_member_id)
@@ -396,9 +396,9 @@ class Referee:
             view.marked_term_id = term_id
         self._reports[member.member_id] = term_id, position
         begin, view.reported_position = min(view.reported_position, position), position
-        begin = max(begin, self._kept_log(member).start_position)
+        begin = max(begin, self.disks.kept_log(member).start_position)
         expect(
-            self._is_durable(member, begin, position),
+            self.disks.is_durable(member, begin, position),
             "a position is durable before it is reported",
             member=member.member_id,
             since=begin,
@@ -407,7 +407,7 @@ class Referee:
 
     def _expect_marked(self, member: Member, term_id: int) -> None:
         """The first report in a term counts as a mark of it: no older log may win any more."""
-        last = _durable_last_term(member)
+        last = durable_last_term(member)
         expect(
             last is not None and last.leadership_term_id >= term_id,
             "a term is marked durably before a position in it is reported",
@@ -418,7 +418,7 @@ class Referee:
 
     def _on_vote(self, member: Member, term_id: int, candidate_id: MemberId) -> None:
         self.counts.votes += 1
-        durable_term_id = self._durable_candidate_term(member)
+        durable_term_id = durable_candidate_term(member)
         expect(
             durable_term_id is not None and durable_term_id >= term_id,
             "a vote is durable before it is sent",
@@ -626,10 +626,10 @@ class Referee:
 
     def has_committed(self, member: Member) -> bool:
         """Whether a member has, durably, everything that was ever committed, or a snapshot and all that follows."""
-        since = self._kept_log(member).start_position
+        since = self.disks.kept_log(member).start_position
         if since and not any(at >= since for at in complete_snapshot_positions(member.machine.disk)):
             return False
-        return self._durable_log(member, since, len(self.committed)) == self.committed[since:]
+        return self.disks.durable_log(member, since, len(self.committed)) == self.committed[since:]
 
     def is_sound(self, member: Member) -> bool:
         """Whether a member that lost its disk has everything again, and may vote."""
@@ -637,64 +637,9 @@ class Referee:
 
     def may_vote(self, member: Member) -> bool:
         """Whether a member is a voter: a candidate term is on its disk."""
-        term_id = self._durable_candidate_term(member)
+        term_id = durable_candidate_term(member)
         return term_id is not None and term_id >= 0
 
     def has_joined(self, member: Member) -> bool:
         """Whether a member has ever been in a term, as its disk has it: it is not taken for a new cluster's."""
-        return _durable_last_term(member) is not None
-
-    # --- disks
-
-    def _durable_log(self, member: Member, begin: int, end: int) -> bytes:
-        """Read the log of a member, as a power loss would leave it; shorter where it ends."""
-        return self._read_log(member, begin, end, member.machine.disk.durable_read)
-
-    def _is_durable(self, member: Member, begin: int, end: int) -> bool:
-        """Whether a power loss would leave the log of a member there as the member reads it itself, all of it."""
-        read = member.machine.disk.durable_as_visible
-        return len(self._read_log(member, begin, end, read)) == end - begin
-
-    def _kept_log(self, member: Member) -> KeptLog:
-        """Which recording the log of a member is, and where it begins, durably; read again when it may have changed."""
-        node, disk = member.node, member.machine.disk
-        seen = disk, node, 0 if node is None else node.log_start_position
-        known = self._kept_logs.get(member.member_id)
-        if known is not None and known[0] == seen:
-            return known[1]
-        found = read_kept_log(disk)
-        if found is None:
-            found = known[1] if known is not None and known[0][0] is disk else KeptLog()
-        self._kept_logs[member.member_id] = seen, found
-        return found
-
-    def _read_log(self, member: Member, begin: int, end: int, read: Callable[[Path, int, int], bytes]) -> bytes:
-        recording_id = self._kept_log(member).recording_id
-        segment_length = member.config.segment_length_bytes
-        parts = []
-        position = begin
-        while position < end:
-            base = position - position % segment_length
-            length = min(end, base + segment_length) - position
-            path = self._paths.get((recording_id, base))
-            if path is None:
-                path = self._paths[recording_id, base] = DIRECTORY / "archive" / f"{recording_id}-{base}.rec"
-            parts.append(read(path, length, position - base))
-            if len(parts[-1]) < length:
-                break
-            position += length
-        return b"".join(parts)
-
-    def _durable_candidate_term(self, member: Member) -> int | None:
-        path = DIRECTORY / "cluster" / NODE_STATE_FILE_NAME
-        data = member.machine.disk.durable_read(path, _CANDIDATE_TERM_LENGTH, _CANDIDATE_TERM_OFFSET)
-        if len(data) < _CANDIDATE_TERM_LENGTH:
-            return None
-        message = decode_message(data, registry=registry_of(CandidateTerm))
-        assert isinstance(message, CandidateTerm)
-        return message.candidate_term_id
-
-
-def _durable_last_term(member: Member) -> RecordingLogEntry | None:
-    path = DIRECTORY / "cluster" / RECORDING_LOG_FILE_NAME
-    return RecordingLog.parse(member.machine.disk.durable_read(path, 1 << 30, 0)).last_term()
+        return durable_last_term(member) is not None

@@ -212,7 +212,7 @@ def test_a_member_that_purges_what_it_held_is_told(small: SmallCluster, monkeypa
     follower = small.follower
     assert follower.node is not None
     kept = (follower.machine.disk, follower.node, 0), KeptLog(0, 64)
-    small.referee._kept_logs[follower.member_id] = kept
+    small.referee.disks.kept_logs[follower.member_id] = kept
     monkeypatch.setattr("trimaran.cluster.simulation.referee.complete_snapshot_positions", lambda disk: [96])
     view = small.referee._views[follower.member_id]
     view.append_position = follower.node.module.ctx.append_position = 128
@@ -238,7 +238,7 @@ def test_a_segment_that_goes_before_the_catalog_knows_is_told(small: SmallCluste
 
 def test_a_log_that_begins_above_0_without_a_snapshot_is_told(small: SmallCluster) -> None:
     follower = small.follower
-    small.referee._kept_logs[follower.member_id] = (follower.machine.disk, follower.node, 0), KeptLog(0, 64)
+    small.referee.disks.kept_logs[follower.member_id] = (follower.machine.disk, follower.node, 0), KeptLog(0, 64)
 
     with pytest.raises(
         RuleBroken, match="where the log does not begin at 0, a complete snapshot stands in for what is missing"
