@@ -32,7 +32,7 @@ def settings_of(ctx: ConsensusContext) -> MemberSettings:
     config = ctx.config
     return MemberSettings(
         member_id=config.member_id,
-        member_count=0 if ctx.roster.current.log_position else len(ctx.roster.current.members),
+        member_count=0 if ctx.roster.latest.log_position else len(ctx.roster.current.members),
         service_count=config.service_count,
         service_queue_limit_bytes=config.service_queue_limit_bytes,
         term_length_bytes=config.term_length_bytes,

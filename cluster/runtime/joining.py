@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import aiofiles.os
@@ -131,7 +132,6 @@ async def settle_roster(config: NodeConfig, network: NetworkStack, file: Members
     if file.newest is None:
         return
     if roster.current.log_position == 0:
-        roster.history.start_from(file.newest)  # the log says nothing yet
-        roster.refresh()
-    else:
-        roster.hear(file.newest)
+        # The log says nothing yet. What it will say of the members comes before what the others say now.
+        roster.history.start_from(replace(file.newest, log_position=0))
+    roster.hear(file.newest)

@@ -203,11 +203,11 @@ class MembershipControl:
         `is_trusted` if it surely is a member: then this one, where it is none any more, stops.
         """
         ctx = self._ctx
-        is_news = ctx.roster.hear(configuration)
-        known = ctx.roster.current
+        ctx.roster.hear(configuration)
         if not is_trusted or configuration.find(ctx.config.member_id) is not None:
             return
-        if is_news or configuration.log_position >= known.log_position > 0:
+        # One that has just come in hears older configurations too, of members that have not heard of it yet.
+        if configuration.log_position >= ctx.roster.latest.log_position > 0:
             self._stop(f"the members are {configuration.describe()} since log_position={configuration.log_position}")
 
     def _stop(self, reason: str) -> None:

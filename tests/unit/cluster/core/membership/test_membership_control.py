@@ -305,3 +305,13 @@ def test_members_of_before_are_no_news() -> None:
 
     old = replace(newer(solo, 1, 2), log_position=32)
     assert of(solo.feed(ev.MembersHeard(old, is_trusted=True)), fx.Terminate) == []
+
+
+def test_member_that_has_just_come_in_does_not_stop_for_members_of_its_log_that_are_old() -> None:
+    """Its log ends long before it was added, and so does what a member says that is slow to learn."""
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.ctx.roster.history.append(replace(newer(solo, 1, 2), log_position=64))
+    solo.ctx.roster.hear(replace(newer(solo, 0, 1, 2), log_position=640))
+
+    old = replace(newer(solo, 1, 2), log_position=64)
+    assert of(solo.feed(ev.MembersHeard(old, is_trusted=True)), fx.Terminate) == []
