@@ -175,11 +175,10 @@ class SimulatedCluster:
         self.on_member(member)
         return member
 
-    def name_seeds(self, member: Member, known: Iterable[ConfiguredMember]) -> None:
-        """Correct the settings of a member that joins: these are the members that it may ask."""
-        seeds = [one for one in known if one.member_id != member.member_id]
-        if member.config.join and seeds:
-            member.config = member.config.model_copy(update={"join": _format_seeds(seeds)})
+    def rejoin(self, member: Member, known: Iterable[ConfiguredMember]) -> None:
+        """Correct the settings of a member whose directory is empty: it joins by the members that are known."""
+        seeds = _format_seeds(one for one in known if one.member_id != member.member_id)
+        member.config = member.config.model_copy(update={"members": (member.config.me,), "join": seeds})
 
     def move(self, member: Member, endpoints: tuple[str, str, str, str, str]) -> None:
         """Correct the settings of a member that was moved; its process must not run."""

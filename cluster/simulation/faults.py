@@ -14,16 +14,17 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.service_api import ClusterError
+from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 from ..core.members import quorum_threshold
+from ..core.membership.configuration import Configuration
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
 from .clients.queries import QUERY_KIND
 from .cluster import DIRECTORY, Member, SimulatedCluster
+from .disk_faults import DiskFaults, draw_bit
+from .member_orders import MemberOrders
 from .network_faults import NetworkFaults
 from .operator import Operator
 from .referee import Referee
@@ -85,8 +86,22 @@ class Nemesis:
             draw_member=self._member,
             draw_duration_ns=self._duration_ns,
         )
-        for member in cluster.members.values():
-            self._draw_timing(member)
+        self.disks: DiskFaults = DiskFaults(
+            cluster, after=self._after, draw_member=self._member, draw_duration_ns=self._duration_ns
+        )
+        self.orders: MemberOrders = MemberOrders(
+            cluster,
+            referee.membership,
+            unit_ns=self._unit_ns,
+            after=self._after,
+            is_safe=self._is_safe,
+            start=self._start_for_good,
+            stop=self._stop_to_move,
+            on_added=self.disks.draw_timing,
+        )
+        self._retired: dict[MemberId, None] = {}
+        """Members that were removed, and are not started any more."""
+        self._removal_random = Random(f"{cluster.seed} removed")
         cluster.on_member_exit = self._on_exit
         for kind in KINDS:
             random = Random(f"{cluster.seed} {kind.name}")
@@ -96,15 +111,6 @@ class Nemesis:
 
     def __repr__(self) -> str:
         return f"<Nemesis fired={ {name: count for name, count in self.fired.items() if count} }>"
-
-    # --- the seed's ordinary day
-
-    def _draw_timing(self, member: Member) -> None:
-        """Give a member's disk its ordinary speed: the same one whenever it is drawn."""
-        random = Random(f"{self._cluster.seed} timing {member.member_id}")
-        timing = member.machine.timing
-        timing.min_ns = random.choice((30_000, 80_000, 400_000))
-        timing.mean_ns = timing.min_ns * random.choice((2, 3, 8))
 
     # --- when
 
@@ -127,10 +133,13 @@ class Nemesis:
         return int(random.expovariate(1.0) * mean * self._unit_ns) + _MS
 
     def _member(self, random: Random, *, prefer_leader: float = 0.4) -> Member:
-        members = [*self._cluster.members.values()]
+        members = self._active()
         chosen, wants_leader = random.choice(members), random.random() < prefer_leader
         leader = self._cluster.leader()
         return leader if wants_leader and leader is not None else chosen
+
+    def _active(self) -> list[Member]:
+        return [member for member in self._cluster.members.values() if member.member_id not in self._retired]
 
     # --- processes and machines
 
@@ -156,7 +165,7 @@ class Nemesis:
 
     def _stop_all(self, random: Random) -> bool:
         """All at once, as an operator would restart a cluster."""
-        stopped = [self._stop_member(member) for member in self._cluster.members.values()]
+        stopped = [self._stop_member(member) for member in self._active()]
         return any(stopped)
 
     def _stop_member(self, member: Member) -> bool:
@@ -175,7 +184,7 @@ class Nemesis:
         return True
 
     def _power_loss_all(self, random: Random) -> bool:
-        members = [*self._cluster.members.values()]
+        members = self._active()
         if any(member.member_id in self._referee.damaged for member in members):
             return False
         for member in members:
@@ -225,7 +234,7 @@ class Nemesis:
         self._after(self._duration_ns(random, 0.7), self._restart, member)
 
     def _restart(self, member: Member) -> None:
-        if not self._is_over and not member.is_running:
+        if not self._is_over and not member.is_running and not self._retires(member):
             if member.machine.on_disk_operation is _off:
                 member.machine.on_disk_operation = _no_fault
             self._cluster.start(member.member_id)
@@ -272,18 +281,6 @@ class Nemesis:
 
     # --- disks
 
-    def _disk_slow(self, random: Random) -> bool:
-        member = self._member(random)
-        timing = member.machine.timing
-        timing.min_ns, timing.mean_ns = 2 * _MS, random.choice((4, 15)) * _MS
-        self._after(self._duration_ns(random, 1.0), self._draw_timing, member)
-        return True
-
-    def _disk_stall(self, random: Random) -> bool:
-        timing = self._member(random).machine.timing
-        timing.stall_until_ns = self._scheduler.now_ns + self._duration_ns(random, 0.5)
-        return True
-
     def _disk_error(self, random: Random) -> bool:
         """One operation of the disk fails: the node stops, and may start again."""
         member = self._member(random)
@@ -315,16 +312,6 @@ class Nemesis:
         self._after(self._duration_ns(random, 1.0), self._free_disk, member)
         return True
 
-    def _short_write(self, random: Random) -> bool:
-        """The disk takes less than it is given, for a while."""
-        disk = self._member(random).machine.disk
-        disk.write_limit_bytes = random.choice((200, 400, 700))
-        self._after(self._duration_ns(random, 0.5), self._mend_writes, disk)
-        return True
-
-    def _mend_writes(self, disk: MemoryFileSystem) -> None:
-        disk.write_limit_bytes = None
-
     def _free_disk(self, member: Member) -> None:
         member.machine.disk.capacity_bytes = None
 
@@ -334,18 +321,28 @@ class Nemesis:
         damaged = self._referee.damaged
         if member.member_id in damaged or member.member_id in self._excused or not member.machine.has_power:
             return False
-        members, referee = self._cluster.members.values(), self._referee
-        voters = [
-            other
-            for other in members
+        referee = self._referee
+        if referee.membership.is_removed(member.member_id):
+            return False  # nobody gives it another directory: two of them may take each other for a new cluster
+        able = {
+            other.member_id
+            for other in self._cluster.members.values()
             if other is not member
             and other.member_id not in damaged
             and referee.may_vote(other)
             and referee.has_joined(other)
-        ]
+        }
         # The others must be able to do without it, also while their cluster is forming. Who never voted cannot help;
         # who never joined it would, with one that was emptied, take both for a new cluster.
-        return 2 * len(voters) > len(members)
+        return all(2 * len(able & each.voter_ids) > len(each.voter_ids) for each in self.orders.reachable())
+
+    def _is_safe(self, configuration: Configuration) -> bool:
+        """Whether members with sound files are a majority of the voters."""
+        voters = [self._cluster.members[member_id] for member_id in configuration.voter_ids]
+        return 2 * len([voter for voter in voters if self._is_able(voter)]) > len(voters)
+
+    def _is_able(self, member: Member) -> bool:
+        return member.member_id not in self._referee.damaged and self._referee.may_vote(member)
 
     def _flip_recording(self, random: Random) -> bool:
         """Flip a bit of an entry that every member should have: a disk that lies."""
@@ -361,7 +358,7 @@ class Nemesis:
         if newest and random.random() < 0.5:
             ends = newest  # where the next start looks for the end of the log: it must not take this for the end
         begin = ends[random.randrange(len(ends) - bool(len(ends) > 1))]
-        place = self._draw_bit(begin, member, random)
+        place = draw_bit(begin, member, random)
         if place is None:
             return False
         if member.is_running and random.random() < 0.7:
@@ -376,8 +373,10 @@ class Nemesis:
         put right once that member has everything.
         """
         leader, referee = self._cluster.leader(), self._referee
-        members = [*self._cluster.members.values()]
-        if leader is None or leader.node is None or len(members) < 3 or referee.damaged or self._excused:
+        members = self._voters()
+        if leader not in members or leader.node is None or len(members) < 3 or referee.damaged or self._excused:
+            return False
+        if len(self.orders.reachable()) > 1:
             return False
         wiped = random.choice([member for member in members if member is not leader])
         rest = [member for member in members if member is not wiped]
@@ -388,7 +387,7 @@ class Nemesis:
         newest_base = len(referee.committed) // segment_length * segment_length  # a start looks for the end in there
         begin, end = leader.node.log_start_position, min(snapshot_position or 0, newest_base)
         places = [at for at in referee.delivered if begin <= at < end]
-        place = self._draw_bit(places[random.randrange(len(places))], leader, random) if places else None
+        place = draw_bit(places[random.randrange(len(places))], leader, random) if places else None
         if place is None:
             return False
         path, offset, bit = place
@@ -403,18 +402,6 @@ class Nemesis:
         self._wipe_directory(wiped)
         self._restart_later(wiped, random)
         return True
-
-    def _draw_bit(self, begin: int, member: Member, random: Random) -> tuple[Path, int, int] | None:
-        """Draw a bit of the frame at a position that its checksum or its rules protect: file, offset, and the bit."""
-        segment_length, term_length = member.config.segment_length_bytes, member.config.term_length_bytes
-        offset = begin + random.randrange(64)
-        bits = [bit for bit in range(8) if not _is_unprotected(offset - begin, bit)]
-        base = begin - begin % segment_length
-        path = Path(DIRECTORY / f"archive/{self._recording_id(member)}-{base}.rec")
-        header = member.machine.disk.durable_read(path, HEADER_LENGTH, begin - base)
-        if not bits or begin // term_length != (begin + 96) // term_length or _is_padding(header):
-            return None  # nobody reads padding: what is in it is copied, and means nothing
-        return path, offset - base, 1 << random.choice(bits)
 
     def mend_below_snapshot(self) -> None:
         """Put the bit right; a segment that was purged meanwhile has none."""
@@ -455,12 +442,13 @@ class Nemesis:
         self._after(self._duration_ns(random, 1.0), self._scrub, member)
         return True
 
-    def _recording_id(self, member: Member) -> int:
-        return 0 if member.node is None else member.node.module.ctx.log_recording_id
+    def _voters(self) -> list[Member]:
+        voter_ids = self._referee.membership.current.voter_ids
+        return [member for member in self._cluster.members.values() if member.member_id in voter_ids]
 
     def _scrub(self, member: Member) -> None:
         """An operator verifies the files of a member, and replaces the directory that is not valid."""
-        if not self._is_over and self._excused.get(member.member_id) == "flip":
+        if not self._is_over and not self._retires(member) and self._excused.get(member.member_id) == "flip":
             self._cluster.kill(member.member_id)
             self._wipe_directory(member)
             self._restart_later(member, self._restart_random)
@@ -480,6 +468,7 @@ class Nemesis:
         self._excused.pop(member.member_id, None)
         self._wiped[member.member_id] = None
         self._cluster.wipe(member.member_id)
+        self.orders.on_wiped(member)
 
     def _look_after_damage(self) -> None:
         """A wiped member is sound again once it has everything and may vote."""
@@ -499,6 +488,13 @@ class Nemesis:
         excuse = self._excused.get(member.member_id)
         if error is None and self._referee.actions.has_terminated(member):
             self._on_terminated(member)
+            return
+        if isinstance(error, ConfigurationError | None) and self._referee.membership.is_barred(member.member_id):
+            self._on_removed(member)
+            return
+        if isinstance(error, ConfigurationError) and self.orders.is_misplaced(member):
+            self._excuse_no_more(member)
+            self._after(self._unit_ns, self._start_for_good, member)
             return
         expect(
             error is None if excuse == "stop" else excuse is not None and isinstance(error, ClusterError | OSError),
@@ -522,6 +518,43 @@ class Nemesis:
         elif member not in self._abandoned:
             self._after(self._unit_ns, self._cluster.start, member.member_id)
 
+    def _on_removed(self, member: Member) -> None:
+        """The cluster does without this member, which stops. Sometimes somebody starts it again, by mistake."""
+        if self._removal_random.random() < 0.3 and member.member_id not in self._referee.damaged:
+            self._excuse_no_more(member)
+            self._restart_later(member, self._removal_random)
+        else:
+            self._retire(member)
+
+    def _retires(self, member: Member) -> bool:
+        """Whether a member was removed and its files are not sound: nobody gives it new ones."""
+        if not self._referee.membership.is_removed(member.member_id) or member.member_id not in self._referee.damaged:
+            return False
+        self._retire(member)
+        return True
+
+    def _retire(self, member: Member) -> None:
+        self._retired[member.member_id] = None
+        self._cluster.kill(member.member_id)
+        for of in (self._excused, self._wiped, self._referee.damaged):
+            of.pop(member.member_id, None)
+
+    def _stop_to_move(self, member: Member) -> bool:
+        """End a process that is to go on at another address; False if there is none, or it is left for dead."""
+        if not member.is_running or member in self._abandoned:
+            return False
+        if self._excused.get(member.member_id) == "stop":
+            del self._excused[member.member_id]
+        self._cluster.kill(member.member_id)
+        return True
+
+    def _start_for_good(self, member: Member) -> None:
+        """Start a member, also when no more faults strike."""
+        if not self._is_over:
+            self._restart(member)
+        elif member not in self._abandoned and member in self._active():
+            self._cluster.start(member.member_id)
+
     def _excuse_no_more(self, member: Member) -> None:
         self._excused.pop(member.member_id, None)
         member.machine.on_disk_operation = _no_fault
@@ -537,28 +570,55 @@ class Nemesis:
         majority is one of sound members.
         """
         self._is_over = True
+        self.orders.end()
         random = Random(f"{self._cluster.seed} core")
-        core = self._draw_core(random)
+        spare, members = self._draw_spare(random), self.orders.reachable_members()
         self.network.end()
-        for member in self._cluster.members.values():
+        for member in self._active():
             self._mend_machine(member)
-            if member in core:
-                self._cluster.resume(member.member_id)
-                self._cluster.start(member.member_id)
-            else:
+            if member in spare:
                 self._abandoned.append(member)
                 self._abandon(member, random)
+                continue
+            self._cluster.resume(member.member_id)
+            if member in members:
+                self._cluster.start(member.member_id)
         self._excused.clear()  # from here on nobody has a cause to stop
+        core = self.core()
         self._trace.on_fault(f"healed, core={[member.member_id for member in core]}")
         return core
 
-    def _draw_core(self, random: Random) -> list[Member]:
-        members = [*self._cluster.members.values()]
-        damaged, may_vote = self._referee.damaged, self._referee.may_vote
-        sound = [member for member in members if member.member_id not in damaged and may_vote(member)]
-        spare_limit = max(0, len(sound) - quorum_threshold(len(members)))
-        spare = random.sample(sound, random.randint(0, spare_limit)) if random.random() < 0.5 else []
-        return [member for member in members if member not in spare]
+    def core(self) -> list[Member]:
+        """Return the members of the cluster, as they are now, that were not left for dead."""
+        current = self._referee.membership.current
+        members = [self._cluster.members[one.member_id] for one in current.members]
+        return [member for member in members if member not in self._abandoned]
+
+    def lingering(self) -> list[Member]:
+        """Return the members that were removed, are told so by others, and run all the same."""
+        membership, core = self._referee.membership, {member.member_id for member in self.core()}
+        return [
+            member
+            for member in self._cluster.running()
+            if membership.is_removed(member.member_id)
+            and member.node is not None
+            and not core.isdisjoint(member.node.module.ctx.members)
+        ]
+
+    def _draw_spare(self, random: Random) -> list[Member]:
+        """Draw who is left for dead: whichever members the cluster will have, a majority of sound ones is left."""
+        configurations = self.orders.reachable()
+        sound = [member for member in self._voters() if self._is_able(member)]
+        spare_limit = max(0, len(sound) - quorum_threshold(len(self._referee.membership.current.voter_ids)))
+        drawn = random.sample(sound, random.randint(0, spare_limit)) if random.random() < 0.5 else []
+        able = {member.member_id for member in self.orders.reachable_members() if self._is_able(member)}
+        spare: list[Member] = []
+        for member in drawn:
+            left = able - {member.member_id}
+            if all(2 * len(left & each.voter_ids) > len(each.voter_ids) for each in configurations):
+                spare.append(member)
+                able = left
+        return spare
 
     def _mend_machine(self, member: Member) -> None:
         machine = member.machine
@@ -568,7 +628,7 @@ class Nemesis:
         machine.timing.stall_until_ns = 0
         if member.member_id in self._excused:
             self._cluster.kill(member.member_id)  # it may be on its way out; `end` starts it again
-        if self._excused.get(member.member_id) == "flip":
+        if self._excused.get(member.member_id) == "flip" and not self._retires(member):
             self._wipe_directory(member)
 
     def _abandon(self, member: Member, random: Random) -> None:
@@ -585,19 +645,6 @@ class Nemesis:
 def _off(name: str, path: object, length: int) -> None:
     """The process is gone: what it still tries to do must not reach the disk."""
     raise OSError(errno.EIO, "the process has ended", str(path))
-
-
-def _is_unprotected(frame_offset: int, bit: int) -> bool:
-    """Whether nothing in Aeron's frame protects this bit: its CRC covers what comes after the header only.
-
-    These are the fragment flags, the reserved value, and as much of the frame length as alignment rounds away.
-    """
-    return frame_offset == 5 or 24 <= frame_offset < 32 or (frame_offset == 0 and bit < 5)
-
-
-def _is_padding(header: bytes) -> bool:
-    """Whether a frame header is that of padding; what is too short is none."""
-    return len(header) == HEADER_LENGTH and unpack_header(header, 0).type == TYPE_PADDING
 
 
 def _no_fault(name: str, path: object, length: int) -> None:
@@ -621,8 +668,8 @@ KINDS: Final = (
     Kind("stop_all", 0.2, 15.0, Nemesis._stop_all),
     Kind("pause", 0.5, 5.0, Nemesis._pause),
     Kind("clock_jump", 0.4, 4.0, Nemesis._clock_jump),
-    Kind("disk_slow", 0.4, 6.0, Nemesis._disk_slow),
-    Kind("disk_stall", 0.4, 6.0, Nemesis._disk_stall),
+    Kind("disk_slow", 0.4, 6.0, lambda nemesis, random: nemesis.disks.slow(random)),
+    Kind("disk_stall", 0.4, 6.0, lambda nemesis, random: nemesis.disks.stall(random)),
     Kind("flip_recording", 0.3, 12.0, Nemesis._flip_recording),
     Kind("flip_below_snapshot", 0.5, 1.5, Nemesis._flip_below_snapshot),
     Kind("flip_catalog", 0.2, 15.0, Nemesis._flip_catalog),
@@ -630,7 +677,7 @@ KINDS: Final = (
     Kind("flip_node_state", 0.2, 15.0, Nemesis._flip_node_state),
     Kind("disk_error", 0.3, 8.0, Nemesis._disk_error),
     Kind("disk_full", 0.2, 12.0, Nemesis._disk_full),
-    Kind("short_write", 0.3, 5.0, Nemesis._short_write),
+    Kind("short_write", 0.3, 5.0, lambda nemesis, random: nemesis.disks.short_write(random)),
     Kind("wipe", 0.3, 12.0, Nemesis._wipe),
     Kind("client_kill", 0.3, 6.0, lambda nemesis, random: nemesis.kill_client(random)),
     Kind("snapshot", 0.5, 2.0, lambda nemesis, random: nemesis.operator.snapshot(random)),
@@ -638,6 +685,10 @@ KINDS: Final = (
     Kind("shutdown", 0.2, 12.0, lambda nemesis, random: nemesis.operator.shutdown(random)),
     Kind("abort", 0.2, 12.0, lambda nemesis, random: nemesis.operator.abort(random)),
     Kind("transfer", 0.5, 2.0, lambda nemesis, random: nemesis.operator.transfer(random)),
+    Kind("add_member", 0.4, 5.0, lambda nemesis, random: nemesis.orders.add(random)),
+    Kind("remove_member", 0.4, 6.0, lambda nemesis, random: nemesis.orders.remove(random)),
+    Kind("replace_member", 0.3, 6.0, lambda nemesis, random: nemesis.orders.replace(random)),
+    Kind("move_member", 0.4, 5.0, lambda nemesis, random: nemesis.orders.move(random)),
     Kind("leave_behind", 0.6, 6.0, Nemesis._leave_behind),
     Kind("service_failure", 0.4, 5.0, Nemesis._service_failure),
 )

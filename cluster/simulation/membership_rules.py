@@ -28,6 +28,8 @@ class MembershipRules:
         """Configurations that a member has, or had, in its log, and nobody has called committed."""
         self._seen: dict[MemberId, Configuration] = {}
         """What each member took for the members when it was last looked at."""
+        self.on_changed: Callable[[], None] = lambda: None
+        """Told when other members are committed."""
         self._agreed: dict[MemberId, tuple[Configuration, Configuration]] = {}
 
     def __repr__(self) -> str:
@@ -45,6 +47,18 @@ class MembershipRules:
     def is_removed(self, member_id: int) -> bool:
         """Whether a member was one, and is none any more."""
         return self.current.find(member_id) is None and any(each.find(member_id) for each in self._committed)
+
+    def is_barred(self, member_id: int) -> bool:
+        """Whether a member is none and can never be one: it was removed, or a higher id has come in before it."""
+        return self.current.find(member_id) is None and member_id <= self.current.high_member_id
+
+    def proposed_place(self, member_id: int) -> tuple[str, str, str, str, str] | None:
+        """Where a member would be, were the newest change that has it elsewhere committed."""
+        for each in reversed(self.possible()):
+            found = each.find(member_id)
+            if found is not None:
+                return found.endpoints
+        return None
 
     def possible(self) -> list[Configuration]:
         """The newest committed configuration, and those that may be it already, or come to be it."""
@@ -135,6 +149,7 @@ class MembershipRules:
             )
             self._committed.append(found)
             self._proposed = [each for each in self._proposed if each.log_position > found.log_position]
+            self.on_changed()
 
     def expect_known(self, member: Member, position: int) -> None:
         """A member has everything up to a position, and calls it committed: it must know the members there."""

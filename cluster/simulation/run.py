@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Final
@@ -199,6 +199,7 @@ class _Run:
         )
         self._trace = Trace(self._cluster, write_line)
         self._referee.watch(self._cluster, self._trace)
+        self._referee.membership.on_changed = self._correct_clients
         self._history = History()
         self._make_workload = make_workload
         self._workloads: dict[str, ClientApplication] = {}
@@ -251,9 +252,9 @@ class _Run:
         cluster.run_for(int(self._options.safety_timeouts * self._unit_ns))
 
     def _liveness_phase(self) -> None:
-        cluster = self._cluster
-        assert self._nemesis is not None
-        core = self._nemesis.end()
+        cluster, nemesis = self._cluster, self._nemesis
+        assert nemesis is not None
+        core = nemesis.end()
         limit_ns = max(_LIVENESS_TIMEOUTS * self._unit_ns, _LIVENESS_FLOOR_NS)
         before = self._served_count()
         wanted = before + 5 * len(self._live) if self._options.operation_limit is None else before
@@ -261,9 +262,12 @@ class _Run:
         self._expect_live(is_live, "a healed majority serves its clients", core)
         for name in self._live:
             self._workloads[name].stop()
-        is_done = cluster.run_until(lambda: self._is_at_rest(core), limit_ns=limit_ns)
+        is_done = cluster.run_until(lambda: self._is_at_rest(nemesis.core()), limit_ns=limit_ns)
+        core = nemesis.core()
         self._expect_live(is_done, "a healed majority comes to rest, all equal", core)
-        self._nemesis.mend_below_snapshot()  # the members have come to rest before it looked again
+        is_done = cluster.run_until(lambda: not nemesis.lingering(), limit_ns=limit_ns)
+        self._expect_live(is_done, "a member that was removed stops when it is told", nemesis.lingering())
+        nemesis.mend_below_snapshot()  # the members have come to rest before it looked again
         self._referee.expect_equal(core)
         expect(not cluster.unhandled, "no error is left unhandled", errors=cluster.unhandled[:3])
 
@@ -359,7 +363,7 @@ class _Run:
         unit_s = self._unit_ns / 1e9
         random = Random(f"{self._seed} {'requester' if make_workload is RequestWorkload else 'client'} {number}")
         config = ClientConfig(
-            endpoints=self._cluster.ingress_endpoints,
+            endpoints=self._ingress_endpoints(),
             connect_timeout_s=2 * unit_s,
             dial_timeout_s=unit_s,
             attempt_timeout_s=unit_s / 2,
@@ -391,6 +395,15 @@ class _Run:
         self._workloads[name] = workload
         self._live[name] = None
         self._cluster.add_client(name, lambda: self._drive(name, workload))
+
+    def _correct_clients(self) -> None:
+        for name in self._live:
+            workload = self._workloads[name]
+            workload.config = replace(workload.config, endpoints=self._ingress_endpoints())
+
+    def _ingress_endpoints(self) -> tuple[str, ...]:
+        """Where a new client finds the cluster: at its members, as they are now."""
+        return tuple(member.ingress for member in self._referee.membership.current.members)
 
     def _make_query_mix(self, number: int, settings: WorkloadSettings) -> QueryMix:
         return QueryMix(

@@ -48,7 +48,8 @@ CHECKLIST: Final = {
 """The classes of bugs that have plants, numbered as in the project's checklist; `report.NOT_PLANTED` has the others."""
 
 
-_ORDERS: Final = frozenset({"suspend", "shutdown", "abort", "transfer"})
+_MEMBER_ORDERS: Final = frozenset({"add_member", "remove_member", "replace_member", "move_member"})
+_ORDERS: Final = frozenset({"suspend", "shutdown", "abort", "transfer"}) | _MEMBER_ORDERS
 
 SNAPSHOT_HUNT_OPTIONS: Final = Options(
     safety_timeouts=8, requester_count=0, without=frozenset({"query", "relay"}) | _ORDERS
@@ -69,7 +70,7 @@ REQUEST_HUNT_OPTIONS: Final = Options(
 """For plants in requests."""
 
 ACTION_HUNT_OPTIONS: Final = Options(
-    safety_timeouts=8, requester_count=0, without=frozenset({"query", "relay", "leave_behind"})
+    safety_timeouts=8, requester_count=0, without=frozenset({"query", "relay", "leave_behind"}) | _MEMBER_ORDERS
 )
 """For plants in what an operator orders."""
 

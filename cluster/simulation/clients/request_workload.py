@@ -69,7 +69,7 @@ class RequestWorkload:
         self.resent_count = 0
         self.session_count = 0
         self.is_stopping = False
-        self._config, self._settings, self._random, self._now_ns = config, settings, random, now_ns
+        self.config, self._settings, self._random, self._now_ns = config, settings, random, now_ns
         self._stopped = asyncio.Event()
         self._in_flight: dict[ClientOperation, None] = {}
         self._sequence = 0
@@ -97,7 +97,7 @@ class RequestWorkload:
         """Use the cluster until `stop`, in one session after another."""
         pause_s = _RETRY_MIN_S
         while not self.is_stopping:
-            config = replace(self._config, random=Random(self._random.getrandbits(64)).random)
+            config = replace(self.config, random=Random(self._random.getrandbits(64)).random)
             try:
                 client = await ClusterClient.connect(config=config)
             except (ClusterTimeoutError, ConnectRejectedError, SessionClosedError):

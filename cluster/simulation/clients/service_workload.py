@@ -47,6 +47,9 @@ FULL_PAUSE_S: Final = 0.02
 class ClientApplication(Protocol):
     """One client of a simulation: a coroutine that uses the cluster, and how it ends."""
 
+    config: ClientConfig
+    """How it connects from the next time on; its operator corrects where the members are."""
+
     async def run(self) -> None:
         """Use the cluster until `stop`."""
 
@@ -116,7 +119,7 @@ class ServiceWorkload:
         self.number = number
         self.sent_count = 0
         self.session_count = 0
-        self._config, self._settings, self._random = config, settings, random
+        self.config, self._settings, self._random = config, settings, random
         self._history, self._draw_request, self._uses_requests = history, draw_request, uses_requests
         self._draw_query = draw_query
         self._query_random = random if draw_query is None else Random(random.getrandbits(64))
@@ -137,7 +140,7 @@ class ServiceWorkload:
         """Use the cluster until `stop`, in one session after another."""
         pause_s = _RETRY_MIN_S
         while not self._stopped.is_set():
-            config = replace(self._config, random=Random(self._random.getrandbits(64)).random)
+            config = replace(self.config, random=Random(self._random.getrandbits(64)).random)
             try:
                 async with await ClusterClient.connect([], egress_listener=self, config=config) as client:
                     self.session_count += 1

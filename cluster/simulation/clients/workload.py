@@ -121,7 +121,7 @@ class Workload:
         self.is_stopping = False
         self._queries = queries
         self._random = random
-        self._config = config
+        self.config = config
         self._session: _Session | None = None
         self._burst_count = 0
         self._issued_count = 0
@@ -168,7 +168,7 @@ class Workload:
         """Open a session, trying for ever; None when it is time to stop."""
         pause_s = _RETRY_MIN_S
         chance = Random(self._random.getrandbits(64))
-        config = replace(self._config, random=chance.random)
+        config = replace(self.config, random=chance.random)
         while not self.is_stopping:
             try:
                 return await ClusterClient.connect([], egress_listener=session, config=config)

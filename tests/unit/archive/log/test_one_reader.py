@@ -55,8 +55,8 @@ NAMES_OF_FILES: Final = {
     "archive/files/catalog.py",
     "archive/format/layout.py",
     "archive/format/segment_names.py",
-    "cluster/simulation/faults.py",
-    "cluster/simulation/referee.py",
+    "cluster/simulation/disk_faults.py",
+    "cluster/simulation/member_disks.py",
 }
 """Who writes the suffix of segments by itself: the format, and the simulator, which damages files and watches them."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, Final
@@ -89,8 +89,8 @@ class SmallCluster:
             for _ in range(count):
                 self.answers.append(bytes((await anext(replies)).payload))
 
-    def is_at_rest(self) -> bool:
-        """Whether every running member has everything and has processed it."""
+    def is_at_rest(self, members: Iterable[Member] | None = None) -> bool:
+        """Whether these members, or every running one, have everything and have processed it."""
         leader = self.cluster.leader()
         if leader is None or leader.node is None:
             return False
@@ -99,7 +99,7 @@ class SmallCluster:
             member.node is not None
             and member.node.module.ctx.commit_position == end
             and member.node.delivered_position == end
-            for member in self.cluster.running()
+            for member in (self.cluster.running() if members is None else members)
         )
 
     @property

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from trimaran.cluster.simulation.cluster import Member
+from trimaran.cluster.simulation.disk_faults import draw_bit
 from trimaran.cluster.simulation.faults import KIND_NAMES, KINDS, Kind, Nemesis
 from trimaran.cluster.simulation.rules import RuleBroken
 from trimaran.service_api.wire.frame import TYPE_PADDING, unpack_header
@@ -47,10 +48,10 @@ def strike(nemesis: Nemesis, kind: Kind, *, seed: int = 0) -> bool:
 
 def recover(small: SmallCluster, nemesis: Nemesis) -> list[Member]:
     """End the faults, and wait until the core is all equal."""
-    core = nemesis.end()
-    small.wait(lambda: all(member.node is not None for member in core) and small.is_at_rest(), limit_ns=60 * SECOND)
-    small.referee.expect_equal(core)
-    return core
+    nemesis.end()
+    small.wait(lambda: small.is_at_rest(nemesis.core()), limit_ns=60 * SECOND)
+    small.referee.expect_equal(nemesis.core())
+    return nemesis.core()
 
 
 # --- each kind
@@ -246,11 +247,11 @@ def test_the_end_leaves_a_sound_majority_that_works(seed: int) -> None:
         names = [member.machine.address for member in core]
         assert not any(small.cluster.network.is_blocked(a, b) for a in names for b in names)
         strikes = dict(nemesis.fired)
-        small.wait(lambda: all(member.node is not None for member in core) and small.is_at_rest())
-        small.referee.expect_equal(core)
+        small.wait(lambda: small.is_at_rest(nemesis.core()))
+        small.referee.expect_equal(nemesis.core())
         small.cluster.run_for(20 * UNIT_NS)
         assert nemesis.fired == strikes
-        assert all(member.is_running for member in core)
+        assert all(member.is_running for member in nemesis.core())
 
 
 @pytest.mark.parametrize(
@@ -279,7 +280,7 @@ def test_a_disk_that_was_slow_twice_at_once_is_as_fast_as_before_in_the_end() ->
     with struck_by_hand() as (small, nemesis):
         before = [replace(member.machine.timing) for member in small.cluster.members.values()]
         for seed in range(20):
-            nemesis._disk_slow(Random(seed))  # without planning the next strike
+            nemesis.disks.slow(Random(seed))  # without planning the next strike
         small.cluster.run_for(60 * UNIT_NS)
 
         assert [member.machine.timing for member in small.cluster.members.values()] == before
@@ -287,14 +288,14 @@ def test_a_disk_that_was_slow_twice_at_once_is_as_fast_as_before_in_the_end() ->
 
 def test_no_bit_of_padding_is_drawn_for_a_flip_since_nobody_reads_it() -> None:
     """A member that lost its disk copied the flipped bit of a term's padding, and counted as one whose log differs."""
-    with struck_by_hand() as (small, nemesis):
+    with struck_by_hand() as (small, _):
         small.send(60, length=1_000)
         leader = small.leader
         log, positions = small.referee.committed, small.referee.delivered
         types = {at: unpack_header(log, at).type for at in positions if at < len(log)}
         (padding,) = (at for at, frame_type in types.items() if frame_type == TYPE_PADDING)
 
-        drawn = {at: [nemesis._draw_bit(at, leader, Random(seed)) for seed in range(20)] for at in types}
+        drawn = {at: [draw_bit(at, leader, Random(seed)) for seed in range(20)] for at in types}
 
     assert not any(drawn[padding])
     assert any(drawn[at] for at in types if at != padding)
