@@ -21,23 +21,31 @@ def find_disagreement(first: Survey, second: Survey) -> str | None:
     Raises:
         OSError: the disk refused.
     """
-    names = f"{first.source.name} and {second.source.name}"
+    difference = find_difference(first, second)
+    if difference is None:
+        return None
+    return f"{first.source.name} and {second.source.name} are not of one cluster: {difference}"
+
+
+def find_difference(first: Survey, second: Survey) -> str | None:
+    """Return what is not the same in two logs, and is the same in all logs of one cluster; None if nothing is.
+
+    Raises:
+        OSError: the disk refused.
+    """
     for name in _LAYOUT:
         mine, theirs = getattr(first.log, name), getattr(second.log, name)
         if mine != theirs:
-            return f"{names} are not of one cluster: {name}={mine} and {theirs}"
+            return f"{name}={mine} and {theirs}"
     if first.time_unit is not second.time_unit:
-        return f"{names} are not of one cluster: {_unit(first.time_unit)} and {_unit(second.time_unit)}"
+        return f"{_unit(first.time_unit)} and {_unit(second.time_unit)}"
     begin = max(first.log.start_position, second.log.start_position)
     end = common_end_position(first, second)
     # A replay gives frames another session id, and a checksum may stand in its place.
     mismatch = find_mismatch(first.log_file, second.log_file, begin, end, ignores_session_ids=True)
     if mismatch is None:
         return None
-    return (
-        f"{names} are not of one cluster: their logs differ at position={mismatch.position}, and are to be equal up to "
-        f"position={end}"
-    )
+    return f"their logs differ at position={mismatch.position}, and are to be equal up to position={end}"
 
 
 def common_end_position(first: Survey, second: Survey) -> int:

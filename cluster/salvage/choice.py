@@ -19,7 +19,7 @@ from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_c
 
 from ..core.members import quorum_threshold
 from ..core.membership.configuration import Configuration
-from ..import_aeron.agreement import common_end_position, find_disagreement
+from ..import_aeron.agreement import common_end_position, find_difference
 from .holding import Holding
 
 
@@ -145,9 +145,15 @@ def _explain(choice: SalvageChoice, ranked: list[Holding]) -> None:
 def _check_agreement(choice: SalvageChoice, chosen: Holding, other: Holding) -> None:
     """Refuse directories of different clusters, and those that prove two histories."""
     mine, theirs = chosen.usable_survey, other.usable_survey
-    disagreement = find_disagreement(mine, theirs)
-    if disagreement is not None:
-        choice.problems.append(disagreement)
+    difference = find_difference(mine, theirs)
+    if difference is not None:
+        names, is_one = f"{chosen.name} and {other.name}", chosen.cluster_id == other.cluster_id != NULL_CLUSTER_ID
+        choice.problems.append(
+            f"{names} are of one cluster, and one of them was changed, though its frames are valid: {difference}; give "
+            "only the one to keep"
+            if is_one
+            else f"{names} are not of one cluster: {difference}; give only the directories of one"
+        )
         return
     parted = common_end_position(mine, theirs)
     proven = 0 if other.claim is None else other.claim.position

@@ -31,7 +31,7 @@ from ..import_aeron.source import Source, read_candidate_term_id, read_source, r
 from ..import_aeron.survey import Survey, survey_source
 from ..runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, kept_cluster_id
 from ..runtime.files.mark_file import BOOT_ID_LENGTH, BOOT_ID_POSITION, MARK_FILE_NAME, read_cluster_mark_file
-from ..runtime.files.members_file import MembersFile
+from ..runtime.files.members_file import MEMBERS_FILE_NAME, read_members
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
 
 Progress = Callable[[int], None]
@@ -62,7 +62,9 @@ class Holding:
     configuration: Configuration | None = None
     """The newest that the directory knows of."""
     damage: list[str] = field(default_factory=list)
-    """What was passed over."""
+    """What is wrong with log and snapshots: the member held more than can be read."""
+    notes: list[str] = field(default_factory=list)
+    """What else is wrong; the log is whole nevertheless."""
     problems: list[str] = field(default_factory=list)
     """Why nothing of it can be used."""
 
@@ -114,11 +116,11 @@ def _read_small_files(holding: Holding, cluster: Path) -> None:
     try:
         holding.member_id = MemberId(read_cluster_mark_file(cluster / MARK_FILE_NAME).member_id)
     except (ClusterError, OSError) as error:
-        holding.damage.append(f"which member this was is not known: {error}")
+        holding.notes.append(f"which member this was is not known: {error}")
     try:
         holding.cluster_id = kept_cluster_id(cluster)
     except ClusterError as error:
-        holding.damage.append(str(error).partition("; remove the file")[0])
+        holding.notes.append(str(error).partition("; remove the file")[0])
     holding.is_ours = (
         (cluster / CLUSTER_ID_FILE_NAME).exists()
         or _OUR_NODE_STATE in _read(cluster / NODE_STATE_FILE_NAME, 0, _NODE_STATE_BYTES)
@@ -162,7 +164,7 @@ def _candidate_term_id(holding: Holding, member: MemberDirectory, cluster: Path)
     try:
         return read_candidate_term_id(member, cluster / NODE_STATE_FILE_NAME)
     except ClusterError as error:
-        holding.damage.append(str(error))
+        holding.notes.append(str(error))
         return NULL_VALUE
 
 
@@ -194,10 +196,18 @@ def _survey(holding: Holding, source: Source, on_progress: Progress) -> None:
     elif holding.survey.snapshots:
         entry = holding.survey.snapshots[-1].entries[0]
         holding.claim = CommitClaim(entry.leadership_term_id, entry.log_position)
-    remembered = MembersFile.open(source.cluster, OsFileSystem()).newest
+    remembered = _remembered_members(holding, source.cluster)
     if remembered is not None and remembered.log_position > (holding.claim.position if holding.claim else 0):
         holding.claim = CommitClaim(holding.survey.last_leadership_term_id, remembered.log_position)
     holding.configuration = _find_configuration(holding.survey, remembered)
+
+
+def _remembered_members(holding: Holding, cluster: Path) -> Configuration | None:
+    try:
+        return read_members(cluster / MEMBERS_FILE_NAME, OsFileSystem())
+    except RemoteProtocolError as error:
+        holding.notes.append(f"the file {MEMBERS_FILE_NAME} cannot be read: {error}")
+        return None
 
 
 def _log_descriptor(source: Source) -> RecordingDescriptor | None:
@@ -221,9 +231,16 @@ def _valid_end(holding: Holding, source: Source, log: RecordingDescriptor) -> in
         holding.damage.append(f"the log is damaged at position={end.position}: {end.damage}")
     elif end.torn_write is not None:
         holding.damage.append(f"the log {end.torn_write} at position={end.position}: what lies there was never synced")
-    elif (gap := file.find_gap(end.position)) is not None and log.stop_position is not None:
-        holding.damage.append(f"a segment of the log is missing at position={gap}")
+    elif (gap := _missing_segment(file, end.position)) is not None:
+        holding.damage.append(f"the log ends at position={end.position}: a segment is missing at position={gap}")
     return end.position
+
+
+def _missing_segment(file: LogFile, end_position: int) -> int | None:
+    """Find where a segment was lost from the end of the log on. A member keeps the next one as soon as one is full."""
+    if file.descriptor.segment_base_position(end_position) not in file.segment_base_positions():
+        return end_position
+    return file.find_gap(end_position)
 
 
 def _starts_behind(source: Source, end_position: int) -> Iterator[int]:

@@ -129,6 +129,8 @@ def apply(
     now_ms = SystemClock().epoch_time()
     choice = _choose(directories, named, old_members, now_ms)
     replaced = _replaced(choice, new_members) if in_place else []
+    if target is not None:
+        _expect_outside(choice, target)
     new_id = draw_cluster_id() if cluster_id is None else parse_cluster_id(cluster_id)
     if new_id in (0, choice.cluster_id):
         raise ConfigurationError(f"--cluster-id={cluster_id} expected another id than the old cluster's")
@@ -173,6 +175,18 @@ def _choose(directories: list[str], named: str | None, old_members: str | None, 
         ):
             raise ConfigurationError(f"the same directory is given twice: {other} and {holding.name}")
     return choose(holdings, named=named, members=known)
+
+
+def _expect_outside(choice: SalvageChoice, target: Path) -> None:
+    """Refuse to write into a directory that was given.
+
+    Raises:
+        ConfigurationError: the target is one, or is in one.
+    """
+    for holding in choice.holdings:
+        for given in (Path(holding.name).resolve(), holding.archive, holding.cluster):
+            if given is not None and target.resolve().is_relative_to(given):
+                raise ConfigurationError(f"--to={target} is in {holding.name}, which is only read: name another place")
 
 
 def _replaced(choice: SalvageChoice, members: Sequence[MemberEndpoints]) -> list[Path]:

@@ -58,6 +58,7 @@ def _describe_holding(holding: Holding) -> dict[str, Any]:
         "members": None if holding.configuration is None else holding.configuration.describe(),
         "running": holding.running,
         "damage": holding.damage,
+        "notes": holding.notes,
         "problems": holding.problems,
     }
 
@@ -87,7 +88,7 @@ def print_recovery(document: dict[str, Any], output: OutputFormat) -> None:
     if rows:
         print_rows([{name: row[name] for name in _SHOWN} for row in rows], output, columns=_SHOWN)
     for row in rows:
-        for what in (*row["damage"], *row["problems"]):
+        for what in (*row["damage"], *row["notes"], *row["problems"]):
             console.print(f"{row['directory']}: {what}", markup=False)
     for name, heading in (("reasons", "why"), ("losses", "lost or kept"), ("asked", "asked")):
         for text in document.get(name, []):

@@ -24,6 +24,26 @@ MEMBERS_FILE_NAME: Final = "members"
 logger = structlog.get_logger()
 
 
+def read_members(path: Path, file_system: FileSystem) -> Configuration | None:
+    """Return the configuration in a file `members`; None without the file.
+
+    Raises:
+        OSError: the disk refused.
+        RemoteProtocolError: the file is damaged.
+    """
+    try:
+        data = read_file(file_system, path)
+    except FileNotFoundError:
+        return None
+    text, _, checksum = data.rpartition(b" ")
+    if checksum != b"%08x\n" % zlib.crc32(text):
+        raise RemoteProtocolError(f"wrong checksum: {checksum!r}")
+    try:
+        return decode_text(text.decode("ascii"), None)
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"not ASCII: {error}") from error
+
+
 class MembersFile:
     """The members as one member's directory remembers them."""
 
@@ -45,15 +65,8 @@ class MembersFile:
         """
         path = directory / MEMBERS_FILE_NAME
         try:
-            data = read_file(file_system, path)
-        except FileNotFoundError:
-            return cls(path, None, file_system)
-        text, _, checksum = data.rpartition(b" ")
-        try:
-            if checksum != b"%08x\n" % zlib.crc32(text):
-                raise RemoteProtocolError(f"wrong checksum: {checksum!r}")
-            newest = decode_text(text.decode("ascii"), None)
-        except (RemoteProtocolError, UnicodeDecodeError) as error:
+            newest = read_members(path, file_system)
+        except RemoteProtocolError as error:
             logger.warning("members_file.ignored", path=str(path), reason=str(error))
             newest = None
         return cls(path, newest, file_system)
