@@ -16,6 +16,7 @@ from .core.context import ConsensusConfig, ConsensusContext
 from .core.log.log_buffer import LogBuffer
 from .core.log.retention import RetentionPolicy
 from .core.membership.configuration import Configuration
+from .core.membership.feature_levels import lowest_feature_level
 from .core.membership.roster import Roster
 from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
@@ -109,6 +110,7 @@ def _make_config(
         leader_priority=config.leader_priority,
         clock_skew_limit_ns=config.clock_skew_limit_ms * 1_000_000,
         code_digest=code.digest,
+        feature_level=lowest_feature_level(services),
     )
 
 

@@ -281,6 +281,7 @@ class Node:
             replies=recovered.replies,
             log_position=position,
             timestamp=timestamp,
+            feature_level=recovered.module.feature_levels.feature_level,
         )
         self._adapter.start_from(position)
         logger.info("snapshot.loaded", log_position=position, sessions=len(recovered.clients))
@@ -315,9 +316,7 @@ class Node:
             announced=lambda: self._links.announced_cluster_ids,
             on_known=lambda: self._links.announce(self._identity.cluster_id),
         )
-        self._links.on_announced = self._identity.look
-        self._links.find_seeded = lambda: find_seeded(self.module.ctx, self.log_start_position)
-        self._links.on_seeded = lambda member_id: self.agent.post(SeedAnnounced(member_id))
+        self._listen_to_links(self._links)
         snapshots = SnapshotTaker(
             self.archive,
             self.service_agent,
@@ -345,6 +344,12 @@ class Node:
         self.vitals.counts.watch(self.agent)
         self.agent.watch(fx.StateChanged, self.tuning.on_state_changed)
         return log
+
+    def _listen_to_links(self, links: MemberLinks) -> None:
+        links.on_announced = self._identity.look
+        links.find_seeded = lambda: find_seeded(self.module.ctx, self.log_start_position)
+        links.on_feature_level = self.agent.post
+        links.on_seeded = lambda member_id: self.agent.post(SeedAnnounced(member_id))
 
     def _make_tuning(self, ctx: ConsensusContext, host: Host) -> MachineTuning:
         if self._config.shared_machine == "off":

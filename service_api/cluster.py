@@ -52,6 +52,17 @@ class Cluster(Protocol):
         """The end of the log entry being processed, in bytes."""
 
     @property
+    def feature_level(self) -> int:
+        """Which behaviour the service has to have at the entry being processed; 0 until an operator raises it.
+
+        It never falls, and is never above what the services of any member declare (`ClusteredService.feature_level`).
+        It rises at one entry of the log, so it is the same on every member and in every replay of the entry:
+
+            if self.cluster.feature_level >= 2:
+                ...  # what entries do since then; those before do in a replay what they did
+        """
+
+    @property
     def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:
         """The open client sessions by id, in ascending order of id; the same on every member."""
 

@@ -48,6 +48,9 @@ class ClusteredService:
     Source: Aeron `ClusteredService`.
     """
 
+    feature_level: int = 0
+    """The highest feature level that this code knows: see `Cluster.feature_level`. A whole number of 31 bits."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in PLAIN_CALLBACKS:

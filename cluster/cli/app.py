@@ -146,6 +146,12 @@ COMMANDS: Final = {
         OPERATE,
         "trimaran entry skip --log-position 8352 --confirm --config trimaran-data/cluster.toml",
     ),
+    "feature-level": Command(
+        "trimaran.cluster.cli.feature_level:app",
+        "Show and raise the feature level: newer behaviour from one log position on.",
+        OPERATE,
+        "trimaran feature-level raise --to 2 --config trimaran-data/cluster.toml",
+    ),
     "log": Command(
         "trimaran.cluster.cli.log:app",
         "Read the log: its last entries as they are appended, or all of it.",

@@ -12,7 +12,8 @@ The leader acts when it appends, every member settles when the entry is delivere
 leader appended and did not deliver nothing is left here: the state goes back to what was delivered, and the caller
 hears that it is not known what will become of it. If the entry commits all the same, it is delivered like any other.
 
-An entry that the leader cannot deliver is skipped by an `EntrySkip` in the log (`service.skipped_entries`).
+An entry that the leader cannot deliver is skipped by an `EntrySkip` in the log (`service.skipped_entries`). The
+feature level is raised by a `FeatureLevelRaise` (`membership.feature_levels`).
 
 While the cluster is suspended, while the leader stands still before an entry that it cannot deliver, and once it is to
 stop, the leader appends nothing of clients, timers, services or sessions: it *holds*. Clients are not read, so they
@@ -30,9 +31,11 @@ from typing import Final
 from trimaran.service_api.wire.log.messages import (
     CLUSTER_ACTION_FLAGS_DEFAULT,
     CLUSTER_ACTION_FLAGS_ENTRY_SKIP,
+    CLUSTER_ACTION_FLAGS_FEATURE_LEVEL,
     ClusterAction,
     ClusterActionRequest,
     EntrySkip,
+    FeatureLevelRaise,
 )
 from trimaran.service_api.wire.session import AdminResponseCode
 
@@ -43,6 +46,7 @@ from .control_toggle import FINAL_STEPS, ActionStep, ControlToggle
 from .events import ActionRequested, AdminAsker, DeliveredTo
 from .log.log_publisher import LogPublisher
 from .membership.configuration import ChangeRefusedError
+from .membership.feature_levels import choose_feature_level
 from .membership.membership_control import MembershipControl
 from .module_state import ModuleState, ModuleStateMachine
 from .reason import Reason
@@ -65,6 +69,9 @@ _ACTIONS: Final[dict[ControlToggle, tuple[ClusterAction | None, ModuleState]]] =
     _T.ABORT: (None, ModuleState.TERMINATING),
 }
 """What an action is in the log, if anything, and the leader's state once it has appended the action."""
+
+_CHANGES: Final = frozenset({_T.CHANGE_MEMBERS, _T.RAISE_FEATURE_LEVEL})
+"""What says itself what it puts into the log, or why it does not."""
 
 _STOPPED: Final = frozenset({ModuleState.QUITTING, ModuleState.CLOSED})
 _LEADER_LOST: Final = frozenset({K.LEADER_LINK_CLOSED, K.LOG_LINK_CLOSED, K.LEADER_HEARTBEAT_TIMEOUT})
@@ -190,10 +197,9 @@ class ActionControl:
             return
         log_action, state = _ACTIONS.get(action, (None, self.state))
         said = f"in the leader's log: {action.name}"
-        if action is _T.CHANGE_MEMBERS:
-            assert event.change is not None
+        if action in _CHANGES:
             try:
-                position, said = self._membership.request(event.change)
+                position, said = self._append_change(event, publisher)
             except ChangeRefusedError as error:
                 self.tell(event.asker, ActionStep.REFUSED, None, str(error))
                 return
@@ -246,6 +252,31 @@ class ActionControl:
                 "other entry can be skipped"
             )
         return None
+
+    def _append_change(self, event: ActionRequested, publisher: LogPublisher) -> tuple[int, str]:
+        """Append a change of the members or of the feature level. Returns where its entry ends, and what it says.
+
+        Raises:
+            ChangeRefusedError: it is not made as things are.
+        """
+        if event.action is _T.CHANGE_MEMBERS:
+            assert event.change is not None
+            return self._membership.request(event.change)
+        ctx = self._ctx
+        before = ctx.feature_levels
+        level = choose_feature_level(before.feature_level, ctx.find_feature_levels(), event.feature_level)
+        position = publisher.append_positioned(
+            FeatureLevelRaise(
+                leadership_term_id=ctx.leadership_term_id,
+                log_position=0,
+                timestamp=ctx.stamp(),
+                action=None,
+                flags=CLUSTER_ACTION_FLAGS_FEATURE_LEVEL,
+                feature_level=level,
+                trimaran_level=before.trimaran_level,
+            )
+        )
+        return position, f"feature_level={before.feature_level} becomes {level}"
 
     def _append_skip(self, publisher: LogPublisher, skipped_position: int | None) -> int:
         ctx = self._ctx

@@ -18,6 +18,7 @@ from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 from trimaran.service_api.wire.log.messages import (
     ClusterActionRequest,
     EntrySkip,
+    FeatureLevelRaise,
     MembershipChangeEvent,
     NewLeadershipTermEvent,
     SessionCloseEvent,
@@ -53,6 +54,7 @@ from .election_state import ElectionState
 from .follower import FollowerTerm
 from .leader import LeaderTerm
 from .membership.configuration import decode_text
+from .membership.feature_levels import FeatureLevels
 from .membership.membership_control import MembershipControl
 from .peers.conditions import ConditionExchange
 from .peers.message_rules import SENDER_FIELDS, find_fault, find_leader_fault
@@ -131,6 +133,7 @@ class ConsensusModule:
             **dict.fromkeys(_OF_ONE_PHASE, _ignore),
             ev.LinkChanged: ctx.on_link_changed,
             ev.SeedAnnounced: ctx.note_seed,
+            ev.FeatureLevelSaid: ctx.on_feature_level_said,
             ev.MembersHeard: self._on_members_heard,
             ConditionQuery: self.conditions.on_query,
             MemberCondition: self.conditions.on_condition,
@@ -268,6 +271,15 @@ class ConsensusModule:
         configuration = decode_text(event.cluster_members, end_position)
         if configuration is not None:
             self.ctx.roster.history.append(configuration)
+
+    def on_replay_feature_level(self, event: FeatureLevelRaise) -> None:
+        """Another feature level is in force behind this entry.
+
+        Raises:
+            ConfigurationError: the code here does not know it: this member must stop before the entry.
+        """
+        levels = FeatureLevels(event.feature_level, event.trimaran_level)
+        self.ctx.enter_feature_levels(levels, log_position=event.log_position)
 
     def on_replay_entry_skip(self, event: EntrySkip) -> bool:
         """An earlier entry is skipped. False if this member does not know of it, so that its state has that entry."""

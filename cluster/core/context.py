@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from trimaran.service_api import Role
+from trimaran.service_api import Role, invariant
 from trimaran.service_api.authenticator import AcceptAll, Authenticator
 from trimaran.service_api.authorisation import AuthorisationService, DefaultAuthorisation
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
@@ -27,12 +27,14 @@ from trimaran.service_api.wire.message import Message
 from ..messages.consensus import CanvassPosition
 from .cluster_clock import ClusterClock
 from .effects import CommitAdvanced, Effect, PersistCandidateTerm, PersistRecordingLog, ReluctanceNoted, SendToMember
-from .events import LinkChanged, SeedAnnounced
+from .events import FeatureLevelSaid, LinkChanged, SeedAnnounced
 from .held_entry import HeldEntry
 from .log.log_buffer import LogBuffer
 from .log.recording_log import RecordingLog
 from .log.retention import KEEP_ALL, RetentionPolicy
 from .members import ClusterMember, compare_log, is_active, is_empty_log, quorum_threshold
+from .membership.configuration import MemberKind
+from .membership.feature_levels import NO_FEATURES, FeatureLevels
 from .membership.roster import Roster
 from .peers.terms import LAST_TERM_ID, TERM_LEAP_LIMIT, first_vouched_term_id
 from .reason import Reason
@@ -78,6 +80,8 @@ class ConsensusConfig:
     """A follower in catch-up joins the live log when it is this close to its end; less than the leader retains."""
     retention: RetentionPolicy = KEEP_ALL
     app_version: int = 1
+    feature_level: int = 0
+    """The highest feature level that the services know."""
     code_digest: int = UNKNOWN_CODE
     """Names the code of the services, as `service.service_code` computes it."""
     stops_when_diverged: bool = True
@@ -131,6 +135,8 @@ class ConsensusContext:
     """The newest term that this process was in, and its leader: no other member leads that one. A restart forgets."""
     term_code_digest: int = UNKNOWN_CODE
     """Of the code that the leader of the newest delivered term ran."""
+    feature_levels: FeatureLevels = NO_FEATURES
+    """What is in force behind the newest delivered entry."""
     commit_publish_pending_since_ns: int | None = None
     """Leader: since when the followers could have been told of a higher commit position; None while they know it."""
     term_base_log_position: int = 0
@@ -285,9 +291,42 @@ class ConsensusContext:
         if member is None:
             return  # it is no member any more
         member.is_reachable = event.is_up
+        if not event.is_up:
+            member.feature_level = None
         self.on_link(event)
         if event.is_up:
             self.ask_condition(event.member_id)
+
+    def on_feature_level_said(self, event: FeatureLevelSaid) -> None:
+        """A member has said what the code of its services can."""
+        member = self.members.get(event.member_id)
+        if member is not None:
+            member.feature_level = event.feature_level
+
+    def find_feature_levels(self) -> dict[MemberId, int | None]:
+        """Find what each member that runs the services can; None of one that has not said so on a link that is up."""
+        return {
+            member.member_id: self.config.feature_level
+            if member.member_id == self.config.member_id
+            else self.members[member.member_id].feature_level
+            for member in self.roster.current.members
+            if member.kind is not MemberKind.WITNESS
+        }
+
+    def enter_feature_levels(self, levels: FeatureLevels, *, log_position: int) -> None:
+        """Go by other levels from a position of the log on.
+
+        Raises:
+            ConfigurationError: the code here does not know them.
+        """
+        levels.check(self.config.feature_level, log_position=log_position)
+        invariant(
+            levels.feature_level >= self.feature_levels.feature_level,
+            "a feature level never falls",
+            before=self.feature_levels,
+            levels=levels,
+        )
+        self.feature_levels = levels
 
     def note_seed(self, event: SeedAnnounced) -> None:
         """Note that a member's log is seeded: the cluster has formed, though no log need hold anything yet."""

@@ -22,6 +22,7 @@ class ControlToggle(IntEnum):
     TRANSFER = 9
     """The leader hands its term over."""
     CHANGE_MEMBERS = 10
+    RAISE_FEATURE_LEVEL = 11
 
 
 class ActionStep(StrEnum):

@@ -191,6 +191,16 @@ class ActionRequested:
     """Of a SKIP_ENTRY: where the entry ends that is to be skipped."""
     change: MemberChange | None = None
     """Of a CHANGE_MEMBERS: how."""
+    feature_level: int | None = None
+    """Of a RAISE_FEATURE_LEVEL: to which; None: the highest that every member can."""
+
+
+@dataclass(slots=True)
+class FeatureLevelSaid:
+    """A member says, on the link that was dialled here, what the code of its services can."""
+
+    member_id: MemberId
+    feature_level: int
 
 
 @dataclass(slots=True)

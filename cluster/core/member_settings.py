@@ -43,6 +43,7 @@ def settings_of(ctx: ConsensusContext) -> MemberSettings:
         aeron_messages_only=config.aeron_messages_only,
         app_version=config.app_version,
         cluster_id=ctx.cluster_id,
+        feature_level=config.feature_level,
     )
 
 

@@ -99,6 +99,8 @@ class MemberView(DocumentPart):
     silent_s: Seconds | None
     """How long ago it said so."""
     is_catching_up: bool
+    feature_level: Count | None = None
+    """The highest feature level that its services know; None where it has not said so, or is down."""
     ingress: Line
     consensus: Line
     log: Line
@@ -122,6 +124,8 @@ class MembersView(_View):
     """Where the log entry ends that says who the members are; 0 while settings say so."""
     high_member_id: int = Field(default=0, ge=0)
     """The highest id that a member has, or ever had: a new one gets a higher."""
+    feature_level: Count = 0
+    """What is in force at the delivered end of the log."""
     members: Annotated[list[MemberView], Field(max_length=ROW_LIMIT)]
 
 

@@ -22,11 +22,15 @@ from trimaran.service_api.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import OPERATION_STREAM_ID
 
 from ..core.control_toggle import ActionStep
+from ..core.membership.feature_levels import FEATURE_LEVEL_LIMIT
 from ..core.membership.member_change import MemberChangeKind
 from .query import Outcome, StatusQueryError, query_documents
 
 _NOT_BEGUN: Final = frozenset({Outcome.REFUSED, Outcome.UNREACHABLE, Outcome.NOT_ALLOWED})
 """What comes of asking that surely did nothing."""
+
+
+FeatureLevel = Annotated[int, Field(ge=0, le=FEATURE_LEVEL_LIMIT)]
 
 
 class ActionRefusedError(ClusterError):
@@ -54,6 +58,8 @@ class Operation(StrEnum):
     """The leader hands its term over to another member."""
     STOP_MEMBER = "stop-member"
     """The member that is asked stops alone; where it leads, it hands over first."""
+    RAISE_FEATURE_LEVEL = "raise-feature-level"
+    """Services behave by another feature level from one log position on."""
     STANDBY_SNAPSHOT = "standby-snapshot"
     """Standby nodes take a snapshot, members do not. Refused: a cluster has no standby nodes."""
 
@@ -80,6 +86,8 @@ class OperationRequest(Document):
     """Of `change-members`."""
     target_member_id: Id | None = None
     """Of `transfer`: the member that is to lead; None: the one that fits best."""
+    feature_level: FeatureLevel | None = None
+    """Of `raise-feature-level`: to which; None: the highest that every member can."""
     cluster_id: ClusterIdLine | None = None
     """The cluster that is meant; None: whichever answers. A member of another one refuses."""
 
@@ -111,6 +119,7 @@ async def run_operation(
     log_position: int | None = None,
     change: MemberChangeRequest | None = None,
     target_member_id: int | None = None,
+    feature_level: int | None = None,
     cluster_id: ClusterId = NULL_CLUSTER_ID,
     network: NetworkStack = SOCKETS,
 ) -> AsyncGenerator[OperationProgress, None]:
@@ -126,6 +135,7 @@ async def run_operation(
         log_position=log_position,
         change=change,
         target_member_id=target_member_id,
+        feature_level=feature_level,
         cluster_id=format_cluster_id(cluster_id),
     )
     request = wanted.model_dump_json().encode()

@@ -5,10 +5,10 @@ Aeron Cluster has no such messages; they are of our own schema, and of no file.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from trimaran.service_api.wire.checksum import ChecksumKind
-from trimaran.service_api.wire.fields import Int32, Int64, Position, Text, Version, WireMemberId
+from trimaran.service_api.wire.fields import Int32, Int64, Position, Since, Text, Version, WireMemberId
 from trimaran.service_api.wire.message import TrimaranMessage
 
 
@@ -34,6 +34,8 @@ class MemberSettings(TrimaranMessage):
     is_log_seeded: bool | None = None
     """Whether the log begins with the state of a snapshot, or with nothing; None where it is empty, or was purged. A
     member whose log is empty needs that state first."""
+    feature_level: Annotated[Int64 | None, Since(1)] = None
+    """The highest feature level that its services know; None of an older member, which knows 0."""
 
 
 class MembersNotice(TrimaranMessage):

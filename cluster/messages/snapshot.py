@@ -1,7 +1,7 @@
 """The messages in snapshots of the consensus module and of services.
 
-    module (stream 107)    SnapshotMarker BEGIN, ConsensusModule, ClusterMembers, ClusterSession*, Timer*, then per
-                           service PendingMessageTracker and its pending messages, SnapshotMarker END
+    module (stream 107)    SnapshotMarker BEGIN, ConsensusModule, ClusterMembers, FeatureLevel, ClusterSession*, Timer*,
+                           then per service PendingMessageTracker and its pending messages, SnapshotMarker END
     service (stream 106)   SnapshotMarker BEGIN, ClientSession*, then per session with requests
                            SessionRequests and its KeptReply*, SnapshotMarker END, then the application's own bytes
 
@@ -29,7 +29,7 @@ from trimaran.service_api.wire.fields import (
 )
 from trimaran.service_api.wire.log.messages import encode_session_message
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
-from trimaran.service_api.wire.message import ClusterMessage, Message, Registry, registry_of
+from trimaran.service_api.wire.message import ClusterMessage, Message, PassedOverMessage, Registry, registry_of
 from trimaran.service_api.wire.sbe import INT64_NULL
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
 
@@ -103,6 +103,14 @@ class ClusterMembers(ClusterMessage):
     cluster_members: Text = ""
 
 
+class FeatureLevelSnapshot(PassedOverMessage):
+    """Which levels were in force when the snapshot was taken; left out while both are 0."""
+
+    TEMPLATE_ID: ClassVar[int] = 8120
+    feature_level: Int64
+    trimaran_level: Int32
+
+
 class PendingMessageTracker(ClusterMessage):
     """Messages that one service offered and that are not in the log yet; they follow this message.
 
@@ -149,6 +157,7 @@ CONSENSUS_MODULE_SNAPSHOT_MESSAGES: Final[Registry] = registry_of(
     PendingMessageTracker,
     SessionMessageHeader,
     ClusterMembers,
+    FeatureLevelSnapshot,
 )
 """What the snapshot of a consensus module may hold."""
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
 
@@ -31,9 +32,7 @@ from trimaran.service_api.wire.queries import QueryRequest
 from ..core import effects as fx
 from ..core import events as ev
 from ..core.consensus_module import ConsensusModule
-from ..core.control_toggle import ControlToggle
 from ..core.log.log_publisher import LogPublisher
-from ..core.membership.member_change import MemberChange
 from ..messages.consensus import AppendPosition, CommitPosition
 from ..service.agent import ClusteredServiceAgent
 from ..service.bounded_log_adapter import BoundedLogAdapter
@@ -230,15 +229,15 @@ class ConsensusModuleAgent:
             self._held_proofs.pop(event.connection_id, None)
         return isinstance(event, (ev.LinkChanged, ev.SeedAnnounced, ev.ReluctanceChanged))
 
-    def run_action(
-        self, action: ControlToggle, log_position: int | None = None, change: MemberChange | None = None
-    ) -> AsyncGenerator[fx.ActionProgressed, None]:
+    def run_action(self, wanted: ev.ActionRequested) -> AsyncGenerator[fx.ActionProgressed, None]:
         """Have the cluster do something, if this member leads; give each step, the last one being final.
+
+        Who asks is not looked at: a number is given here.
 
         Raises:
             NodeTerminatedError: this node stops before that.
         """
-        return self._run_request(lambda number: ev.ActionRequested(number, action, log_position, change))
+        return self._run_request(lambda number: replace(wanted, asker=number))
 
     def run_transfer(self, target_id: int | None) -> AsyncGenerator[fx.ActionProgressed, None]:
         """Have this member, if it leads, hand over to another one, or to any; otherwise as `run_action`."""

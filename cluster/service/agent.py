@@ -85,6 +85,8 @@ class ClusteredServiceAgent:
         self.client_sessions: Mapping[ClusterSessionId, ContainerClientSession] = MappingProxyType(self.sessions)
         """The open client sessions, in ascending order of id."""
         self.log_position = 0
+        self.feature_level = 0
+        """Which feature level is in force at the entry being processed."""
         self.role = Role.FOLLOWER
         self._replay_end_position = _OPEN
         self._history_end_position = _OPEN
@@ -150,6 +152,7 @@ class ClusteredServiceAgent:
         replies: Mapping[ClusterSessionId, SessionReplies] = MappingProxyType({}),
         log_position: int,
         timestamp: int,
+        feature_level: int = 0,
     ) -> None:
         """Take over what a container knew at a log position; each service gets its image when it starts.
 
@@ -161,7 +164,7 @@ class ClusteredServiceAgent:
             session = self._add_session(client.cluster_session_id, client.encoded_principal)
             if session.id in closing:
                 session.mark_closing()
-        self.log_position, self.egress.time = log_position, timestamp
+        self.log_position, self.egress.time, self.feature_level = log_position, timestamp, feature_level
         self._images = images
 
     async def take_snapshot(self, service_id: int, publication: SnapshotPublication) -> None:

@@ -34,11 +34,13 @@ from trimaran.service_api.wire.log.messages import (
     LOG_MESSAGES,
     ClusterActionRequest,
     EntrySkip,
+    FeatureLevelRaise,
     MembershipChangeEvent,
     NewLeadershipTermEvent,
     SessionCloseEvent,
     SessionOpenEvent,
     TimerEvent,
+    decode_feature_level_raise,
 )
 from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message, peek_header
 from trimaran.service_api.wire.pieces import DELIVERY_RUN_BYTES
@@ -187,6 +189,9 @@ class ModuleReplay(Protocol):
     def on_replay_membership_change(self, event: MembershipChangeEvent, end_position: int) -> None:
         """The members changed."""
 
+    def on_replay_feature_level(self, event: FeatureLevelRaise) -> None:
+        """Another feature level is in force behind this entry; raises where the code here does not know it."""
+
     def on_replay_entry_skip(self, event: EntrySkip) -> bool:
         """An earlier entry is skipped. False if it was delivered here all the same: this member has to start again."""
 
@@ -274,6 +279,7 @@ class BoundedLogAdapter:
 
         Raises:
             InvariantViolation: the log holds what no leader writes; the node must stop.
+            ConfigurationError: the next entry raises the feature level above what the code here knows; so it must stop.
             ServiceFailedError: a callback failed for a reason of this member alone; the node must stop.
         """
         if self.is_held:
@@ -563,7 +569,11 @@ class BoundedLogAdapter:
 
     def _on_message(self, encoded: bytes, position: int) -> None:
         """Deliver a whole message that ends at `position`."""
-        message = decode_entry_skip(encoded) or decode_message(encoded, registry=LOG_MESSAGES)
+        message = (
+            decode_entry_skip(encoded)
+            or decode_feature_level_raise(encoded)
+            or decode_message(encoded, registry=LOG_MESSAGES)
+        )
         if type(message) is NewLeadershipTermEvent:
             message = with_code_digest(message, read_code_digest(encoded))
         timestamp = getattr(message, "timestamp", None)
@@ -632,6 +642,11 @@ class BoundedLogAdapter:
             self.is_paused = True
             self.on_skip(event)
 
+    def _on_feature_level(self, event: FeatureLevelRaise, position: int) -> None:
+        self._module.on_replay_feature_level(event)
+        self._agent.feature_level = event.feature_level
+        self._on_cluster_action(event, position)
+
     def _on_new_term(self, event: NewLeadershipTermEvent, position: int) -> None:
         invariant(
             event.log_position == position,
@@ -658,6 +673,7 @@ _HANDLERS: Final[dict[type[Message], Any]] = {  # Any: each handler takes the ty
     CodedTermEvent: BoundedLogAdapter._on_new_term,
     ClusterActionRequest: BoundedLogAdapter._on_cluster_action,
     EntrySkip: BoundedLogAdapter._on_entry_skip,
+    FeatureLevelRaise: BoundedLogAdapter._on_feature_level,
     MembershipChangeEvent: lambda adapter, event, position: adapter._module.on_replay_membership_change(
         event, position
     ),

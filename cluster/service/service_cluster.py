@@ -38,6 +38,7 @@ class ServiceContainer(Protocol):
     role: Role
     time_unit: TimeUnit
     log_position: int
+    feature_level: int
     sessions: dict[ClusterSessionId, ContainerClientSession]
     client_sessions: Mapping[ClusterSessionId, ContainerClientSession]
     egress: EgressContainer
@@ -93,6 +94,11 @@ class ServiceCluster:
     def log_position(self) -> int:
         """The end of the entry being processed."""
         return self._container.log_position
+
+    @property
+    def feature_level(self) -> int:
+        """Which behaviour the service has to have at the entry being processed."""
+        return self._container.feature_level
 
     @property
     def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:

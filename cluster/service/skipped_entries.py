@@ -23,7 +23,11 @@ from typing import Final
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, iter_headers
 from trimaran.service_api.wire.log.fields import read_log_fields
-from trimaran.service_api.wire.log.messages import ENTRY_SKIP, EntrySkip
+from trimaran.service_api.wire.log.messages import (
+    CLUSTER_ACTION_FLAGS_ENTRY_SKIP,
+    ENTRY_SKIP,
+    EntrySkip,
+)
 from trimaran.service_api.wire.sbe import MESSAGE_HEADER
 
 ENTRY_SKIP_BEGIN: Final = MESSAGE_HEADER.pack(*ENTRY_SKIP)
@@ -49,9 +53,10 @@ def decode_entry_skip(encoded: bytes) -> EntrySkip | None:
     if not encoded.startswith(ENTRY_SKIP_BEGIN):
         return None
     try:
-        return EntrySkip.decode(encoded)
+        skip = EntrySkip.decode(encoded)
     except RemoteProtocolError:
         return None
+    return skip if skip.flags == CLUSTER_ACTION_FLAGS_ENTRY_SKIP else None
 
 
 def newest_timestamp(frames: bytes) -> int:

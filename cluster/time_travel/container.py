@@ -24,6 +24,7 @@ from ..core.log.log_buffer import LogBuffer
 from ..core.log.log_publisher import max_message_length
 from ..core.log.recording_log import RecordingLog
 from ..core.membership.configuration import Configuration, ConfiguredMember, MemberKind
+from ..core.membership.feature_levels import FEATURE_LEVEL_LIMIT
 from ..core.membership.roster import Roster
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
@@ -43,6 +44,8 @@ _new_tuple: Final = tuple.__new__
 
 class Bystander(ClusteredService):
     """Stands for a service of the node that is not replayed: it takes what comes and does nothing."""
+
+    feature_level = FEATURE_LEVEL_LIMIT
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
         """A message of a client."""
@@ -215,7 +218,13 @@ _ONLY_MEMBER: Final = Configuration.of_settings(
 
 
 def make_module(
-    log: MemberLog, *, service_count: int, shared_timer_ids: bool, service_queue_limit_bytes: int, app_version: int
+    log: MemberLog,
+    *,
+    service_count: int,
+    shared_timer_ids: bool,
+    service_queue_limit_bytes: int,
+    app_version: int,
+    feature_level: int,
 ) -> ConsensusModule:
     """Make a consensus module that is delivered entries and does nothing else: it takes part in no election."""
     descriptor = log.log
@@ -239,6 +248,7 @@ def make_module(
         ingress_window_bytes=0,
         catchup_near_bytes=0,
         app_version=app_version,
+        feature_level=feature_level,
     )
     ctx = ConsensusContext(
         config=config,

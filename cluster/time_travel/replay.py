@@ -24,6 +24,7 @@ from trimaran.service_api.wire.frame import iter_headers, unpack_header
 
 from ..core import effects as fx
 from ..core.events import SnapshotFailed
+from ..core.membership.feature_levels import lowest_feature_level
 from ..runtime.snapshots.recovery import Recovered, read_snapshots
 from ..service.bounded_log_adapter import BoundedLogAdapter
 from .container import Bystander, Recorder, ReplayedContainer, make_module
@@ -72,6 +73,7 @@ class ReplayedService:
             shared_timer_ids=log.is_by_aeron if shared_timer_ids is None else shared_timer_ids,
             service_queue_limit_bytes=service_queue_limit_bytes,
             app_version=app_version,
+            feature_level=lowest_feature_level(services),
         )
         self.container = ReplayedContainer(
             services, self._module, self._recorder, member_id=member_id, time_unit=log.time_unit
@@ -136,6 +138,11 @@ class ReplayedService:
     def leadership_term_id(self) -> int:
         """The term of the entry that was delivered last; -1 before the first."""
         return self.container.leadership_term_id
+
+    @property
+    def feature_level(self) -> int:
+        """The feature level that is in force behind the entry that was delivered last."""
+        return self.container.feature_level
 
     @property
     def sessions(self) -> Mapping[ClusterSessionId, ClientSession]:
@@ -250,6 +257,7 @@ class ReplayedService:
             replies=recovered.replies,
             log_position=recovered.log_position,
             timestamp=recovered.timestamp,
+            feature_level=recovered.module.feature_levels.feature_level,
         )
         self.container.leadership_term_id = recovered.module.leadership_term_id
 

@@ -20,6 +20,7 @@ from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId
 from trimaran.service_api.wire.log.messages import (
     ClusterActionRequest,
     EntrySkip,
+    FeatureLevelRaise,
     MembershipChangeEvent,
     NewLeadershipTermEvent,
     SessionCloseEvent,
@@ -146,6 +147,10 @@ class LogWitness:
     def on_replay_membership_change(self, event: MembershipChangeEvent, end_position: int) -> None:
         """The members changed."""
         self._module.on_replay_membership_change(event, end_position)
+
+    def on_replay_feature_level(self, event: FeatureLevelRaise) -> None:
+        """Another feature level is in force behind this entry."""
+        self._module.on_replay_feature_level(event)
 
     def on_replay_entry_skip(self, event: EntrySkip) -> bool:
         """An earlier entry is skipped."""

@@ -49,6 +49,7 @@ class Permission(StrEnum):
     CHANGE_MEMBERS = "change-members"
     TRANSFER = "transfer"
     STOP_MEMBER = "stop-member"
+    RAISE_FEATURE_LEVEL = "raise-feature-level"
     STANDBY_SNAPSHOT = "standby-snapshot"
 
 
@@ -84,6 +85,7 @@ PERMISSIONS: Final[Mapping[Permission, Row]] = {
     Permission.CHANGE_MEMBERS: _OPERATING,
     Permission.TRANSFER: _OPERATING,
     Permission.STOP_MEMBER: _OPERATING,
+    Permission.RAISE_FEATURE_LEVEL: _OPERATING,
     Permission.STANDBY_SNAPSHOT: _OPERATING,
 }
 

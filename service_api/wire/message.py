@@ -151,7 +151,8 @@ class TrimaranMessage(Message):
     """
 
     SCHEMA_ID: ClassVar[int] = 811
-    SCHEMA_VERSION: ClassVar[int] = 0
+    SCHEMA_VERSION: ClassVar[int] = 1
+    """Rises with each field that is added, which then says `Since`: members of two versions read each other."""
 
 
 Registry = Mapping[int, type[Message]]

@@ -101,6 +101,7 @@ def carry_out(
     change: MemberChangeRequest | None = None,
     target_member_id: int | None = None,
     asked_member_id: int | None = None,
+    feature_level: int | None = None,
 ) -> None:
     """Have a cluster do something, print what is told of it, end with the status that says how it went.
 
@@ -114,7 +115,7 @@ def carry_out(
     for member_id in (target_member_id, asked_member_id):
         if member_id is not None and member_id not in endpoints:
             fail(f"member_id={member_id} expected one of {sorted(endpoints)}: see --members", EXIT_USAGE)
-    wanted = _Wanted(operation, log_position, change, target_member_id, asked_member_id)
+    wanted = _Wanted(operation, log_position, change, target_member_id, asked_member_id, feature_level)
     with ended_by_reader():
         asyncio.run(_carry_out(wanted, endpoints, timeout_s, output, cluster_id, network))
 
@@ -128,6 +129,7 @@ class _Wanted(NamedTuple):
     target_member_id: int | None
     asked_member_id: int | None
     """The member to ask; None: the leader."""
+    feature_level: int | None
 
 
 async def _carry_out(
@@ -190,6 +192,7 @@ async def _ask(
         log_position=wanted.log_position,
         change=wanted.change,
         target_member_id=wanted.target_member_id,
+        feature_level=wanted.feature_level,
         cluster_id=cluster_id,
         network=network,
     )

@@ -54,6 +54,7 @@ class InMemoryCluster:
     time: int = 0
     time_unit: TimeUnit = TimeUnit.MILLIS
     log_position: int = 0
+    feature_level: int = 0
 
     @property
     def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:

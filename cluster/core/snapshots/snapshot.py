@@ -29,6 +29,7 @@ from ..context import ConsensusContext
 from ..events import SnapshotFailed, SnapshotTaken
 from ..log.retention import drop_old_snapshots, needed_log_position
 from ..membership.configuration import Configuration, decode_text
+from ..membership.feature_levels import NO_FEATURES, FeatureLevels
 from ..service_messages import ServiceMessages, TrackerState, read_trackers
 from ..sessions.session_state import SessionState
 from ..sessions.sessions import ClusterSession, SessionManager
@@ -61,6 +62,8 @@ class ModuleSnapshot:
     """What each service has offered and the log does not hold yet."""
     members: Configuration | None = None
     """Who the members were; None in snapshots that do not say, such as Aeron's."""
+
+    feature_levels: FeatureLevels = NO_FEATURES
 
     @property
     def term_code_digest(self) -> int:
@@ -207,6 +210,9 @@ class SnapshotControl:
                 high_member_id=MemberId(members.high_member_id),
                 cluster_members=members.encode_text(is_placed=True),
             )
+        levels = self._ctx.feature_levels
+        if levels != NO_FEATURES:
+            yield wire.FeatureLevelSnapshot(feature_level=levels.feature_level, trimaran_level=levels.trimaran_level)
         for session in self._open_sessions(action):
             # A close for another reason is the leader's alone until it is delivered.
             yield wire.ClusterSessionSnapshot(
@@ -244,8 +250,13 @@ class SnapshotControl:
     # --- recovery
 
     def restore(self, snapshot: ModuleSnapshot, clients: Sequence[wire.ClientSessionSnapshot], timestamp: int) -> None:
-        """Take the state of a snapshot over, before anything else happens: what it holds was committed."""
+        """Take the state of a snapshot over, before anything else happens: what it holds was committed.
+
+        Raises:
+            ConfigurationError: a feature level is in force that the code here does not know.
+        """
         ctx = self._ctx
+        ctx.enter_feature_levels(snapshot.feature_levels, log_position=snapshot.log_position)
         ctx.commit_position = snapshot.log_position
         if snapshot.members is not None:
             ctx.roster.history.start_from(snapshot.members)
@@ -285,6 +296,7 @@ def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnap
         raise RemoteProtocolError(f"markers differ: begin={begin!r} end={end!r}")
     modules: list[wire.ConsensusModuleSnapshot] = []
     members: Configuration | None = None
+    levels = NO_FEATURES
     sessions, timers, trackers = [], [], []
     for message in messages[1:-1]:
         match message:
@@ -298,6 +310,8 @@ def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnap
                 trackers.append(message)
             case wire.ClusterMembers():
                 members = decode_text(message.cluster_members, None)
+            case wire.FeatureLevelSnapshot():
+                levels = FeatureLevels(message.feature_level, message.trimaran_level)
             case _:
                 raise RemoteProtocolError(f"unexpected message: {type(message).__name__}")
     if len(modules) != 1:
@@ -312,6 +326,7 @@ def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnap
         marker=begin,
         trackers=read_trackers(modules[0], trackers),
         members=members,
+        feature_levels=levels,
     )
 
 

@@ -100,6 +100,7 @@ class Inspector:
             total_count=len(configuration.members),
             configuration_position=configuration.log_position,
             high_member_id=configuration.high_member_id,
+            feature_level=ctx.feature_levels.feature_level,
             members=[self._describe_member(member) for member in configuration.members[window]],
         )
 
@@ -118,6 +119,7 @@ class Inspector:
             lag_bytes=None if position is None else max(0, ctx.append_position - position),
             silent_s=None if heard_ns is None else self._age_s(heard_ns),
             is_catching_up=known.is_catching_up,
+            feature_level=ctx.config.feature_level if is_me else known.feature_level,
             ingress=endpoints.ingress,
             consensus=endpoints.consensus,
             log=endpoints.log,

@@ -22,6 +22,7 @@ from trimaran.service_api.types import NULL_VALUE
 
 from ...core import effects as fx
 from ...core.control_toggle import ActionStep, ControlToggle
+from ...core.events import ActionRequested
 from ...core.membership.configuration import PORTS_PER_MEMBER
 from ...core.membership.member_change import MemberChange
 from ...documents.operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
@@ -36,6 +37,7 @@ _TOGGLES: Final = {
     Operation.ABORT: ControlToggle.ABORT,
     Operation.SKIP_ENTRY: ControlToggle.SKIP_ENTRY,
     Operation.CHANGE_MEMBERS: ControlToggle.CHANGE_MEMBERS,
+    Operation.RAISE_FEATURE_LEVEL: ControlToggle.RAISE_FEATURE_LEVEL,
     Operation.STANDBY_SNAPSHOT: ControlToggle.STANDBY_SNAPSHOT,
 }
 """The actions of the whole cluster that the consensus module is asked for; `OperationHandler._begin` has the others."""
@@ -163,7 +165,14 @@ class OperationHandler:
             return self._agent.run_transfer(document.target_member_id)
         if document.operation is Operation.STOP_MEMBER:
             return self._depart()
-        return self._agent.run_action(_TOGGLES[document.operation], document.log_position, _read_change(document))
+        wanted = ActionRequested(
+            NULL_VALUE,
+            _TOGGLES[document.operation],
+            document.log_position,
+            _read_change(document),
+            document.feature_level,
+        )
+        return self._agent.run_action(wanted)
 
     def _describe(self, operation: Operation, step: fx.ActionProgressed) -> bytes:
         member_id = self._agent.module.ctx.config.member_id

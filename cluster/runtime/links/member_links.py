@@ -55,7 +55,7 @@ from trimaran.service_api.wire.message import (
 from trimaran.service_api.wire.stream import FrameParser
 
 from ...core import effects as fx
-from ...core.events import LeaderSaid, MembersHeard
+from ...core.events import FeatureLevelSaid, LeaderSaid, MembersHeard
 from ...core.member_settings import difference
 from ...core.membership.configuration import Configuration, decode_text
 from ...core.membership.roster import Roster
@@ -143,6 +143,8 @@ class MemberLinks:
         """What was answered there about the cluster; `NULL_CLUSTER_ID` of a member that does not know yet."""
         self.on_announced: Callable[[], None] = lambda: None
         """Told when that changes."""
+        self.on_feature_level: Callable[[FeatureLevelSaid], None] = lambda event: None
+        """Told what the services of each member can, by what was answered there; forget it when the link goes down."""
         self.on_seeded: Callable[[MemberId], None] = lambda member_id: None
         """Told of each member that says that its log is seeded, before any other message of it."""
         self.find_seeded: Callable[[], bool | None] = lambda: None
@@ -301,6 +303,7 @@ class MemberLinks:
                 del self.differences[member_id]
                 logger.info("member.settings_agreed", peer_member_id=member_id)
                 self._on_link_changed(member_id, True)
+            self.on_feature_level(FeatureLevelSaid(member_id, theirs.feature_level or 0))
         elif found != before:
             self.differences[member_id] = found
             if before is None:

@@ -6,13 +6,16 @@ are `SessionMessageHeader` and a payload. Source: Aeron `LogPublisher`; schema 1
 
 from __future__ import annotations
 
+import struct
 from enum import IntEnum
 from typing import Annotated, ClassVar, Final
 
+from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import CloseReason, TimeUnit
 from trimaran.service_api.wire.fields import (
     Data,
     Int32,
+    Int64,
     Position,
     Since,
     Text,
@@ -31,6 +34,8 @@ CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT: Final = 1
 """The action concerns standby nodes alone."""
 CLUSTER_ACTION_FLAGS_ENTRY_SKIP: Final = 256
 """No action: the entry says that another one is skipped. See `EntrySkip`."""
+CLUSTER_ACTION_FLAGS_FEATURE_LEVEL: Final = 512
+"""No action: the entry says which feature level is in force from here on. See `FeatureLevelRaise`."""
 
 
 class ClusterAction(IntEnum):
@@ -101,6 +106,19 @@ class EntrySkip(ClusterActionRequest):
     skipped_log_position: Annotated[Position, Since(11)] = 0
 
 
+class FeatureLevelRaise(ClusterActionRequest):
+    """From the end of this entry on another feature level is in force: see `cluster.core.membership.feature_levels`.
+
+    For readers that do not know it, it is a ClusterActionRequest without an action, as an `EntrySkip`. Its block has
+    another length than the one of an `EntrySkip`, so that nobody takes one for the other.
+    """
+
+    feature_level: Annotated[Int64, Since(11)] = 0
+    """Of the services; from 0 to 2^31 - 1."""
+    trimaran_level: Annotated[Int32, Since(11)] = 0
+    """What Trimaran itself must know to process what follows."""
+
+
 class NewLeadershipTermEvent(ClusterMessage):
     """The first entry of a leadership term; `log_position` is the end of this very message."""
 
@@ -133,6 +151,20 @@ def encode_session_message(leadership_term_id: int, session_id: int, timestamp: 
     """Lay out an application message, as a service offers it."""
     return SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, leadership_term_id, session_id, timestamp) + payload
 
+
+def decode_feature_level_raise(encoded: bytes) -> FeatureLevelRaise | None:
+    """Decode a message of the log that raises the feature level; None where it is any other message, or malformed."""
+    if encoded[2:6] != _CLUSTER_ACTION:
+        return None
+    try:
+        message = FeatureLevelRaise.decode(encoded)
+    except RemoteProtocolError:
+        return None
+    return message if message.flags == CLUSTER_ACTION_FLAGS_FEATURE_LEVEL and message.action is None else None
+
+
+_CLUSTER_ACTION: Final = struct.pack("<HH", *message_header(ClusterActionRequest)[1:3])
+"""The template id and the schema id of a message that begins as a ClusterActionRequest."""
 
 ENTRY_SKIP: Final = message_header(EntrySkip)
 """The SBE message header of an `EntrySkip`: its block length tells it from other cluster actions."""

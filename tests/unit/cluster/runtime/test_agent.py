@@ -507,14 +507,14 @@ async def test_whoever_asks_for_an_action_hears_each_step_to_the_last(rig: Rig) 
     ]
     rig.module.script[ev.ActionRequested] = [*steps]
 
-    heard = [step async for step in rig.agent.run_action(ControlToggle.SUSPEND)]
+    heard = [step async for step in rig.agent.run_action(ev.ActionRequested(0, ControlToggle.SUSPEND))]
 
     assert heard == steps
 
 
 async def test_whoever_waits_for_an_action_is_told_that_the_node_stops(rig: Rig) -> None:
     rig.module.script[ev.ActionRequested] = [fx.ActionProgressed(1, ActionStep.APPENDED, 96, "", None, is_final=False)]
-    steps = rig.agent.run_action(ControlToggle.SUSPEND)
+    steps = rig.agent.run_action(ev.ActionRequested(0, ControlToggle.SUSPEND))
     await anext(steps)
 
     rig.agent.close()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
+from trimaran.cluster.core.membership.feature_levels import FeatureLevels
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.cluster.service.digests import DeliveryDigests
@@ -16,6 +17,7 @@ from trimaran.service_api.wire.log.messages import (
     ClusterAction,
     ClusterActionRequest,
     EntrySkip,
+    FeatureLevelRaise,
     MembershipChangeEvent,
     NewLeadershipTermEvent,
     SessionCloseEvent,
@@ -74,6 +76,7 @@ class FakeRequests:
         self.code_digests: list[int] = []
         self.stands_still = False
         self.knows_skips = True
+        self.feature_level = 0
         self.offered_by: int | None = 0
 
     def on_replay_membership_change(self, event: MembershipChangeEvent, end_position: int) -> None:
@@ -112,6 +115,12 @@ class FakeRequests:
     def on_replay_cluster_action(self, event: ClusterActionRequest, end_position: int) -> bool:
         self.told.append(("action", event.action, end_position))
         return self.stands_still
+
+    def on_replay_feature_level(self, event: FeatureLevelRaise) -> None:
+        self.told.append(("feature level", event.feature_level))
+        FeatureLevels(event.feature_level, event.trimaran_level).check(
+            self.feature_level, log_position=event.log_position
+        )
 
     def on_replay_entry_skip(self, event: EntrySkip) -> bool:
         self.told.append(("skip", event.skipped_log_position))

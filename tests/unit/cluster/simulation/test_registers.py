@@ -45,6 +45,7 @@ class FakeCluster:
         self.time = 0
         self.time_unit = TimeUnit.MILLIS
         self.log_position = 0
+        self.feature_level = 0
         self.sessions: dict[ClusterSessionId, ClientSession] = {}
         self.timers: dict[int, int] = {}
 

@@ -63,7 +63,10 @@ def members_view(
                 lag_bytes=0,
                 silent_s=None,
                 is_catching_up=False,
-                **{name: f"10.0.0.{answered_by}:{name}" for name in ("ingress", "consensus", "log", "catchup")},
+                ingress=f"10.0.0.{answered_by}:ingress",
+                consensus=f"10.0.0.{answered_by}:consensus",
+                log=f"10.0.0.{answered_by}:log",
+                catchup=f"10.0.0.{answered_by}:catchup",
                 archive=f"10.0.0.{answered_by}:9004",
             )
         ],

@@ -12,6 +12,7 @@ from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.documents.operations import Operation, OperationProgress, OperationRequest
 from trimaran.cluster.runtime.agent import ConsensusModuleAgent
 from trimaran.cluster.runtime.answering.operation_handler import _TOGGLES, OperationHandler
@@ -45,10 +46,8 @@ class Asked:
         config = SimpleNamespace(member_id=0)
         module = SimpleNamespace(ctx=SimpleNamespace(cluster_id=CLUSTER, config=config))
 
-        async def run_action(
-            action: ControlToggle, position: int | None, change: object = None
-        ) -> AsyncGenerator[fx.ActionProgressed, None]:
-            self.actions.append((action, position))
+        async def run_action(wanted: ActionRequested) -> AsyncGenerator[fx.ActionProgressed, None]:
+            self.actions.append((wanted.action, wanted.log_position))
             for step in steps:
                 yield step
             if error is not None:
@@ -59,7 +58,7 @@ class Asked:
 
         self.handler = OperationHandler(
             cast(ConsensusModuleAgent, SimpleNamespace(module=module, run_action=run_action)),
-            depart=lambda: run_action(ControlToggle.INACTIVE, None),
+            depart=lambda: run_action(ActionRequested(0, ControlToggle.INACTIVE)),
             audit=AuditTrail(info=log, warn=log, monotonic_ns=lambda: 0),
         )
         self.asker: AcceptedConnection = let_in(quiet_gate(), Purpose.DOCUMENTS)

@@ -11,7 +11,7 @@ from tests.unit.cluster.core.rosters import roster_at
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport
 from trimaran.cluster.core.context import PROTOCOL_VERSION
-from trimaran.cluster.core.events import LeaderSaid, MembersHeard
+from trimaran.cluster.core.events import FeatureLevelSaid, LeaderSaid, MembersHeard
 from trimaran.cluster.messages.consensus import (
     CanvassPosition,
 )
@@ -110,6 +110,8 @@ class Links:
             },
             audit=AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=lambda: 0),
         )
+        self.said: list[FeatureLevelSaid] = []
+        self.links.on_feature_level = self.said.append
         self.asked = self.links._document_servers[Purpose.CONSENSUS]
 
     async def _answer(self, request: bytes, asker: AcceptedConnection) -> AsyncGenerator[bytes, None]:

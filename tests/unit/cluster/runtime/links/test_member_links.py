@@ -25,7 +25,7 @@ from tests.unit.cluster.runtime.links.linked import (
     setup,
     until,
 )
-from trimaran.cluster.core.events import LeaderSaid
+from trimaran.cluster.core.events import FeatureLevelSaid, LeaderSaid
 from trimaran.cluster.messages.consensus import (
     AppendPosition,
     CommitPosition,
@@ -466,6 +466,31 @@ async def test_what_an_endpoint_announces_is_news_and_an_answer_that_is_none_end
 
     assert news == [{ONE: 0}, {ONE: 5}]
     assert (fine, transport.is_aborted) == (False, True)
+
+
+async def test_what_a_members_services_can_is_told_as_its_endpoint_answers_it() -> None:
+    """A stranger who dials in may claim anything. A member whose settings differ is not heard."""
+    mine = Links()
+    mine.accepted(setup(ONE, feature_level=7))
+    outbound, _ = mine.dialled(ONE)
+    other, _ = mine.dialled(TWO)
+
+    outbound.data_received(greeting(ONE, feature_level=2))
+    other.data_received(greeting(TWO, feature_level=3, service_count=2))
+
+    assert mine.said == [FeatureLevelSaid(ONE, 2)]
+
+
+async def test_a_member_of_an_older_version_can_feature_level_0() -> None:
+    mine = Links()
+    outbound, _ = mine.dialled(ONE)
+    encoded = SETTINGS.model_copy(update={"member_id": ONE, "feature_level": 9}).encode()
+    block_length, template_id, schema_id, _ = peek_header(encoded)
+    shorter = MESSAGE_HEADER.pack(block_length - 8, template_id, schema_id, 0) + encoded[MESSAGE_HEADER.size : -8]
+
+    outbound.data_received(encode_frame(shorter, stream_id=CONSENSUS_STREAM_ID))
+
+    assert mine.said == [FeatureLevelSaid(ONE, 0)]
 
 
 async def test_minor_versions_of_the_service_may_differ() -> None:
