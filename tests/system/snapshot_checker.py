@@ -17,6 +17,7 @@ SCHEMA_ID: Final = 111
 SESSION_MESSAGE, TIMER_EVENT, SESSION_OPEN, SESSION_CLOSE, ACTION, NEW_TERM = 1, 20, 21, 22, 23, 24
 MEMBERSHIP_CHANGE = 25
 CLUSTER_MEMBERS = 106
+FEATURE_LEVEL = 8120
 MARKER, CLIENT_SESSION, CLUSTER_SESSION, TIMER, MODULE, TRACKER = 100, 102, 103, 104, 105, 107
 BEGIN, END = 0, 2
 PASSED_OVER: Final = range(8100, 8200)
@@ -202,7 +203,8 @@ def _check_module(
     """Marker, module, members, sessions, timers, each service's tracker and pending messages, marker."""
     faults += _check_markers(messages, entry, state, what)
     heads = [_HEAD.unpack_from(message.encoded.ljust(8, b"\0")) for message in messages]
-    order = {MARKER: 0, MODULE: 1, CLUSTER_MEMBERS: 1, CLUSTER_SESSION: 2, TIMER: 3, TRACKER: 4, SESSION_MESSAGE: 4}
+    order = dict.fromkeys((MODULE, CLUSTER_MEMBERS, FEATURE_LEVEL), 1)
+    order |= {MARKER: 0, CLUSTER_SESSION: 2, TIMER: 3, TRACKER: 4, SESSION_MESSAGE: 4}
     kinds = [template_id for _, template_id, _, _ in heads]
     places = [order.get(kind, -1) for kind in kinds[1:-1]]
     if any(schema_id != SCHEMA_ID for _, _, schema_id, _ in heads) or places != sorted(places) or -1 in places:
