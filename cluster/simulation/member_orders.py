@@ -18,6 +18,7 @@ from trimaran.service_api import NodeTerminatedError
 from trimaran.service_api.types import MemberId
 
 from ..core.control_toggle import ControlToggle
+from ..core.events import ActionRequested
 from ..core.membership.configuration import ChangeRefusedError, Configuration, ConfigurationCause
 from ..core.membership.member_change import MemberChange, MemberChangeKind
 from ..runtime.agent import ConsensusModuleAgent
@@ -236,7 +237,8 @@ class MemberOrders:
     async def _drive(self, order: _Order, agent: ConsensusModuleAgent) -> None:
         try:
             if not self._is_over and self._may_order(order.change):
-                async for _ in agent.run_action(ControlToggle.CHANGE_MEMBERS, change=order.change):
+                wanted = ActionRequested(0, ControlToggle.CHANGE_MEMBERS, change=order.change)
+                async for _ in agent.run_action(wanted):
                     pass
         except NodeTerminatedError:
             pass
