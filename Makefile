@@ -10,7 +10,7 @@ PACKAGES := service_api archive client cluster src
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-report setup-spark setup-dev compiled demo notebooks test check campaign coverage sim fuzz chaos format bench peers bench-guard clean
+.PHONY: help setup setup-report setup-spark setup-dev compiled demo notebooks test check campaign coverage sim fuzz chaos upgrade-test format bench peers bench-guard clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -123,6 +123,9 @@ SEED ?=
 chaos: $(STAMP) compiled  ## Real processes under checked load and real faults for MINUTES=10; SEED=n has them again.
 	@mkdir -p .chaos; $(BIN)/python -m trimaran.benchmarks chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 	    --html .chaos/timeline.html --json .chaos/result.json $(ARGS)
+
+upgrade-test: $(STAMP) compiled  ## Run the version of tests/upgrade/baseline.txt beside this one: up and back under load.
+	@$(SUITE) -n 0 tests/system/test_mixed_versions.py $(ARGS)
 
 format: $(STAMP)  ## Format the code and sort its imports.
 	@$(BIN)/ruff check --quiet --select I --fix $(SOURCES)
