@@ -219,8 +219,9 @@ def _log_descriptor(source: Source) -> RecordingDescriptor | None:
 
 
 def _any_log(source: Source) -> RecordingDescriptor | None:
+    """Find the layout of a log that itself is marked as not valid; None where the entry is damaged."""
     entry = source.entries.get(source.terms[-1].recording_id) if source.terms else None
-    return None if entry is None else entry.descriptor
+    return None if entry is None or entry.problem is not None else entry.descriptor
 
 
 def _valid_end(holding: Holding, source: Source, log: RecordingDescriptor) -> int:

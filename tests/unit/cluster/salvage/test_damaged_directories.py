@@ -97,6 +97,18 @@ def test_a_segment_that_is_lost_at_the_end_is_damage(node: Path, lost_count: int
     assert f"a segment is missing at position={expected}" in document["directories"][0]["damage"][0]
 
 
+def test_a_layout_of_zeros_in_the_catalog_is_refused(node: Path) -> None:
+    """The snapshots alone do not say in what segments the log goes on."""
+    with (node / "archive" / CATALOG_FILE_NAME).open("r+b") as file:
+        file.seek(55)
+        file.write(bytes(1000))
+
+    status, document, _ = run("plan", node)
+
+    assert status == 10
+    assert "its layout is not known" in document["directories"][0]["problems"][0]
+
+
 def test_a_damaged_file_of_members_is_told_and_the_log_is_whole(node: Path) -> None:
     path = node / "cluster" / MEMBERS_FILE_NAME
     path.write_bytes(path.read_bytes()[:-3])
