@@ -8,6 +8,7 @@ from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, Local
 from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.types import NULL_VALUE
 
+from .admin import AdminWish
 from .connection import ClientConductor
 from .errors import IndeterminateError
 from .queries import WAIT_AT_MEMBER_S, QueryOptions, QueryResult
@@ -63,11 +64,11 @@ async def query(
     return outcome
 
 
-async def take_snapshot(conductor: ClientConductor, timeout_s: float) -> int:
-    """Ask for a snapshot, and wait for the answer. See `ClusterClient.take_snapshot` for the errors.
+async def ask_admin(conductor: ClientConductor, wish: AdminWish, timeout_s: float) -> int:
+    """Make an admin request, and wait for what comes of it. See `ClusterClient.take_snapshot` for the errors.
 
     Raises:
-        IndeterminateError: no answer in time: the snapshot may have been taken.
+        IndeterminateError: no answer in time: it may have been done.
     """
     waiter: asyncio.Future[int | ClusterError] = conductor.loop.create_future()
 
@@ -78,12 +79,14 @@ async def take_snapshot(conductor: ClientConductor, timeout_s: float) -> int:
     correlation_id: int | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            while (correlation_id := conductor.begin_snapshot(on_done)) is None:
+            while (correlation_id := conductor.begin_admin(wish, on_done)) is None:
                 await conductor.wait_until(conductor.protocol.can_ask_leader)
             outcome = await waiter
     except TimeoutError:
         said = "asked" if correlation_id is not None else "no leader to ask"
-        raise IndeterminateError(f"the outcome of the snapshot is not known: {said} timeout_s={timeout_s:g}") from None
+        raise IndeterminateError(
+            f"the outcome of the {wish.request_type.name.lower()} is not known: {said} timeout_s={timeout_s:g}"
+        ) from None
     finally:
         if correlation_id is not None:
             conductor.protocol.admin.forget(correlation_id)

@@ -12,8 +12,10 @@ from typing import Any, Self
 from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError
 from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
+from trimaran.service_api.wire.session import AdminRequestType
 
 from . import asking
+from .admin import SNAPSHOT_WISH, AdminWish
 from .config import ClientConfig, client_config
 from .connection import ClientConductor
 from .credentials import CredentialsSupplier
@@ -244,7 +246,24 @@ class ClusterClient:
             LocalProtocolError: this is not the client's event loop.
         """
         self._check_loop()
-        return await asking.take_snapshot(self._conductor, timeout_s)
+        return await asking.ask_admin(self._conductor, SNAPSHOT_WISH, timeout_s)
+
+    async def transfer_leadership(self, to: int | None = None, *, timeout_s: float = 60.0) -> MemberId:
+        """Have the leader hand over to the member `to`, or to the one that fits best; give the member that leads then.
+
+            leader_member_id = await cluster.transfer_leadership(2)
+
+        The session goes on, and requests run once. Who may, as for `take_snapshot`.
+
+        Raises:
+            AdminRefusedError: this client may not, or the leader cannot hand over to that member, or gave it up and
+                goes on; says why.
+            IndeterminateError: no leader was heard of in time.
+            BackPressureError, SessionClosedError, LocalProtocolError: as for `take_snapshot`.
+        """
+        self._check_loop()
+        wish = AdminWish(AdminRequestType.TRANSFER, to)
+        return MemberId(await asking.ask_admin(self._conductor, wish, timeout_s))
 
     async def request(self, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> bytes:
         """Have the service run a request, exactly once, and give its reply.

@@ -21,7 +21,7 @@ from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 from trimaran.service_api.transport import UNACKNOWLEDGED_LIMIT_MS, Purpose, limit_unacknowledged
 from trimaran.service_api.wire.pieces import CLIENT_RECEIVE_BYTES
 
-from .admin import OnDone
+from .admin import AdminWish, OnDone
 from .config import ClientConfig
 from .effects import Dial, Disconnect
 from .egress import EgressListener, EgressQueue
@@ -238,14 +238,14 @@ class ClientConductor:
             self._set_timer()
         return query
 
-    def begin_snapshot(self, on_done: OnDone) -> int | None:
-        """Ask the leader for a snapshot, at the end of this turn of the loop; None if there is no leader just now.
+    def begin_admin(self, wish: AdminWish, on_done: OnDone) -> int | None:
+        """Make an admin request, at the end of this turn of the loop; None if there is no leader just now.
 
         Raises:
             SessionClosedError: for good.
             BackPressureError: too many are under way.
         """
-        correlation_id = self.protocol.request_snapshot(on_done)
+        correlation_id = self.protocol.request_admin(wish, on_done)
         self.schedule_flush()
         return correlation_id
 

@@ -66,7 +66,7 @@ from trimaran.service_api.wire.session import (
     refusal_of_requests,
 )
 
-from .admin import AdminTracker, OnDone
+from .admin import AdminTracker, AdminWish, OnDone
 from .config import ClientConfig, parse_ingress_endpoints
 from .connection_events import LeaderLost, NewLeader, SessionClosed, SessionOpened
 from .drain import DrainTarget, OfferTracker
@@ -288,8 +288,8 @@ class ClientProtocol:
         if len(payload) > self._request_limit:
             raise LocalProtocolError(f"payload too long: length={len(payload)} limit={self._request_limit}")
 
-    def request_snapshot(self, on_done: OnDone) -> int | None:
-        """Ask the leader for a snapshot; gives the number of the request, None if there is no leader just now.
+    def request_admin(self, wish: AdminWish, on_done: OnDone) -> int | None:
+        """Make an admin request of the leader; gives its number, None if there is no leader just now.
 
         Raises:
             SessionClosedError: for good.
@@ -297,7 +297,7 @@ class ClientProtocol:
         """
         if self.state is ClientState.CLOSING or self.state is ClientState.CLOSED:
             raise self.closed_error()
-        return None if self._sending is None else self.admin.begin(self._sending, on_done)
+        return None if self._sending is None else self.admin.begin(self._sending, wish, on_done)
 
     def can_ask_leader(self) -> bool:
         """Whether asking makes sense: there is a leader, or there never will be one again."""
@@ -532,8 +532,7 @@ class ClientProtocol:
                 # A member that we stopped waiting for opened a session too: it is nobody's.
                 link.publisher.publish(self._close_request(event.cluster_session_id))
         elif event.code is EventCode.CLOSED or event.code is EventCode.AUTHENTICATION_REJECTED:
-            # A follower that lags, or a deposed leader, may not know what the cluster keeps: only the
-            # leader's word counts.
+            # A follower or a deposed leader may not know what the cluster keeps: only the leader's word counts.
             is_newer = event.leadership_term_id > self.session.leadership_term_id
             if link.member_id != self.leader_member_id and not is_newer:
                 self.session.stale_egress_count += 1
@@ -611,6 +610,7 @@ class ClientProtocol:
         self._send_through(publisher)
         self.events.append(NewLeader(TermId(self.session.leadership_term_id), MemberId(self.leader_member_id)))
         self.queries.look(self._times.now_ns)
+        self.admin.on_new_leader(self.leader_member_id)
         self._listener.on_new_leader(self.session.leadership_term_id, self.leader_member_id)
 
     def _leader_link(self) -> MemberLink | None:
@@ -626,7 +626,7 @@ class ClientProtocol:
         """What this leader has not answered may be lost."""
         if self._sending is not None:
             self._offers.on_leader_left(self._sending, reason)
-            self.admin.fail(IndeterminateError(reason))
+            self.admin.fail(IndeterminateError(reason), is_for_good=False)
 
     def _await_leader(self, state: ClientState, reason: str) -> None:
         self._leave_leader(f"lost the leader: {reason}")
@@ -648,7 +648,7 @@ class ClientProtocol:
             self._links.disconnect(link, reason)
         self.events.append(SessionClosed(reason, is_confirmed))
         self.queries.fail(self.closed_error())
-        self.admin.fail(IndeterminateError(reason))
+        self.admin.fail(IndeterminateError(reason), is_for_good=True)
         if was_live and (is_confirmed or error is not None):
             self._listener.on_session_event(EventCode.CLOSED, reason)
 

@@ -152,6 +152,13 @@ class SyncClusterClient:
         """
         return self._thread.call(lambda: self._client.take_snapshot(timeout_s=timeout_s))
 
+    def transfer_leadership(self, to: int | None = None, *, timeout_s: float = 60.0) -> MemberId:
+        """Have the leader hand over to a member, or to any; give the one that leads then.
+
+        See `ClusterClient.transfer_leadership` for who may, and for the errors.
+        """
+        return self._thread.call(lambda: self._client.transfer_leadership(to, timeout_s=timeout_s))
+
     def query(
         self,
         payload: bytes | bytearray | memoryview,

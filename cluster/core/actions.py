@@ -470,5 +470,10 @@ class ActionControl:
             code = AdminResponseCode.OK if step is ActionStep.DONE else AdminResponseCode.ERROR
             place = "" if log_position is None else f" {log_position}"
             self._sessions.answer_admin(
-                asker.cluster_session_id, asker.correlation_id, code, detail, f"{step}{place}".encode()
+                asker.cluster_session_id,
+                asker.correlation_id,
+                code,
+                detail,
+                payload=f"{step}{place}".encode(),
+                request_type=asker.request_type,
             )

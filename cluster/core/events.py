@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.connection_purpose import Purpose
 from trimaran.service_api.identity import STRANGER, Caller
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
-from trimaran.service_api.wire.session import AdminRequest, SessionConnectRequest
+from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, SessionConnectRequest
 
 from ..messages.consensus import StopCatchup, TerminationPosition
 from .control_toggle import ControlToggle
@@ -174,6 +175,12 @@ class AdminAsker:
     caller: Caller = STRANGER
     """Who is at the other end of the connection that the request came on."""
     address: str = "-"
+    request_type: AdminRequestType = AdminRequestType.SNAPSHOT
+
+    @property
+    def permission(self) -> Permission:
+        """What it has to be allowed."""
+        return Permission[self.request_type.name]
 
     @property
     def purpose(self) -> Purpose:

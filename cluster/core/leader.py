@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trimaran.service_api.access.permissions import Permission, describe_refusal
+from trimaran.service_api.access.permissions import describe_refusal
 from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId, CorrelationId, MemberId
 from trimaran.service_api.wire.log.code_digest import with_code_digest
 from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent, TimerEvent
-from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, AdminResponseCode
+from trimaran.service_api.wire.session import TRANSFER_TARGET, AdminRequest, AdminRequestType, AdminResponseCode
 
 from ..messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
@@ -45,6 +45,7 @@ from .events import (
     ReadsWanted,
     Recorded,
     ReluctanceChanged,
+    TransferRequested,
 )
 from .leadership_probe import LeaderReads
 from .log.log_publisher import LogPublisher
@@ -383,20 +384,30 @@ class LeaderTerm:
             return
         principal, kind = session.encoded_principal, request.request_type
         correlation_id = CorrelationId(request.correlation_id)
-        asker = AdminAsker(session_id, correlation_id, principal, event.caller, event.address)
+        asker = AdminAsker(
+            session_id, correlation_id, principal, event.caller, event.address, kind or AdminRequestType.SNAPSHOT
+        )
         if not event.is_permitted and not ctx.authorisation.is_authorised(
             AdminRequest.SCHEMA_ID, AdminRequest.TEMPLATE_ID, kind, principal
         ):
-            refusal = f"not allowed to this principal; {describe_refusal(Permission.SNAPSHOT, event.caller)}"
+            refusal = f"not allowed to this principal; {describe_refusal(asker.permission, event.caller)}"
             ctx.emit(fx.AdminProgressed(asker, ActionStep.REFUSED, detail=refusal, is_permitted=False))
             self._sessions.answer_admin(session_id, correlation_id, AdminResponseCode.UNAUTHORISED_ACCESS, refusal)
-        elif kind is not AdminRequestType.SNAPSHOT:
-            self._sessions.answer_admin(
-                session_id, correlation_id, AdminResponseCode.ERROR, "no admin request of this type is known"
-            )
-        else:
+        elif kind is AdminRequestType.SNAPSHOT:
             ctx.emit(fx.AdminProgressed(asker, None))
             self._actions.on_request(ActionRequested(asker, ControlToggle.SNAPSHOT))
+        elif kind is AdminRequestType.TRANSFER and len(request.payload) in (0, TRANSFER_TARGET.size):
+            ctx.emit(fx.AdminProgressed(asker, None))
+            target_id = TRANSFER_TARGET.unpack(request.payload)[0] if request.payload else None
+            self._transfer.on_request(TransferRequested(asker, target_id))
+        else:
+            self._sessions.answer_admin(
+                session_id,
+                correlation_id,
+                AdminResponseCode.ERROR,
+                "no admin request of this type is known",
+                request_type=kind,
+            )
 
     # --- entries of the leader's own
 

@@ -8,6 +8,7 @@ member -> client   SessionEvent, NewLeaderEvent, Challenge, AdminResponse, and S
 
 from __future__ import annotations
 
+import struct
 from enum import IntEnum
 from typing import Annotated, ClassVar, Final
 
@@ -41,9 +42,15 @@ class EventCode(IntEnum):
 
 
 class AdminRequestType(IntEnum):
-    """What an admin request asks for. Source: schema 111 `AdminRequestType`."""
+    """What an admin request asks for. Source: schema 111 `AdminRequestType`; the numbers from 100 on are ours."""
 
     SNAPSHOT = 0
+    TRANSFER = 100
+    """The leader hands over. The payload is the id of the member that is to lead (`TRANSFER_TARGET`), or empty."""
+
+
+TRANSFER_TARGET: Final = struct.Struct("<i")
+"""In the payload of an admin request of the type TRANSFER."""
 
 
 class AdminResponseCode(IntEnum):

@@ -29,6 +29,7 @@ from trimaran.archive.format import messages
 from trimaran.archive.net.connection import ArchiveConnection, Credentials
 from trimaran.archive.net.control import PROTOCOL_VERSION, RESPONSE_STREAM_ID, error_of
 from trimaran.archive.reading.export import ExportRefusedError, read_manifest
+from trimaran.client.admin import SNAPSHOT_WISH
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
@@ -234,7 +235,7 @@ def test_position_without_end_in_an_admin_response_is_none() -> None:
     dialogue = Dialogue()
     dialogue.open()
     outcomes: list[object] = []
-    number = dialogue.protocol.request_snapshot(outcomes.append)
+    number = dialogue.protocol.request_admin(SNAPSHOT_WISH, outcomes.append)
     assert number is not None
 
     response = AdminResponse(

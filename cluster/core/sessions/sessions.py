@@ -321,7 +321,9 @@ class SessionManager:
         correlation_id: CorrelationId,
         code: AdminResponseCode,
         message: str,
+        *,
         payload: bytes = b"",
+        request_type: AdminRequestType | None = AdminRequestType.SNAPSHOT,
     ) -> None:
         """Answer an admin request, wherever its client is now; one that is gone asks again."""
         connection_id = self._connections.get(session_id)
@@ -329,7 +331,7 @@ class SessionManager:
             response = AdminResponse(
                 cluster_session_id=session_id,
                 correlation_id=correlation_id,
-                request_type=AdminRequestType.SNAPSHOT,
+                request_type=request_type,
                 response_code=code,
                 message=message,
                 payload=payload,

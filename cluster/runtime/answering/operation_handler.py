@@ -129,8 +129,8 @@ class OperationHandler:
             yield self._describe(operation, last)
 
     def on_admin_progressed(self, effect: fx.AdminProgressed) -> None:
-        """Write the audit line of a client's admin request: the one that there is asks for a snapshot."""
-        asker, action = effect.asker, Permission.SNAPSHOT
+        """Write the audit line of a client's admin request."""
+        asker, action = effect.asker, effect.asker.permission
         facts = {
             "session_id": asker.cluster_session_id,
             "principal": printable_line(asker.principal.decode(errors="replace")),

@@ -521,7 +521,7 @@ class IngressConnection(asyncio.BufferedProtocol):
             return
         if (template_id, schema_id) == (AdminRequest.TEMPLATE_ID, AdminRequest.SCHEMA_ID):
             accepted, request = self._accepted, _decode_admin_request(encoded)
-            is_permitted = accepted.may(Permission.SNAPSHOT)
+            is_permitted = accepted.may(Permission[(request.request_type or AdminRequestType.SNAPSHOT).name])
             post(ev.ClientAdmin(connection_id, request, accepted.caller, accepted.address, is_permitted))
             return
         message = decode_message(encoded, registry=INGRESS_MESSAGES)

@@ -14,6 +14,7 @@ from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from tests.unit.cluster.runtime.ingress_client import SESSION, TERM, control, keep_alive, session_message, setup
+from trimaran.client.admin import SNAPSHOT_WISH
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
@@ -113,7 +114,7 @@ def egress(data: bytes) -> None:
     dialogue = Dialogue()
     if flags & 1:
         dialogue.open()
-        dialogue.protocol.request_snapshot(lambda outcome: None)
+        dialogue.protocol.request_admin(SNAPSHOT_WISH, lambda outcome: None)
     else:
         dialogue.up(0)
     carried = b""

@@ -25,6 +25,7 @@ USES: dict[str, Callable[[ClusterClient], object]] = {
     "drain": lambda client: client.drain(),
     "request": lambda client: client.request(b"x"),
     "take_snapshot": lambda client: client.take_snapshot(),
+    "transfer_leadership": lambda client: client.transfer_leadership(),
     "aclose": lambda client: client.aclose(),
     "__aexit__": lambda client: client.__aexit__(None, None, None),
 }
