@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.system.cluster_process import STEADY, Leadership, SystemCluster
+from tests.system.cluster_process import STEADY, TIMEOUT_S, Leadership, SystemCluster
 from tests.system.test_operations import REFUSED, UNREACHABLE, order, ordered
+from trimaran.client.errors import AdminRefusedError
 
 pytestmark = pytest.mark.slow
 
@@ -50,6 +51,24 @@ async def test_leadership_goes_where_an_operator_wants_it_and_the_session_goes_o
 
         assert requester.session_id == session_id
         assert len(requester.answers) == requester.submitted_count
+        await cluster.wait_for_equal_logs()
+    cluster.check_answers(requester)
+
+
+async def test_client_has_the_leader_hand_over_and_goes_on(data_dir: Path) -> None:
+    """Over its session, where the authorisation service lets it."""
+    settings = {**STEADY, "authorisation": "trimaran.service_api.authorisation:AllowAll"}
+    async with SystemCluster(data_dir, settings=settings) as cluster, cluster.requester() as requester:
+        first = await cluster.wait_for_leader()
+        await requester.request(50)
+        target_id = follower_id_of(cluster, first)
+
+        leader_id = await requester.client.transfer_leadership(target_id, timeout_s=TIMEOUT_S)
+        with pytest.raises(AdminRefusedError, match=f"member {target_id} is the leader"):
+            await requester.client.transfer_leadership(target_id, timeout_s=TIMEOUT_S)
+
+        assert leader_id == target_id == requester.client.leader_member_id
+        await requester.request(50)
         await cluster.wait_for_equal_logs()
     cluster.check_answers(requester)
 

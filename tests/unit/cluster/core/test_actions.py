@@ -358,6 +358,26 @@ def test_admin_request_of_a_caller_whose_role_permits_it_needs_no_authorisation(
     assert solo.module.actions.toggle is ControlToggle.SNAPSHOT
 
 
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (b"\x07\x00\x00\x00", "member_id=7 expected one of [1, 2]"),
+        (b"", "no other member can lead"),
+        (b"1", "no admin request of this type is known"),
+    ],
+)
+def test_client_may_ask_for_a_hand_over_and_hears_why_not(payload: bytes, said: str) -> None:
+    solo = with_session(lead())
+    request = admin().request.model_copy(update={"request_type": AdminRequestType.TRANSFER, "payload": payload})
+
+    effects = solo.feed(replace(admin(), request=request, is_permitted=True))
+
+    (answer,) = [sent.message for sent in of(effects, fx.SendToClient) if isinstance(sent.message, AdminResponse)]
+    assert (answer.response_code, answer.correlation_id) == (AdminResponseCode.ERROR, 99)
+    assert answer.request_type is AdminRequestType.TRANSFER
+    assert said in answer.message
+
+
 def test_admin_requests_are_told_to_the_audit_trail_with_who_asked_and_what_came_of_it() -> None:
     solo, caller = with_session(lead()), Caller(CallerRole.OPERATOR, "olga", Proof.CERTIFICATE)
     asker = ev.AdminAsker(ClusterSessionId(1), CorrelationId(99), b"ops", caller, "10.0.0.9")
