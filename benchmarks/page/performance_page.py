@@ -11,6 +11,7 @@ from trimaran.archive.report import words
 from trimaran.service_api.errors import ConfigurationError
 
 from ..scenarios.encryption import cells as encryption_cells
+from ..scenarios.failover import HAND_OVER_GAP_P50_TARGET_MS, HAND_OVER_GAP_TARGET_MS
 from ..scenarios.table import alone_words, measured_words, with_comparison
 from ..statistics.report import Report
 from . import captions
@@ -97,6 +98,9 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     encrypted = _load(results / "encryption.json")
     if encrypted is not None:
         parts += ["## What TLS costs\n", _encryption(encrypted)]
+    handed_over = _load(results / "failover.json")
+    if handed_over is not None and "hand_over" in handed_over:
+        parts += ["## What a hand-over costs\n", _hand_over(handed_over)]
     profiled = _load(results / "profile.json")
     if profiled is not None:
         parts += ["## Where each microsecond goes\n", _profile(profiled, plots)]
@@ -222,6 +226,29 @@ def _encryption(report: Report) -> str:
         "|---|---|---|---|---|",
     ]
     lines += ["| " + " | ".join([row["what"], *encryption_cells(row)]) + " |" for row in report["rows"]]
+    return "\n".join(lines) + "\n"
+
+
+def _hand_over(report: Report) -> str:
+    parameters, environment = report["parameters"], report["environment"]
+    load = environment["load_average"][0]
+    lines = [
+        f"{parameters['members']} members, level {parameters['file_sync_level']}, one client that makes "
+        f"{parameters['request_rate']:,.0f} requests a second; the longest time between two replies, at commit "
+        f"{environment['git_commit']}, with a load average of {load:g} on {environment['cores']} cores before it began. "
+        "Members and client share the cores and the disk. The service counts: no request was lost, and none ran twice. "
+        "Again: `python -m trimaran.benchmarks failover --kinds hand_over,sigterm --runs 100`.\n",
+        "| what | count | p50 | p99 | max | target |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind, what in (("hand_over", "`trimaran leader transfer`"), ("sigterm", "SIGTERM of the leader")):
+        if kind in report:
+            row = report[kind]
+            is_reached = row["p50_ms"] <= HAND_OVER_GAP_P50_TARGET_MS and row["max_ms"] <= HAND_OVER_GAP_TARGET_MS
+            target = f"p50 {HAND_OVER_GAP_P50_TARGET_MS:g} ms, max {HAND_OVER_GAP_TARGET_MS:g} ms: "
+            target += "reached" if is_reached else "not reached"
+            cells = [f"{row[name]:g} ms" for name in ("p50_ms", "p99_ms", "max_ms")]
+            lines.append("| " + " | ".join([what, str(row["count"]), *cells, target]) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -5,6 +5,8 @@ Source: seed 002, "Consensus work"; aeron.md §3.3.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..messages.consensus import CommitPosition, NewLeadershipTerm, RequestVote, TerminationPosition
 from ..messages.reads import LeadershipProbe, ReadPosition
 from ..messages.transfer import TransferLeadership
@@ -18,6 +20,8 @@ from .phase import Handlers
 from .reason import Reason
 from .reason import ReasonKind as K
 
+_LONG_SILENCE_HEARTBEATS: Final = 2
+
 
 class FollowerTerm:
     """One leadership term of another member, as this one follows it. Dropped when the next election begins."""
@@ -30,7 +34,10 @@ class FollowerTerm:
         self._reads = FollowerReads(ctx, ctx.leader_member_id)
         self._next_report_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
         self._heard_again_ns: int | None = None
-        """When the leader was heard after an election timeout of silence: this process stood still, or the link did."""
+        """When the leader was heard after a long silence: this process stood still, or the link did."""
+        self._silence_limit_ns = max(
+            ctx.config.election_timeout_ns, _LONG_SILENCE_HEARTBEATS * ctx.config.leader_heartbeat_interval_ns
+        )
         self.handlers: Handlers = {
             RequestVote: self.on_request_vote,
             NewLeadershipTerm: self.on_new_leadership_term,
@@ -146,14 +153,14 @@ class FollowerTerm:
     def _is_behind_time(self) -> bool:
         """Whether what the leader says may be older than an election timeout, after which it gives a transfer up."""
         ctx, since_ns = self._ctx, self._heard_again_ns
-        timeout_ns = ctx.config.election_timeout_ns
+        timeout_ns = self._silence_limit_ns
         if ctx.now_ns - ctx.time_of_last_leader_ns > timeout_ns:
             return True
         return since_ns is not None and ctx.now_ns - since_ns < timeout_ns
 
     def _on_leader_alive(self, commit_position: int | None) -> None:
         ctx = self._ctx
-        if ctx.now_ns - ctx.time_of_last_leader_ns > ctx.config.election_timeout_ns:
+        if ctx.now_ns - ctx.time_of_last_leader_ns > self._silence_limit_ns:
             self._heard_again_ns = ctx.now_ns
         self._ctx.note_leader(commit_position)
         self._ctx.advance_commit()
