@@ -235,7 +235,7 @@ def _hand_over(report: Report) -> str:
     lines = [
         f"{parameters['members']} members, level {parameters['file_sync_level']}, one client that makes "
         f"{parameters['request_rate']:,.0f} requests a second; the longest time between two replies, at commit "
-        f"{environment['git_commit']}, with a load average of {load:g} on {environment['cores']} cores before it began. "
+        f"{environment['git_commit']}, with a load average of {load:g} on {environment['cores']} cores before. "
         "Members and client share the cores and the disk. The service counts: no request was lost, and none ran twice. "
         "Again: `python -m trimaran.benchmarks failover --kinds hand_over,sigterm --runs 100`.\n",
         "| what | count | p50 | p99 | max | target |",
