@@ -38,6 +38,7 @@ from ..export_aeron.foreign_entries import read_blocks
 from ..import_aeron.copying import expect_free, expect_room, write_member
 from ..import_aeron.survey import Survey
 from ..runtime.files.cluster_id_file import ClusterIdFile, kept_cluster_id
+from ..runtime.files.mark_file import MARK_FILE_NAME
 from ..settings.member_endpoints import MemberEndpoints
 from .choice import SalvageChoice
 
@@ -227,19 +228,24 @@ def backup_name(directory: Path) -> Path:
     return directory.with_name(f"{directory.name}.before-recovery")
 
 
-def find_interrupted(directories: Sequence[Path]) -> ClusterId:
-    """Return the new cluster's id where a recovery in place was interrupted among its renames; else the null id.
+def find_begun(directories: Sequence[Path]) -> ClusterId:
+    """Return the new cluster's id where a recovery in place has begun its renames, or done them all; else the null id.
+
+    A recovery that was done, and whose members were started since, is not begun but over.
 
     Raises:
         ClusterError: a file is damaged.
         OSError: the disk refused.
     """
     ready = {kept_cluster_id(recovered_name(each) / "cluster") for each in directories if recovered_name(each).exists()}
-    if len(ready) != 1:
-        return NULL_CLUSTER_ID
-    [cluster_id] = ready
-    taken = [each for each in directories if not each.exists() or kept_cluster_id(each / "cluster") == cluster_id]
-    return cluster_id if taken else NULL_CLUSTER_ID
+    replaced = [
+        each
+        for each in directories
+        if backup_name(each).exists() and (ready or not (each / "cluster" / MARK_FILE_NAME).exists())
+    ]
+    # A directory may be between its two renames, and so not be there.
+    begun = ready | {kept_cluster_id(each / "cluster") for each in replaced if each.exists()}
+    return next(iter(begun)) if replaced and len(begun) == 1 else NULL_CLUSTER_ID
 
 
 def write_in_place(
@@ -270,6 +276,8 @@ def write_in_place(
 def finish_in_place(directories: Sequence[Path]) -> list[Path]:
     """Do the renames of a recovery in place that are not done yet. Returns where the old directories are.
 
+    A directory that the recovery only read has none.
+
     Raises:
         OSError: the disk refused; the same command goes on where it was.
     """
@@ -282,7 +290,7 @@ def finish_in_place(directories: Sequence[Path]) -> list[Path]:
             disk.rename(directory, backup_name(directory))
         disk.rename(ready, directory)
         disk.sync_directory(directory.parent)
-    return [backup_name(directory) for directory in directories]
+    return [backup_name(directory) for directory in directories if backup_name(directory).exists()]
 
 
 def _expect_replaceable(directory: Path) -> None:

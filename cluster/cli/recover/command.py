@@ -39,9 +39,9 @@ from ...salvage.holding import Holding, read_holding
 from ...salvage.living import OldMember, ask_old_members, why_not_gone
 from ...salvage.writing import (
     append_recovery_record,
-    find_interrupted,
+    backup_name,
+    find_begun,
     finish_in_place,
-    recovered_name,
     write_beside,
     write_in_place,
 )
@@ -123,8 +123,8 @@ def apply(
     if in_place == (target is not None):
         raise ConfigurationError("expected either --to OUT or --in-place")
     new_members, paths = parse_members(members), [Path(name).resolve() for name in directories]
-    if in_place and (finished := find_interrupted(paths)):
-        _finish(paths, finished, output)
+    if in_place and (begun := find_begun(paths)):
+        _finish(paths, begun, output)
         return
     now_ms = SystemClock().epoch_time()
     choice = _choose(directories, named, old_members, now_ms)
@@ -260,13 +260,13 @@ def _note(choice: SalvageChoice, cluster_id: ClusterId, now_ms: int) -> str:
 
 def _finish(paths: Sequence[Path], cluster_id: ClusterId, output: OutputFormat) -> None:
     """Do what an interrupted command has left to do."""
-    written = [path for path in paths if recovered_name(path).exists()]
-    kept = finish_in_place(written)
+    kept = finish_in_place(paths)
+    written = [path for path in paths if backup_name(path) in kept]
     document = {
         "cluster_id": format_cluster_id(cluster_id),
         "written": [str(path) for path in written],
         "kept": [str(path) for path in kept],
-        "reasons": ["an interrupted recovery of these directories is completed, as it was begun"],
+        "reasons": ["these directories are recovered, as it was begun before; members can be started on them"],
     }
     print_recovery(document, output)
 
