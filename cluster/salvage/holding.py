@@ -115,6 +115,8 @@ def _read_small_files(holding: Holding, cluster: Path) -> None:
     """Take in the member's id, its cluster's id, and who wrote the directory."""
     try:
         holding.member_id = MemberId(read_cluster_mark_file(cluster / MARK_FILE_NAME).member_id)
+    except FileNotFoundError:
+        holding.notes.append(f"which member this was is not known: no {MARK_FILE_NAME}, no process has run on it")
     except (ClusterError, OSError) as error:
         holding.notes.append(f"which member this was is not known: {error}")
     try:
@@ -173,17 +175,7 @@ def _survey(holding: Holding, source: Source, on_progress: Progress) -> None:
     whole = _log_descriptor(source)
     end_position = _valid_end(holding, source, whole) if whole is not None else 0
     for start_position in _starts_behind(source, end_position):
-        layout = whole or _any_log(source)
-        if layout is None:
-            raise ArchiveError(f"no log in the catalog of {source.name}: its layout is not known")
-        part = replace(layout, start_position=start_position, stop_position=None)
-        end = LogFile.of(source.archive, part).ending(start_position).position
-        survey = survey_source(source, log=replace(part, stop_position=end), on_progress=on_progress)
-        if not survey.problems:
-            holding.damage.append(
-                f"the log before position={start_position} is lost, and is not needed: there is a snapshot of there"
-            )
-            holding.survey = survey
+        if _survey_from(holding, source, whole or _any_log(source), start_position, on_progress):
             break
     if holding.survey is None:
         if whole is None:
@@ -200,6 +192,35 @@ def _survey(holding: Holding, source: Source, on_progress: Progress) -> None:
     if remembered is not None and remembered.log_position > (holding.claim.position if holding.claim else 0):
         holding.claim = CommitClaim(holding.survey.last_leadership_term_id, remembered.log_position)
     holding.configuration = _find_configuration(holding.survey, remembered)
+    known = max(
+        [holding.claim.position if holding.claim else 0, *(term.term_base_log_position for term in source.terms)]
+    )
+    if known > holding.survey.stop_position and not holding.damage:
+        holding.damage.append(
+            f"the log came to position={known} at least, and ends at position={holding.survey.stop_position}"
+        )
+
+
+def _survey_from(
+    holding: Holding, source: Source, log: RecordingDescriptor | None, start_position: int, on_progress: Progress
+) -> bool:
+    """Take the log from a snapshot's position on, where all before it is lost. Returns whether that can be used."""
+    if log is None:
+        raise ArchiveError(f"no log in the catalog of {source.name}: its layout is not known")
+    part = replace(log, start_position=start_position, stop_position=None)
+    file = LogFile.of(source.archive, part)
+    end = file.ending(start_position)
+    survey = survey_source(source, log=replace(part, stop_position=end.position), on_progress=on_progress)
+    if survey.problems:
+        return False
+    holding.survey = survey
+    holding.notes.append(f"the log before position={start_position} is not needed: there is a snapshot of there")
+    holding.damage.clear()
+    if end.damage is not None:
+        holding.damage.append(f"the log is damaged at position={end.position}: {end.damage}")
+    elif not file.segment_path(end.position).exists():
+        holding.damage.append(f"the log after position={end.position} is lost, if there was one")
+    return True
 
 
 def _remembered_members(holding: Holding, cluster: Path) -> Configuration | None:
@@ -231,7 +252,9 @@ def _valid_end(holding: Holding, source: Source, log: RecordingDescriptor) -> in
     if end.damage is not None:
         holding.damage.append(f"the log is damaged at position={end.position}: {end.damage}")
     elif end.torn_write is not None:
-        holding.damage.append(f"the log {end.torn_write} at position={end.position}: what lies there was never synced")
+        holding.notes.append(
+            f"the log {end.torn_write} at position={end.position}: never acknowledged, where file_sync_level is 1 or 2"
+        )
     elif (gap := _missing_segment(file, end.position)) is not None:
         holding.damage.append(f"the log ends at position={end.position}: a segment is missing at position={gap}")
     return end.position

@@ -9,15 +9,18 @@ import asyncio
 import json
 import shutil
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.system.cluster_process import SystemCluster
+from tests.places import AERON
+from tests.system.cluster_process import STEADY, SystemCluster
 from tests.system.directory_checker import log_end_position
 from tests.system.requester import Requester
 from tests.system.test_snapshots import take
+from tests.system.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -75,6 +78,28 @@ def tear_tail(directory: Path) -> None:
     with segment.open("r+b") as file:
         file.seek(end - base)
         file.write(b"\x80\0\0\0\0\xc0\1\0torn")
+
+
+def flip(directory: Path, position: int) -> None:
+    """Flip bits in the first segment of a log."""
+    with (directory / "archive" / "0-0.rec").open("r+b") as file:
+        file.seek(position)
+        found = file.read(64)
+        file.seek(position)
+        file.write(bytes(byte ^ 0xFF for byte in found))
+
+
+async def kill_when_there(path: Path, *arguments: str) -> None:
+    """Run the command and kill it as soon as a file is there; it may have ended before."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trimaran", "recover", *arguments),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    await wait_until(lambda: path.exists() or process.returncode is not None, timeout_s=60.0, what=f"{path}")
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
 
 
 async def test_one_survivor_becomes_three_members(data_dir: Path) -> None:
@@ -177,3 +202,111 @@ async def test_refused_while_a_majority_lives(data_dir: Path) -> None:
         assert not out.exists()
         cluster.start(0)
         await cluster.wait_for_leader()
+
+
+async def test_two_disks_are_dead_and_the_third_is_damaged_before_its_snapshot(data_dir: Path) -> None:
+    """The log is of use from the snapshot behind the damage on."""
+    async with SystemCluster(data_dir, settings=STEADY) as cluster, cluster.requester() as requester:
+        await requester.request(300)
+        position = await take(cluster)
+        await requester.request(100)
+        await cluster.wait_for_equal_states()
+        kill_all(cluster)
+        for dead in (0, 1):
+            shutil.rmtree(cluster.directory_of(dead))
+        flip(cluster.directory_of(2), 4_096)
+
+        out = data_dir / "out"
+        done = await recover(
+            "apply", *directories_of(cluster, 2), "--members", members_of(cluster, 0, 1, 2), "--to", str(out)
+        )
+        install(cluster, out, 0, 1, 2)
+        await go_on(cluster, requester, 0, 1, 2)
+
+        [found] = done["directories"]
+        assert (found["start_position"], found["damage"]) == (position, [])
+        assert len(requester.answers) == 450
+
+
+async def test_a_shorter_log_without_damage_wins(data_dir: Path) -> None:
+    async with SystemCluster(data_dir, settings=STEADY) as cluster, cluster.requester() as requester:
+        await requester.request(100)
+        await cluster.wait_for_equal_states()
+        leadership = await cluster.wait_for_leader()
+        short, other = (i for i in range(3) if i != leadership.leader_member_id)
+        cluster.members[short].kill()
+        await requester.request(100)
+        kill_all(cluster)
+        long = [other, leadership.leader_member_id]
+        for member_id in long:
+            flip(cluster.directory_of(member_id), 4_096)
+
+        plan = await recover("plan", *directories_of(cluster, *long, short))
+        chosen = await recover(
+            "plan", *directories_of(cluster, *long, short), "--choose", directories_of(cluster, other)[0]
+        )
+        for member_id in long:
+            flip(cluster.directory_of(member_id), 4_096)  # as it was: the cluster is checked
+
+    assert plan["chosen"] == str(cluster.directory_of(short))
+    assert "may have been committed and are lost" in plan["losses"][-1]
+    assert [found["end_position"] < 4_096 + 256 for found in plan["directories"]] == [True, True, False]
+    assert chosen["chosen"] == str(cluster.directory_of(other))
+
+
+async def test_directories_of_two_clusters_are_refused(data_dir: Path) -> None:
+    async with SystemCluster(data_dir / "one", member_count=1) as one, one.requester() as requester:
+        await requester.request(10)
+        await wait_until((one.directory_of(0) / "cluster" / "cluster-id").exists, timeout_s=60.0, what="a cluster id")
+    async with SystemCluster(data_dir / "two", member_count=1) as two, two.requester() as requester:
+        await requester.request(10)
+        await wait_until((two.directory_of(0) / "cluster" / "cluster-id").exists, timeout_s=60.0, what="a cluster id")
+    out = data_dir / "out"
+    arguments = ("apply", *directories_of(one, 0), *directories_of(two, 0), "--members", members_of(one, 0))
+
+    refused = await recover(*arguments, "--to", str(out), status=10)
+
+    assert "the directories are of different clusters" in refused["stderr"]
+    assert not out.exists()
+
+
+async def test_a_directory_of_aerons_is_explained(data_dir: Path) -> None:
+    with tarfile.open(AERON / "three-node-failover.tar.gz") as archive:
+        archive.extractall(data_dir, filter="data")
+    directories = [str(data_dir / "three-node-failover" / f"node{i}") for i in range(3)]
+
+    plan = await recover("plan", *directories, status=10)
+
+    assert [found["written_by"] for found in plan["directories"]] == ["Aeron"] * 3
+    assert [found["end_position"] for found in plan["directories"]] == [436416] * 3
+    assert "trimaran archive import" in plan["problems"][0]
+
+
+async def test_a_command_that_is_killed_in_place_is_repeated(data_dir: Path) -> None:
+    """SIGKILL as soon as each of its files appears; the originals are there at any time."""
+    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+        await requester.request(100)
+        await cluster.wait_for_equal_states()
+        kill_all(cluster)
+        arguments = (
+            "apply",
+            *directories_of(cluster, 0, 1, 2),
+            "--members",
+            members_of(cluster, 0, 1, 2),
+            "--in-place",
+        )
+        catalogs = [(cluster.directory_of(i) / "archive" / "archive.catalog").read_bytes() for i in range(3)]
+
+        for name in (".member-0.recovered", ".member-2.recovered", "member-0.before-recovery"):
+            await kill_when_there(data_dir / name, *arguments)
+            for member_id, catalog in enumerate(catalogs):
+                places = (data_dir / f"member-{member_id}", data_dir / f"member-{member_id}.before-recovery")
+                paths = [place / "archive" / "archive.catalog" for place in places]
+                assert catalog in [path.read_bytes() for path in paths if path.exists()]
+        await recover(*arguments)
+        await recover(*arguments)
+        await go_on(cluster, requester, 0, 1, 2)
+
+        ids = {(cluster.directory_of(i) / "cluster" / "cluster-id").read_bytes() for i in range(3)}
+        assert len(ids) == 1
+    cluster.check_answers(requester)
