@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
 
@@ -68,7 +69,7 @@ def choose(
         choice.problems.append("no directory holds a log or a snapshot that a member could start from")
         return choice
     ranked = sorted(usable, key=_rank, reverse=True)
-    choice.chosen = ranked[0] if named is None else next((each for each in usable if each.name == named), None)
+    choice.chosen = ranked[0] if named is None else next((each for each in usable if _is_same(each.name, named)), None)
     if choice.chosen is None:
         choice.problems.append(f"directory={named} cannot be used, or is not one of those given")
         return choice
@@ -78,6 +79,10 @@ def choose(
             _check_agreement(choice, choice.chosen, other)
     _tell_losses(choice, choice.chosen)
     return choice
+
+
+def _is_same(name: str, other: str) -> bool:
+    return Path(name).resolve() == Path(other).resolve()
 
 
 def _rank(holding: Holding) -> tuple[int, int, bool]:
