@@ -118,15 +118,23 @@ class MembershipControl:
                     f"member_id={member.member_id} has not the log yet: append_position={member.append_position} "
                     f"expected {ctx.log_buffer.append_position}: wait until `trimaran members` shows it caught up"
                 )
-        if made.voter_ids == current.voter_ids:
+        moved_id = change.member_id if change.kind is MemberChangeKind.MOVE else None
+        if moved_id == ctx.config.member_id:
+            raise ChangeRefusedError(
+                f"member_id={moved_id} leads, and the others answer it where it is: run `trimaran leader transfer` "
+                "first, or replace it"
+            )
+        if made.voter_ids == current.voter_ids and moved_id not in made.voter_ids:
             return
-        present = [one for one in made.voter_ids if one in ctx.members and self._is_present(ctx.members[one])]
+        present = {one for one in made.voter_ids if one in ctx.members and self._is_present(ctx.members[one])}
+        present.discard(MemberId(-1 if moved_id is None else moved_id))  # from the entry on it is dialled elsewhere
         needed = quorum_threshold(len(made.voter_ids))
         if len(present) < needed:
-            absent = sorted(made.voter_ids - set(present))
+            absent = sorted(made.voter_ids - present)
+            advice = "start them, or remove these first" if moved_id is None else "replace it instead of moving it"
             raise ChangeRefusedError(
                 f"of the voters {sorted(made.voter_ids)} members {absent} are not in the term, so nothing could be "
-                f"committed: {len(present)} expected {needed}: start them, or remove these first"
+                f"committed: {len(present)} expected {needed}: {advice}"
             )
 
     def _is_present(self, member: ClusterMember) -> bool:

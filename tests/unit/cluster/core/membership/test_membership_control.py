@@ -188,6 +188,21 @@ def test_what_would_leave_no_majority_is_refused() -> None:
     assert steps(change(solo, MemberChange(C.REMOVE, 2)))[0][0] is A.APPENDED
 
 
+def test_move_that_the_others_cannot_commit_without_the_moved_is_refused() -> None:
+    """From the entry on it is dialled elsewhere, and nobody listens there yet: of two, the other would be alone."""
+    solo = lead()
+    settle(solo, 1, 2)
+    refused = change(solo, MemberChange(C.MOVE, 0, configured(7).endpoints))
+    assert "member_id=0 leads" in details(refused)[0]
+    change(solo, MemberChange(C.REMOVE, 2))
+    settle(solo, 1)
+
+    refused = change(solo, MemberChange(C.MOVE, 1, configured(7).endpoints))
+
+    assert "of the voters [0, 1] members [1] are not in the term" in details(refused)[0]
+    assert "replace it instead of moving it" in details(refused)[0]
+
+
 def test_removed_member_counts_no_more_and_hears_that_it_is_committed() -> None:
     solo = with_learner()
     change(solo, MemberChange(C.REMOVE, 2))
