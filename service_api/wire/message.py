@@ -131,6 +131,8 @@ class PassedOverMessage(ClusterMessage):
     """
 
     TEMPLATE_IDS: ClassVar[range] = range(8100, 8200)
+    OPTIONAL_TEMPLATE_IDS: ClassVar[range] = range(8150, 8200)
+    """Those that a Trimaran passes over, too, where it does not know them: state that it can do without."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -142,6 +144,24 @@ class PassedOverMessage(ClusterMessage):
         if hasattr(cls, "TEMPLATE_ID") and cls.TEMPLATE_ID not in cls.TEMPLATE_IDS:
             raise TypeError(f"{cls.__name__}: template_id={cls.TEMPLATE_ID} expected one of {cls.TEMPLATE_IDS}")
         super().__pydantic_init_subclass__(**kwargs)
+
+
+def is_optional(encoded: ReadableBuffer) -> bool:
+    """Whether this is a message in a file of a later version that this one may pass over.
+
+    Raises:
+        RemoteProtocolError: a message that this version has to know, or fewer bytes than one has.
+    """
+    _, template_id, schema_id, _ = peek_header(encoded)
+    if schema_id != PassedOverMessage.SCHEMA_ID or template_id not in PassedOverMessage.TEMPLATE_IDS:
+        return False
+    if registry_key(schema_id, template_id) in MESSAGES:
+        return False
+    if template_id not in PassedOverMessage.OPTIONAL_TEMPLATE_IDS:
+        raise RemoteProtocolError(
+            f"template_id={template_id} is a message of a later version of Trimaran that holds state: run that version"
+        )
+    return True
 
 
 class TrimaranMessage(Message):

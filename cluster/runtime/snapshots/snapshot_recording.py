@@ -24,6 +24,7 @@ from trimaran.archive.files.reader import FrameReader, MessageReader, RecordedMe
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.types import NULL_VALUE
+from trimaran.service_api.wire.message import is_optional
 
 from ...core.log.log_buffer import LogBuffer
 from ...core.log.log_publisher import LogPublisher
@@ -170,16 +171,15 @@ class SnapshotReader:
         return self._batch.pop() if self._batch else None
 
     async def decode(self, decode: Callable[[bytes], T]) -> T | None:
-        """The next message, decoded; None at the end.
+        """The next message that this version knows, decoded; None at the end.
 
         Raises:
-            ClusterError: the recording is not valid, or this is no such message.
+            ClusterError: the recording is not valid, or this is no such message, or one that it has to know.
         """
-        data = await self.read()
-        if data is None:
-            return None
         try:
-            return decode(data)
+            while (data := await self.read()) is not None and is_optional(data):
+                pass
+            return None if data is None else decode(data)
         except RemoteProtocolError as error:
             raise self.unusable(str(error)) from error
 

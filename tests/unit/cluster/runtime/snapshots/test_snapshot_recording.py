@@ -22,10 +22,11 @@ from trimaran.cluster.core.snapshots.snapshot import ModuleSnapshot, decode_modu
 from trimaran.cluster.messages import snapshot as wire
 from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotReader, SnapshotWriter
 from trimaran.service_api import ClusterError, LocalProtocolError
-from trimaran.service_api.types import SERVICE_SNAPSHOT_STREAM_ID, TermId
+from trimaran.service_api.types import SERVICE_SNAPSHOT_STREAM_ID, CorrelationId, TermId
 from trimaran.service_api.wire.log.messages import CLUSTER_ACTION_FLAGS_DEFAULT, ClusterAction, ClusterActionRequest
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
-from trimaran.service_api.wire.message import Message, decode_message
+from trimaran.service_api.wire.message import ClusterMessage, Message, decode_message
+from trimaran.service_api.wire.sbe import MESSAGE_HEADER
 
 
 @pytest.fixture
@@ -56,6 +57,28 @@ async def test_what_is_written_is_read_back_across_terms_and_in_fragments(archiv
 
     assert archive.recorded_position(recording_id) > archive.config.term_length_bytes
     assert [message async for message in read(archive, recording_id)] == messages
+
+
+def of_a_later_version(template_id: int) -> bytes:
+    return MESSAGE_HEADER.pack(8, template_id, ClusterMessage.SCHEMA_ID, 99) + bytes(8)
+
+
+async def test_message_of_a_later_version_is_passed_over_where_it_says_so(archive: Archive) -> None:
+    """The framework's messages only: what a service wrote is its own."""
+    timer = wire.Timer(correlation_id=CorrelationId(1), deadline=2).encode()
+    recording_id = await write(archive, [of_a_later_version(8150), timer, of_a_later_version(8199)])
+    reader = read(archive, recording_id)
+
+    assert await reader.decode(wire.Timer.decode) == wire.Timer.decode(timer)
+    assert await reader.decode(wire.Timer.decode) is None
+    assert len([message async for message in read(archive, recording_id)]) == 3
+
+
+async def test_message_of_a_later_version_that_holds_state_is_refused_with_what_to_do(archive: Archive) -> None:
+    recording_id = await write(archive, [of_a_later_version(8149)])
+
+    with pytest.raises(ClusterError, match=r"template_id=8149 is a message of a later version .*: run that version"):
+        await read(archive, recording_id).decode(wire.Timer.decode)
 
 
 async def test_message_that_no_recording_takes_is_refused(archive: Archive) -> None:
