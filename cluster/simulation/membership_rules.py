@@ -155,9 +155,9 @@ class MembershipRules:
         """A member has everything up to a position, and calls it committed: it must know the members there."""
         assert member.node is not None
         known = member.node.module.ctx.roster.history.committed(position)
-        if known.log_position > position:
-            return  # it has come in later, and its log begins before it
         expected = next(each for each in reversed(self._committed) if each.log_position <= position)
+        if known.log_position > position or not expected.log_position:
+            return  # its log begins with a later one, or says nothing yet: then it is what settings or others say
         agreed = self._agreed.get(member.member_id)
         if agreed is not None and agreed[0] is known and agreed[1] is expected:
             return

@@ -29,8 +29,12 @@ CHECKLIST: Final = {
     10: "entries of an older term are committed by counting copies",
     11: "a truncation, an announcement or a snapshot takes a term or vote back",
     12: "off by one where a piece of the log ends",
+    13: "a change of the members counts too late, or is not undone when the log is cut back",
+    14: "changes of the members are made without the rules that make their majorities meet",
     15: "a member that returns disrupts the others",
+    16: "a member counts, votes or leads that must not",
     17: "a member id is used again with an empty disk",
+    18: "members of before are taken for those of now",
     19: "a client or service sees stale or uncommitted state after a change of leader",
     21: "a partition leaves a majority without a leader that can commit",
     22: "a message that a client sends again is applied twice, or lost",
@@ -73,6 +77,13 @@ ACTION_HUNT_OPTIONS: Final = Options(
     safety_timeouts=8, requester_count=0, without=frozenset({"query", "relay", "leave_behind"}) | _MEMBER_ORDERS
 )
 """For plants in what an operator orders."""
+
+MEMBER_HUNT_OPTIONS: Final = Options(
+    safety_timeouts=12,
+    requester_count=0,
+    without=frozenset({"query", "relay", "leave_behind", "suspend", "shutdown", "abort", "transfer"}),
+)
+"""For plants in changes of the members."""
 
 CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
 """With everything."""

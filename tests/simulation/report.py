@@ -16,7 +16,6 @@ NOTES: Final = {
 """What the plants of a class do not cover."""
 
 NOT_PLANTED: Final = {
-    "13, 14, 16, 18": "changes of membership: Trimaran has none; the members are settings.",
     "20": "leader leases: Trimaran has none; a leader asks a majority before it answers a query.",
     "24": "sessions that time out at different positions: the end of a session is a log entry.",
     "30": "a service that is not deterministic: a fault of the user's code; `trimaran sim --service` finds it.",
