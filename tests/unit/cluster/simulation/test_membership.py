@@ -1,0 +1,211 @@
+"""Members of a simulated cluster come, go and move; and who breaks a rule about that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tests.unit.cluster.core.membership.test_configuration import entry, frames_of
+from trimaran.cluster.core.membership.configuration import Configuration, ConfigurationCause, MemberKind
+from trimaran.cluster.simulation.cluster import endpoints_at
+from trimaran.cluster.simulation.faults import KIND_NAMES, Nemesis
+from trimaran.cluster.simulation.membership_rules import MembershipRules
+from trimaran.cluster.simulation.rules import RuleBroken
+from trimaran.service_api.types import MemberId
+
+from .small_cluster import QUICK, SmallCluster, running_cluster
+from .small_world import MS
+
+UNIT_NS = QUICK.leader_heartbeat_timeout_ms * MS
+
+
+@pytest.fixture
+def small() -> Iterator[SmallCluster]:
+    with running_cluster() as made:
+        yield made
+
+
+def nemesis_of(small: SmallCluster) -> Nemesis:
+    """A nemesis that strikes only when it is told to."""
+    return Nemesis(
+        small.cluster, small.referee, small.trace, without=frozenset(KIND_NAMES), kill_client=lambda random: True
+    )
+
+
+def current(small: SmallCluster) -> Configuration:
+    return small.referee.membership.current
+
+
+def committed(configuration: Configuration) -> bytes:
+    """Its entry in the log, as a frame."""
+    return frames_of(entry(configuration))
+
+
+# --- what the operator does
+
+
+def test_a_machine_is_added_promoted_and_serves(small: SmallCluster) -> None:
+    nemesis = nemesis_of(small)
+
+    assert nemesis.orders.add(Random(1))
+    small.wait(lambda: current(small).voter_ids == {0, 1, 2, 3})
+    small.send(5)
+
+    assert small.referee.has_committed(small.member(3))
+
+
+def test_a_member_that_is_removed_stops_and_is_missed_by_nobody(small: SmallCluster) -> None:
+    nemesis = nemesis_of(small)
+
+    assert nemesis.orders.remove(Random(2))
+    small.wait(lambda: len(current(small).members) == 2)
+    (removed,) = set(small.cluster.members) - current(small).voter_ids
+    small.wait(lambda: not small.cluster.members[removed].is_running)
+    small.cluster.run_for(2 * UNIT_NS)
+    nemesis.end()
+
+    small.wait(lambda: small.is_at_rest(nemesis.core()))
+    assert removed not in [member.member_id for member in nemesis.core()]
+    small.referee.expect_equal(nemesis.core())
+
+
+def test_a_member_is_replaced(small: SmallCluster) -> None:
+    nemesis = nemesis_of(small)
+
+    assert nemesis.orders.replace(Random(3))
+    small.wait(lambda: len(current(small).voter_ids) == 3 and 3 in current(small).voter_ids)
+
+    assert len(current(small).members) == 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_member_that_moves_is_restarted_where_it_is_dialled(small: SmallCluster, seed: int) -> None:
+    nemesis = nemesis_of(small)
+
+    assert nemesis.orders.move(Random(seed))
+    small.wait(lambda: current(small).cause is ConfigurationCause.MOVE)
+    small.cluster.run_for(2 * UNIT_NS)
+
+    for one in current(small).members:
+        assert small.cluster.members[one.member_id].config.me.endpoints == one.endpoints
+    small.send(5)
+
+
+def test_no_order_is_given_that_leaves_sound_members_no_majority(small: SmallCluster) -> None:
+    nemesis = nemesis_of(small)
+    small.referee.damaged[MemberId(0)] = None
+
+    for seed in range(10):
+        nemesis.orders.remove(Random(seed))
+    small.cluster.run_for(4 * UNIT_NS)
+
+    voters = [each.voter_ids for each in small.referee.membership._committed]
+    assert voters[-1] != {0, 1, 2}
+    assert all(2 * len(ids - {0}) > len(ids) for ids in voters)
+
+
+# --- rules
+
+
+def grown(small: SmallCluster, **changes: object) -> Configuration:
+    """What comes after the members of three: a learner more."""
+    before = current(small)
+    learner = replace(before.members[0], member_id=MemberId(3), kind=MemberKind.LEARNER, endpoints=endpoints_at(3, 0))
+    made = replace(
+        before,
+        members=(*before.members, learner),
+        high_member_id=3,
+        cause=ConfigurationCause.ADD,
+        previous_log_position=before.log_position,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]  # fields of it
+
+
+def test_a_learner_more_breaks_no_rule(small: SmallCluster) -> None:
+    rules, end = small.referee.membership, len(small.referee.committed)
+
+    rules.on_committed(committed(grown(small)), end)
+
+    assert current(small).find(3) is not None
+    assert rules.is_removed(0) is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"previous_log_position": 0}, "two configurations that follow each other differ in one voter"),
+        ({"high_member_id": 9}, "the highest id is remembered"),
+    ],
+)
+def test_a_configuration_that_does_not_follow_is_told(
+    small: SmallCluster, changes: dict[str, object], rule: str
+) -> None:
+    rules, end = small.referee.membership, len(small.referee.committed)
+
+    with pytest.raises(RuleBroken, match=rule):
+        rules.on_committed(committed(grown(small, **changes)), end)
+
+
+def test_two_voters_less_at_once_are_told(small: SmallCluster) -> None:
+    rules, end = small.referee.membership, len(small.referee.committed)
+    made = replace(grown(small), members=current(small).members[:1], high_member_id=2)
+
+    with pytest.raises(RuleBroken, match="differ in one voter"):
+        rules.on_committed(committed(made), end)
+
+
+def test_an_id_that_is_used_again_is_told(small: SmallCluster) -> None:
+    rules, end = small.referee.membership, len(small.referee.committed)
+    less = replace(grown(small), members=current(small).members[:2], high_member_id=2)
+    rules.on_committed(committed(less), end)
+    again = replace(
+        less,
+        members=(*less.members, replace(small.cluster.founding.members[2], kind=MemberKind.LEARNER)),
+        previous_log_position=rules.current.log_position,
+    )
+
+    assert rules.is_removed(2)
+    with pytest.raises(RuleBroken, match="an id that no member had before"):
+        rules.on_committed(committed(again), end + 1_024)
+
+
+def test_what_only_a_learner_has_besides_its_leader_is_not_committed(small: SmallCluster) -> None:
+    rules, end = small.referee.membership, len(small.referee.committed)
+    rules.on_committed(committed(grown(small)), end)
+    leader = small.leader
+
+    rules.expect_majority(leader, end, b"", [leader.member_id, small.follower.member_id])
+    with pytest.raises(RuleBroken, match="durable on a majority"):
+        rules.expect_majority(leader, end, b"", [leader.member_id, MemberId(3)])
+
+
+def test_members_that_are_other_than_the_log_says_are_told(small: SmallCluster) -> None:
+    rules: MembershipRules = small.referee.membership
+    follower, end = small.follower, len(small.referee.committed)
+    rules.expect_known(follower, end)
+    assert follower.node is not None
+
+    follower.node.module.ctx.roster.history.append(grown(small, log_position=end))
+    with pytest.raises(RuleBroken, match="all members know the same members"):
+        rules.expect_known(follower, end)
+
+
+def test_a_leader_without_votes_is_told(small: SmallCluster) -> None:
+    rules, leader = small.referee.membership, small.leader
+
+    rules.expect_elected(leader, 0, lambda member_id, term_id: leader.member_id)
+    with pytest.raises(RuleBroken, match="votes of a majority"):
+        rules.expect_elected(leader, 0, lambda member_id, term_id: None)
+
+
+def test_a_member_that_was_removed_and_knows_it_does_not_stand(small: SmallCluster) -> None:
+    rules, follower, end = small.referee.membership, small.follower, len(small.referee.committed)
+    rules.expect_may_stand(follower, end)
+    left = tuple(one for one in current(small).members if one.member_id != follower.member_id)
+    rules._committed.append(replace(grown(small), members=left, log_position=end))
+
+    with pytest.raises(RuleBroken, match="knows that it was removed"):
+        rules.expect_may_stand(follower, end)
