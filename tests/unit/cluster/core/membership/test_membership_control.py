@@ -252,6 +252,22 @@ def test_leader_that_removes_itself_counts_nowhere_and_stops_in_the_end() -> Non
     assert len(of(late, fx.Terminate)) == 1
 
 
+def test_leader_that_has_removed_itself_and_loses_its_term_stops_and_does_not_stand() -> None:
+    """It knows that the removal is committed: nobody needs to tell it."""
+    solo = lead()
+    settle(solo, 1, 2)
+    change(solo, MemberChange(C.REMOVE, 0))
+    settle(solo, 1, 2)
+    candidate_term_id = solo.ctx.candidate_term_id
+
+    effects = solo.wait(solo.ctx.config.leader_heartbeat_timeout_ns + 30 * MS)  # nobody answers any more
+    effects += solo.wait(10 * solo.ctx.config.leader_heartbeat_timeout_ns)
+
+    assert len(of(effects, fx.Terminate)) == 1
+    assert messages(effects, RequestVote) == []
+    assert solo.ctx.candidate_term_id == candidate_term_id
+
+
 def test_uncommitted_change_is_undone_with_its_entry() -> None:
     """Raft dissertation 4.1: a member goes back to the configuration before."""
     solo = Solo(terms=[(0, 0, 64)]).follow()
