@@ -62,7 +62,7 @@ class MembershipControl:
             self._append(replace(current, members=members, cause=ConfigurationCause.FORM), publisher)
 
     def roll_back(self) -> None:
-        """This member leads no more. Where it has removed itself, and that is committed, there is nothing left to do."""
+        """This member leads no more; one that has removed itself stops, if that is committed."""
         is_leaving, self._farewell_until_ns = self._farewell_until_ns != NEVER_NS, NEVER_NS
         self._publisher = None
         if is_leaving and self._ctx.roster.current.find(self._ctx.config.member_id) is None:
