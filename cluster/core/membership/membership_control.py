@@ -65,8 +65,14 @@ class MembershipControl:
         """This member leads no more; one that has removed itself stops, if that is committed."""
         is_leaving, self._farewell_until_ns = self._farewell_until_ns != NEVER_NS, NEVER_NS
         self._publisher = None
-        if is_leaving and self._ctx.roster.current.find(self._ctx.config.member_id) is None:
+        if is_leaving and self._is_removed:
             self._stop("this leader has removed itself")
+
+    @property
+    def _is_removed(self) -> bool:
+        """Whether this member is none any more by its own log, and knows that to be committed."""
+        current = self._ctx.roster.current
+        return current.log_position == self._seen_position and current.find(self._ctx.config.member_id) is None
 
     # --- the leader
 
@@ -194,13 +200,16 @@ class MembershipControl:
         roster = ctx.roster
         if self._farewell_until_ns == NEVER_NS:
             return
+        if roster.current.log_position != self._seen_position:
+            self._farewell_until_ns = NEVER_NS  # the change under way brings its own, once it is committed
+            return
         is_over = ctx.now_ns >= self._farewell_until_ns
         for member_id in roster.leaving:
             if is_over or not roster.members[member_id].is_reachable:
                 roster.dismiss(member_id)
         if is_over:
             self._farewell_until_ns = NEVER_NS
-            if roster.current.find(ctx.config.member_id) is None:
+            if self._is_removed:
                 self._stop("this leader has removed itself")
 
     def next_deadline_ns(self) -> int:

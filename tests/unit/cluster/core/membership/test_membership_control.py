@@ -268,6 +268,24 @@ def test_leader_that_has_removed_itself_and_loses_its_term_stops_and_does_not_st
     assert solo.ctx.candidate_term_id == candidate_term_id
 
 
+@pytest.mark.parametrize("removed_id", [0, 2])
+def test_farewell_of_one_change_does_not_end_the_next_one_before_it_is_committed(removed_id: int) -> None:
+    """The leader stopped, or spoke no more to the member, by a removal that perhaps nobody else had."""
+    solo = with_learner()
+    before = solo.ctx.log_buffer.append_position
+    solo.feed(solo.append_position(2, before))
+    assert steps(change(solo, MemberChange(C.REMOVE, removed_id)))[0][0] is A.APPENDED
+
+    effects: list[fx.Effect] = []
+    for _ in range(30):
+        effects += solo.wait(20 * MS)
+        effects += solo.feed(*(solo.append_position(each, before) for each in (1, 2, 3)))
+
+    assert solo.ctx.commit_position == before
+    assert of(effects, fx.Terminate) == []
+    assert removed_id in solo.ctx.members
+
+
 def test_uncommitted_change_is_undone_with_its_entry() -> None:
     """Raft dissertation 4.1: a member goes back to the configuration before."""
     solo = Solo(terms=[(0, 0, 64)]).follow()
