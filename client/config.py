@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from trimaran.service_api.addresses.name_pattern import expand_endpoints
-from trimaran.service_api.cluster_id import parse_cluster_id
+from trimaran.service_api.cluster_id import ClusterId, parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.member_id import parse_member_id
@@ -121,6 +121,11 @@ class ClientConfig:
     random: Callable[[], float] | None = None
     """Uniform in [0, 1), for back-off and correlation ids; None: a generator of the client's own. A seeded one makes
     everything the client does a function of what it receives and when, if `make_secret` is seeded too."""
+
+    @property
+    def known_cluster_id(self) -> ClusterId:
+        """The cluster that is demanded, or that the own certificate names; `NULL_CLUSTER_ID` where neither says."""
+        return parse_cluster_id(self.cluster_id) or self.network.cluster_id
 
     def __post_init__(self) -> None:
         if not self.endpoints:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
 from trimaran.service_api.types import INGRESS_STREAM_ID
 from trimaran.service_api.wire.frame import (
     FRAME_HEADER,
@@ -96,9 +97,14 @@ class IngressPublisher:
         self._cluster_session_id = cluster_session_id
         self._payload_length = self._request_length = -1
 
-    def setup(self) -> None:
-        """Begin the stream: the first frame of every connection."""
-        setup = SetupFrame(session_id=0, stream_id=INGRESS_STREAM_ID, mtu_length_bytes=self._mtu_length_bytes)
+    def setup(self, cluster_id: int = NULL_CLUSTER_ID) -> None:
+        """Begin the stream: the first frame of every connection names the cluster that is meant, if that is known."""
+        setup = SetupFrame(
+            session_id=0,
+            stream_id=INGRESS_STREAM_ID,
+            mtu_length_bytes=self._mtu_length_bytes,
+            cluster_id=cluster_id,
+        )
         self._append_control(setup.encode())
 
     def publish(self, message: ReadableBuffer) -> None:

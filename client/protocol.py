@@ -183,7 +183,7 @@ class ClientProtocol:
         if link is None:
             return
         publisher = IngressPublisher(self.config.mtu_length_bytes)
-        publisher.setup()
+        publisher.setup(self.config.known_cluster_id)
         adapter = EgressAdapter(
             self.session,
             self._listener,

@@ -141,7 +141,13 @@ class Node:
         self._audit = AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=host.clock.monotonic_ns)
         self._operations = OperationHandler(self.agent, audit=self._audit, depart=self.departure.run)
         self.gate = make_gate(config, host.descriptor_limit)
-        self._ingress = Ingress.of_config(self.agent, config, gate=self.gate, trim_memory=host.trim_memory)
+        self._ingress = Ingress.of_config(
+            self.agent,
+            config,
+            gate=self.gate,
+            trim_memory=host.trim_memory,
+            find_cluster_id=lambda: ctx.cluster_id,
+        )
         self.service_agent = self._make_service_agent(services, code)
         ctx.delivered_time = lambda: self.service_agent.time
         self._digests, self._adapter = self._make_delivery()
@@ -224,7 +230,13 @@ class Node:
         async with ActivityScope() as tasks:
             log, links = self._connect(tasks), self._links
             self.agent.watch(fx.AdminProgressed, self._operations.on_admin_progressed)
-            server = ArchiveServer(self.archive, network=self._network, gate=self.gate, audit=self._audit)
+            server = ArchiveServer(
+                self.archive,
+                network=self._network,
+                gate=self.gate,
+                audit=self._audit,
+                cluster_id=lambda: self.module.ctx.cluster_id,
+            )
             try:
                 self.agent.hold()
                 await self._listen(log, links, server, tasks)

@@ -58,6 +58,11 @@ def demanded_cluster_id(channel: str) -> ClusterId:
     return parse_cluster_id(find_parameter(channel, DEMAND_PARAMETER) or "")
 
 
+def is_other_cluster(named: int, own: int) -> bool:
+    """Whether the id that a setup frame names is another's: where one of the two is not known, it is not."""
+    return named not in (NULL_CLUSTER_ID, own) and own != NULL_CLUSTER_ID
+
+
 def describe_other_cluster(found: int, *, expected: int) -> str:
     """Say that another cluster was reached than was asked for."""
     known = format_cluster_id(found) or "not known yet"

@@ -41,6 +41,7 @@ _REPORT_INTERVAL_S: Final = LINE_INTERVAL_NS / 1e9
 
 REFUSAL_KINDS: Final = (
     *("limit", "address_limit", "evicted", "deadline", "descriptors", "superseded", "handshake", "foreign_user"),
+    "other_cluster",
 )
 """Why a connection is refused, or ended before it is anybody's."""
 
@@ -152,10 +153,14 @@ class AcceptedConnection:
                 self._deadline.cancel()
             self._gate.on_left(self)
 
+    def note(self, kind: str, detail: str) -> None:
+        """Count and log why it is refused, where its owner ends it."""
+        self._gate.note(self.purpose, kind, self.address, detail)
+
     def refuse(self, kind: str, detail: str) -> None:
         """End it, and log why."""
         if not self.is_over:
-            self._gate.note(self.purpose, kind, self.address, detail)
+            self.note(kind, detail)
             self.leave()
             self.end(detail)
 

@@ -63,6 +63,8 @@ class Refusal(Document):
     """Who may have it, and what the caller is."""
     advice: Line
     """What the caller can do."""
+    is_other_cluster: bool = False
+    """Whether the caller means another cluster: nobody may have the document of that one here."""
 
 
 DocumentT = TypeVar("DocumentT", bound=Document)

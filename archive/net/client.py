@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
-from trimaran.service_api.cluster_id import parse_cluster_id
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.tls import TlsSettings, client_network
 from trimaran.service_api.transport import SOCKETS, NetworkStack
@@ -43,9 +43,16 @@ class ArchiveClient:
     """A control session with an archive; made by `connect`."""
 
     def __init__(
-        self, network: NetworkStack, endpoint: Endpoint, *, credentials: Credentials, timeout_s: float
+        self,
+        network: NetworkStack,
+        endpoint: Endpoint,
+        *,
+        credentials: Credentials,
+        timeout_s: float,
+        cluster_id: ClusterId = NULL_CLUSTER_ID,
     ) -> None:
         self._network, self._endpoint = network, endpoint
+        self._cluster_id = cluster_id
         self._credentials = credentials
         self._timeout_s = timeout_s
         self._control: ArchiveConnection | None = None
@@ -73,7 +80,8 @@ class ArchiveClient:
 
         `timeout_s` bounds the dialling and every answer. `on_challenge` gives the credentials that answer a challenge.
         With `tls` the connection is encrypted; the archive shows that it is a member of the cluster whose id is given,
-        or is named by the own certificate, and otherwise a certificate of its host name.
+        or is named by the own certificate, and otherwise a certificate of its host name. An archive that knows that it
+        is another cluster's refuses, also in plain text.
 
         Raises:
             ConfigurationError: the endpoint is not `host:port`, or a file of TLS cannot be used.
@@ -81,8 +89,9 @@ class ArchiveClient:
             ClusterTimeoutError: it does not answer.
         """
         proof = Credentials(encoded=credentials, on_challenge=on_challenge, client_info=client_info)
-        network = client_network(tls, cluster_id=parse_cluster_id(cluster_id), network=network)
-        client = cls(network, Endpoint.parse(endpoint), credentials=proof, timeout_s=timeout_s)
+        demanded = parse_cluster_id(cluster_id)
+        network = client_network(tls, cluster_id=demanded, network=network)
+        client = cls(network, Endpoint.parse(endpoint), credentials=proof, timeout_s=timeout_s, cluster_id=demanded)
         client._control = await client._dial()
         client._control.on_message = client._signals.take
         client._control.on_lost = client._signals.fail
@@ -419,6 +428,7 @@ class ArchiveClient:
             credentials=self._credentials,
             timeout_s=self._timeout_s,
             wants_events=wants_events,
+            cluster_id=self._cluster_id,
         )
         for known in [known for known in self._connections if known.failure is not None]:
             del self._connections[known]

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, cast
 
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, RemoteProtocolError
 from trimaran.service_api.transport import NetworkStack, Purpose
@@ -116,8 +117,11 @@ class ArchiveConnection(asyncio.BufferedProtocol):
         credentials: Credentials,
         timeout_s: float,
         wants_events: bool = False,
+        cluster_id: ClusterId = NULL_CLUSTER_ID,
     ) -> Self:
         """Connect and open a control session; with `wants_events` it is told of every recording.
+
+        An archive of another cluster than `cluster_id`, or than the one that the own certificate names, refuses.
 
         Raises:
             ArchiveError: REPLICATION_CONNECTION_FAILURE, AUTHENTICATION_REJECTED, or what the archive answered.
@@ -132,6 +136,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
                 code=ArchiveErrorCode.REPLICATION_CONNECTION_FAILURE,
             ) from error
         try:
+            protocol._begin(cluster_id or network.cluster_id)
             await protocol._open_session(credentials, EVENTS_STREAM_ID if wants_events else RESPONSE_STREAM_ID)
         except BaseException:
             protocol.abort()
@@ -203,8 +208,11 @@ class ArchiveConnection(asyncio.BufferedProtocol):
             fields = {"control_session_id": self._control_session_id, **fields}
         self.write(encode_request(model(correlation_id=CorrelationId(correlation_id), **fields)))
 
+    def _begin(self, cluster_id: ClusterId) -> None:
+        """Say what the connection is for, and which cluster is meant."""
+        self.write(SetupFrame(session_id=0, stream_id=CONTROL_STREAM_ID, cluster_id=cluster_id).encode())
+
     async def _open_session(self, credentials: Credentials, response_stream_id: int) -> None:
-        self.write(SetupFrame(session_id=0, stream_id=CONTROL_STREAM_ID).encode())
         self.on_message = lambda message: self._on_challenge(message, credentials)
         response = await self.ask(
             messages.AuthConnectRequest,

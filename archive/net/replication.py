@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.transport import SOCKETS, NetworkStack
@@ -56,13 +57,14 @@ async def replicate(
     credentials: bytes = b"",
     connect_timeout_s: float = 5.0,
     progress_timeout_s: float = 10.0,
+    cluster_id: ClusterId = NULL_CLUSTER_ID,
     network: NetworkStack = SOCKETS,
 ) -> int:
     """Pull [recording.append_position, stop_position) from the archive at `source`; return the durable end.
 
     An owner who keeps what is appended brings its own `append`; `on_progress` is told the append position after each
     chunk. Where the remote recording is still growing towards `stop_position`, this waits for it, at most
-    `progress_timeout_s` for each next byte.
+    `progress_timeout_s` for each next byte. An archive of another cluster than `cluster_id` refuses.
 
     Raises:
         ArchiveError: the remote archive cannot be reached or refuses, or the recordings do not fit together.
@@ -79,7 +81,11 @@ async def replicate(
         )
     if position < stop_position:
         connection = await ArchiveConnection.dial(
-            network, source, credentials=Credentials(encoded=credentials), timeout_s=connect_timeout_s
+            network,
+            source,
+            credentials=Credentials(encoded=credentials),
+            timeout_s=connect_timeout_s,
+            cluster_id=cluster_id,
         )
         try:
             check_fit(await fetch_descriptor(connection, src_recording_id), recording.descriptor)

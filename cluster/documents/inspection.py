@@ -202,6 +202,7 @@ async def inspect_member(
         timeout_s,
         request=request,
         length_limit_bytes=ANSWER_LIMIT_BYTES,
+        cluster_id=cluster_id,
         network=network,
     )
     try:

@@ -141,7 +141,9 @@ async def run_operation(
     request = wanted.model_dump_json().encode()
     has_begun = False
     try:
-        asking = query_documents(endpoint, OPERATION_STREAM_ID, timeout_s, request=request, network=network)
+        asking = query_documents(
+            endpoint, OPERATION_STREAM_ID, timeout_s, request=request, cluster_id=cluster_id, network=network
+        )
         async with aclosing(asking) as documents:
             async for document in documents:
                 progress = read_document(OperationProgress, document)

@@ -78,7 +78,8 @@ async def query_status(
         ConfigurationError: the endpoint is none.
         StatusQueryError: there was no status to be had, or it is one of another cluster; the error says why.
     """
-    status = read_answer(MemberStatus, await query_document(endpoint, STATUS_STREAM_ID, timeout_s, network=network))
+    payload = await query_document(endpoint, STATUS_STREAM_ID, timeout_s, cluster_id=cluster_id, network=network)
+    status = read_answer(MemberStatus, payload)
     expect_cluster(status.cluster_id, endpoint=endpoint, expected=cluster_id)
     return status
 
@@ -102,6 +103,7 @@ async def query_document(
     *,
     request: bytes | None = None,
     length_limit_bytes: int = STATUS_LENGTH_LIMIT_BYTES,
+    cluster_id: ClusterId = NULL_CLUSTER_ID,
     network: NetworkStack = SOCKETS,
 ) -> bytes:
     """Ask the member at a consensus endpoint for the one document that it answers with on a stream.
@@ -111,7 +113,13 @@ async def query_document(
         StatusQueryError: there was no document to be had; the error says why.
     """
     asking = query_documents(
-        endpoint, stream_id, timeout_s, request=request, length_limit_bytes=length_limit_bytes, network=network
+        endpoint,
+        stream_id,
+        timeout_s,
+        request=request,
+        length_limit_bytes=length_limit_bytes,
+        cluster_id=cluster_id,
+        network=network,
     )
     async with aclosing(asking) as documents:
         return await anext(documents)
@@ -124,11 +132,13 @@ async def query_documents(
     *,
     request: bytes | None = None,
     length_limit_bytes: int = STATUS_LENGTH_LIMIT_BYTES,
+    cluster_id: ClusterId = NULL_CLUSTER_ID,
     network: NetworkStack = SOCKETS,
 ) -> AsyncGenerator[bytes, None]:
     """Ask the member at a consensus endpoint, and give the documents of its answer as they come: one at least.
 
-    `timeout_s` bounds all of it, what the caller does between two documents included.
+    `timeout_s` bounds all of it, what the caller does between two documents included. A member of another cluster than
+    `cluster_id`, or than the one that the own certificate names, refuses.
 
     Raises:
         ConfigurationError: the endpoint is none.
@@ -137,7 +147,8 @@ async def query_documents(
     address = Endpoint.parse(endpoint)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
-    reader = _AnswerReader(address, stream_id, request, length_limit_bytes)
+    setup = SetupFrame(session_id=NULL_VALUE, stream_id=stream_id, cluster_id=cluster_id or network.cluster_id)
+    reader = _AnswerReader(address, setup, request, length_limit_bytes)
     try:
         async with asyncio.timeout_at(deadline_s):
             await network.dial(Purpose.DOCUMENTS, address, lambda: reader)
@@ -178,10 +189,11 @@ class _AnswerReader(asyncio.Protocol):
     So many documents may wait to be taken and no more: what answers without end is no member.
     """
 
-    def __init__(self, endpoint: Endpoint, stream_id: int, request: bytes | None, length_limit_bytes: int) -> None:
+    def __init__(self, endpoint: Endpoint, setup: SetupFrame, request: bytes | None, length_limit_bytes: int) -> None:
         self._endpoint = endpoint
+        self._setup = setup
         self.documents: asyncio.Queue[bytes | StatusQueryError | None] = asyncio.Queue()
-        self._stream_id = stream_id
+        self._stream_id = setup.stream_id
         self._request = request
         self._transport: asyncio.Transport | None = None
         self._parser = FrameParser(length_limit_bytes)
@@ -192,7 +204,7 @@ class _AnswerReader(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # a stream transport, also where it lacks the base class
         assert self._transport is not None
-        self._transport.write(SetupFrame(session_id=NULL_VALUE, stream_id=self._stream_id).encode())
+        self._transport.write(self._setup.encode())
         if self._request is not None:
             self._transport.write(encode_frame(self._request, stream_id=self._stream_id))
 
@@ -226,6 +238,9 @@ class _AnswerReader(asyncio.Protocol):
             refusal = read_document(Refusal, payload)
         except RemoteProtocolError as error:
             self._fail(Outcome.INVALID, f"not an answer: {error}")
+            return
+        if refusal.is_other_cluster:
+            self._fail(Outcome.OTHER_CLUSTER, printable_line(f"{self._endpoint}: {refusal.refused}"))
             return
         assert self._transport is not None
         way = "control socket" if is_local(self._transport) else f"TCP: {why_not_local(self._endpoint)}"

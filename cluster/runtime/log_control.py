@@ -20,6 +20,7 @@ from trimaran.archive.net.replication import replicate
 from trimaran.archive.store.replay import REPLAY_BUFFER_BYTES, ReplaySession
 from trimaran.service_api import ClusterError
 from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack, Purpose, as_stream_transport
@@ -336,6 +337,7 @@ class LogControl:
             recording=self._recording,
             stop_position=stop_position,
             append=self._append_replicated,
+            cluster_id=ClusterId(self._ctx.cluster_id),
         )
 
     async def _copy_from_another(

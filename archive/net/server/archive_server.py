@@ -11,6 +11,7 @@ A cluster member serves its archive with the same class, for others to read: who
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
@@ -45,7 +46,8 @@ class ArchiveServer:
     one, and nobody may change anything. `replay_rate_limit_bytes_per_s` is that of each replay. `preallocate`
     zero-writes the segments of recordings ahead. Everything is listened on and dialled through `network`.
     `gate` is that of the process, which limits connections, and `audit` its audit trail, which has each change and what
-    was refused; one of its own is made without.
+    was refused; one of its own is made without. `cluster_id` gives the cluster that the archive is of, 0 while that is
+    not known: who means another one is refused. Without it that is the cluster of the network's certificate.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class ArchiveServer:
         network: NetworkStack = SOCKETS,
         gate: ConnectionGate | None = None,
         audit: AuditTrail | None = None,
+        cluster_id: Callable[[], int] | None = None,
     ) -> None:
         self.state: Final = ServerState(
             archive=archive,
@@ -78,6 +81,7 @@ class ArchiveServer:
             idle_timeout_s=idle_timeout_s,
             preallocate=preallocate,
             network=network,
+            cluster_id=(lambda: network.cluster_id) if cluster_id is None else cluster_id,
             audit=_make_audit_trail() if audit is None else audit,
         )
         if gate is None:

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from trimaran.service_api.access.permissions import Permission
+from trimaran.service_api.cluster_id import describe_other_cluster, is_other_cluster
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.documents import printable_line
 from trimaran.service_api.errors import RemoteProtocolError
@@ -102,7 +103,7 @@ class ControlAdapter:
                 if frame is None:
                     break
                 if not is_set_up:
-                    _check_setup(frame)
+                    _check_setup(frame, self._server.cluster_id())
                     is_set_up = True
                 else:
                     await self._on_frame(frame)
@@ -268,8 +269,10 @@ def _describe_parameters(request: Message) -> dict[str, object]:
     return {**named, **{name: int(value) for name, value in fields if isinstance(value, int)}}
 
 
-def _check_setup(frame: StreamFrame) -> None:
-    """Refuse a connection that was not meant for an archive."""
+def _check_setup(frame: StreamFrame, cluster_id: int) -> None:
+    """Refuse a connection that was not meant for an archive, or for another cluster's."""
     setup = SetupFrame.decode(frame.raw)
     if frame.type != TYPE_SETUP or setup.stream_id != CONTROL_STREAM_ID:
         raise RemoteProtocolError(f"setup: stream_id={setup.stream_id} expected={CONTROL_STREAM_ID}")
+    if is_other_cluster(setup.cluster_id, cluster_id):
+        raise RemoteProtocolError(describe_other_cluster(cluster_id, expected=setup.cluster_id))

@@ -79,7 +79,7 @@ class ControlSession:
     def describe_asked(self, request: type[Message]) -> dict[str, object]:
         """Say who asks for what, beside what its connection has shown, for the audit trail."""
         return {
-            "request": request.__name__.removesuffix("Request"),
+            "request": request.__name__.replace("Request", ""),
             "control_session_id": self.control_session_id,
             "principal": printable_line(self.principal.decode(errors="replace")),
         }

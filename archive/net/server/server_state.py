@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from trimaran.service_api.access.audit import AuditTrail
@@ -39,6 +39,8 @@ class ServerState:
     preallocate: bool
     network: NetworkStack
     audit: AuditTrail
+    cluster_id: Callable[[], int]
+    """The cluster that the archive is of; 0 while that is not known."""
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     """Ids of control sessions, replays, publications and replications: never the same twice in one server."""
     events: RecordingEvents = field(default_factory=RecordingEvents)

@@ -149,7 +149,7 @@ class LogPlanner:
 
         tls, cluster_id = settings.tls, settings.cluster_id
         network = SOCKETS if tls is None else TlsStack(tls, cluster_id=cluster_id)
-        self._waiter = CommitAsker(settings.commit_from, network=network)
+        self._waiter = CommitAsker(settings.commit_from, network=network, cluster_id=cluster_id)
         self._target_position: int | None = None
         self._planned: Cut | None = None
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.documents import DocumentVersionError, Refusal, read_document
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
@@ -46,10 +47,16 @@ class CommitAsker:
     """
 
     def __init__(
-        self, endpoints: Sequence[Endpoint], *, timeout_s: float = ANSWER_TIMEOUT_S, network: SocketStack = SOCKETS
+        self,
+        endpoints: Sequence[Endpoint],
+        *,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        network: SocketStack = SOCKETS,
+        cluster_id: ClusterId = NULL_CLUSTER_ID,
     ) -> None:
         self._endpoints = list(endpoints)
         self._network = network
+        self._cluster_id = cluster_id
         self._timeout_s = timeout_s
         self._positions: dict[int, int] = {}
 
@@ -67,7 +74,7 @@ class CommitAsker:
         is_answered = False
         for endpoint in tuple(self._endpoints):
             try:
-                status = ask_member(endpoint, self._timeout_s, self._network)
+                status = ask_member(endpoint, self._timeout_s, self._network, cluster_id=self._cluster_id)
             except (DocumentVersionError, ConfigurationError) as error:
                 unread = error
                 continue
@@ -91,19 +98,27 @@ class CommitAsker:
             del self._positions[min(self._positions)]
 
 
-def ask_member(endpoint: Endpoint, timeout_s: float, network: SocketStack = SOCKETS) -> MemberStatus | None:
+def ask_member(
+    endpoint: Endpoint,
+    timeout_s: float,
+    network: SocketStack = SOCKETS,
+    *,
+    cluster_id: ClusterId = NULL_CLUSTER_ID,
+) -> MemberStatus | None:
     """Ask one member how it is; None when it does not say.
 
     `timeout_s` is how long it may be silent, before and in the middle of its answer.
 
     Raises:
         DocumentVersionError: it says so in a version that is not read here.
-        ConfigurationError: the user's: it does not say so to this caller.
+        ConfigurationError: the user's: it does not say so to this caller, or is of another cluster.
     """
     parser = FrameParser(STATUS_LENGTH_LIMIT_BYTES)
     try:
         with network.dial_blocking(Purpose.DOCUMENTS, endpoint, timeout_s) as connection:
-            connection.sendall(SetupFrame(session_id=NULL_VALUE, stream_id=STATUS_STREAM_ID).encode())
+            meant = cluster_id or network.cluster_id
+            setup = SetupFrame(session_id=NULL_VALUE, stream_id=STATUS_STREAM_ID, cluster_id=meant)
+            connection.sendall(setup.encode())
             for _ in range(RECEIVE_LIMIT):
                 data = connection.recv(_RECEIVE_BYTES)
                 frames = parser.feed(data)

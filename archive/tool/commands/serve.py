@@ -93,8 +93,10 @@ def serve(
     tls = {"authorities": tls_authorities, "certificate": tls_certificate, "key": tls_key}
     network = _make_network(tls, cluster_id, is_plaintext_allowed=insecure_plaintext)
     _expect_known_callers(Endpoint(host, port), network, authenticator)
+    own_cluster_id = parse_cluster_id(cluster_id) or network.cluster_id
     options: dict[str, Any] = {
         "network": network,
+        "cluster_id": lambda: own_cluster_id,
         "authenticator": _load_authenticator(authenticator),
         "authorisation": ReadOnly() if read_only else AllowAll(),
         "replay_rate_limit_bytes_per_s": replay_rate_limit,

@@ -63,6 +63,13 @@ def encode_refusal(permission: Permission, asker: AcceptedConnection) -> bytes:
     return encode_frame(refusal.model_dump_json().encode(), stream_id=REFUSAL_STREAM_ID)
 
 
+def encode_other_cluster(refused: str) -> bytes:
+    """Make the frame that a caller gets who means another cluster."""
+    advice = "look at the endpoint, and at the cluster id that you demand or your certificate names"
+    refusal = Refusal(refused=printable_line(refused), advice=advice, is_other_cluster=True)
+    return encode_frame(refusal.model_dump_json().encode(), stream_id=REFUSAL_STREAM_ID)
+
+
 logger = structlog.get_logger()
 
 

@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Self
 
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose
@@ -50,8 +51,10 @@ class Ingress:
         unfinished_limit_bytes: int = _UNFINISHED_LIMIT_BYTES,
         session_open_timeout_s: float = _SESSION_OPEN_TIMEOUT_S,
         trim_memory: Callable[[], None] = lambda: None,
+        find_cluster_id: Callable[[], int] = lambda: NULL_CLUSTER_ID,
     ) -> None:
         self.owner = owner
+        self.find_cluster_id = find_cluster_id
         self.egress: Final = EgressTracker(egress_limit_bytes, owner.monotonic_ns)
         self._memory = FreedMemory(trim_memory, owner.monotonic_ns)
         self._unfinished_peak_bytes = 0
@@ -77,7 +80,13 @@ class Ingress:
 
     @classmethod
     def of_config(
-        cls, owner: IngressOwner, config: NodeConfig, *, gate: ConnectionGate, trim_memory: Callable[[], None]
+        cls,
+        owner: IngressOwner,
+        config: NodeConfig,
+        *,
+        gate: ConnectionGate,
+        trim_memory: Callable[[], None],
+        find_cluster_id: Callable[[], int],
     ) -> Self:
         """Make the ingress of a member with these settings."""
         return cls(
@@ -87,6 +96,7 @@ class Ingress:
             unfinished_limit_bytes=config.unfinished_limit_bytes,
             session_open_timeout_s=config.session_open_timeout_ms / 1000,
             trim_memory=trim_memory,
+            find_cluster_id=find_cluster_id,
         )
 
     def __repr__(self) -> str:

@@ -11,6 +11,7 @@ connections to followers count as its session's, for the client shows its token 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import structlog
@@ -18,6 +19,7 @@ import structlog
 from trimaran.service_api import ClusterError, LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, describe_other_cluster, is_other_cluster
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.identity import CallerRole
 from trimaran.service_api.transport import as_stream_transport, has_peer_closed
@@ -124,6 +126,8 @@ class IngressHub(Protocol):
     view: memoryview
     farewells: dict[asyncio.Transport, None]
     session_open_timeout_s: float
+    find_cluster_id: Callable[[], int]
+    """Gives the cluster that this member belongs to; 0 while that is not known."""
 
     @property
     def egress(self) -> EgressTracker:
@@ -158,6 +162,8 @@ class IngressConnection(asyncio.BufferedProtocol):
         self._carry = b""
         self._prefix: bytes | None = None
         self._is_set_up = False
+        self._meant_cluster_id: int = NULL_CLUSTER_ID
+        """The cluster that the client's setup frame names."""
         self._waiting: WaitingEgress | None = None
         """None while the socket takes what it is given."""
         self._is_choked = False
@@ -456,6 +462,7 @@ class IngressConnection(asyncio.BufferedProtocol):
             if setup.stream_id != INGRESS_STREAM_ID:
                 raise RemoteProtocolError(f"setup frame: stream_id={setup.stream_id} expected={INGRESS_STREAM_ID}")
             self._is_set_up = True
+            self._meant_cluster_id = setup.cluster_id
             self._accepted.expect("session", self._ingress.session_open_timeout_s)
             return
         if frame_type != TYPE_DATA:
@@ -474,10 +481,10 @@ class IngressConnection(asyncio.BufferedProtocol):
     def _is_not_read(self) -> bool:
         return self._is_ingress_paused
 
-    def _encode_end(self, reason: str) -> bytes:
+    def _encode_end(self, reason: str, correlation_id: int = NULL_VALUE) -> bytes:
         event = SessionEvent(
             cluster_session_id=ClusterSessionId(NULL_VALUE) if self.session_id is None else self.session_id,
-            correlation_id=CorrelationId(NULL_VALUE),
+            correlation_id=CorrelationId(correlation_id),
             leadership_term_id=TermId(NULL_VALUE),
             leader_member_id=MemberId(NULL_VALUE),
             code=EventCode.ERROR,
@@ -510,8 +517,24 @@ class IngressConnection(asyncio.BufferedProtocol):
         if difference_bytes:
             self._ingress.change_unfinished(difference_bytes)
 
+    def _refuse_other_cluster(self, encoded: bytes) -> None:
+        """End the connection of a client that means another cluster.
+
+        A request for a session is answered, which ends the client's search; without one it would try elsewhere.
+        """
+        reason = describe_other_cluster(self._ingress.find_cluster_id(), expected=self._meant_cluster_id)
+        _, template_id, schema_id, _ = peek_header(encoded)
+        is_request = (template_id, schema_id) == (SessionConnectRequest.TEMPLATE_ID, SessionConnectRequest.SCHEMA_ID)
+        if is_request and self._transport is not None:
+            request = SessionConnectRequest.decode(encoded)
+            self._transport.write(self._encode_end(reason, request.correlation_id))
+        self._accepted.refuse("other_cluster", reason)
+
     def _on_message(self, encoded: bytes) -> None:
         post, connection_id = self._ingress.owner.post, self.connection_id
+        if is_other_cluster(self._meant_cluster_id, self._ingress.find_cluster_id()):
+            self._refuse_other_cluster(encoded)
+            return
         _, template_id, schema_id, _ = peek_header(encoded)
         if (template_id, schema_id) == (SessionMessageHeader.TEMPLATE_ID, SessionMessageHeader.SCHEMA_ID):
             self._on_session_message(encoded)

@@ -35,7 +35,7 @@ from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.line_limiter import LineLimiter
 from trimaran.service_api.access.permissions import Permission, describe_refusal
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from trimaran.service_api.cluster_id import ClusterId, describe_other_cluster, is_other_cluster
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
@@ -63,9 +63,15 @@ from ...core.peers.message_rules import SENDER_FIELDS
 from ...messages.consensus import StopCatchup, TerminationPosition
 from ...messages.settings import MemberSettings, MembersNotice
 from ..activities import ActivityScope
-from ..answering.document_server import DocumentRequest, DocumentRow, DocumentServer, encode_refusal
+from ..answering.document_server import (
+    DocumentRequest,
+    DocumentRow,
+    DocumentServer,
+    encode_other_cluster,
+    encode_refusal,
+)
 from .dialling import dial_forever
-from .speaker import audited, expect_own_cluster, expect_speaker
+from .speaker import audited, expect_speaker
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
 """What may wait for a member that does not read; beyond it messages are dropped, since they are repeated anyway."""
@@ -488,8 +494,8 @@ class _Inbound(asyncio.Protocol):
                     return
                 if self._peer_id is None:
                     setup = _decode_setup(frame.type, frame.raw)
-                    if setup.stream_id != CONSENSUS_STREAM_ID:  # what members say there names the cluster, and answers
-                        expect_own_cluster(setup, self._links._fixed_settings.cluster_id)
+                    if self._refuses_other_cluster(setup):
+                        return
                     if setup.stream_id == STATUS_STREAM_ID:
                         self._answer_status()
                         return
@@ -517,6 +523,18 @@ class _Inbound(asyncio.Protocol):
                     self._hand_over(message)
         except RemoteProtocolError as error:
             self._refuse(str(error))
+
+    def _refuses_other_cluster(self, setup: SetupFrame) -> bool:
+        """Refuse a question that is meant for another cluster; members say in their settings of which they are."""
+        own_cluster_id = self._links._fixed_settings.cluster_id
+        if setup.stream_id == CONSENSUS_STREAM_ID or not is_other_cluster(setup.cluster_id, own_cluster_id):
+            return False
+        refused = describe_other_cluster(own_cluster_id, expected=setup.cluster_id)
+        self._accepted.note("other_cluster", refused)
+        assert self._transport is not None
+        self._transport.write(encode_other_cluster(refused))
+        self._transport.close()  # once it is written; the deadline bounds how long that takes
+        return True
 
     def _hand_over(self, message: Message) -> None:
         """Have the core handle a message; what it has to say of the sender names this connection."""
@@ -565,8 +583,7 @@ class _Inbound(asyncio.Protocol):
         if found is not None and self._transport is not None:
             peername = self._transport.get_extra_info("peername")
             logger.warning("consensus_link.not_heard", peer_member_id=self._peer_id, peername=peername, reason=found)
-            own_cluster_id = self._links._fixed_settings.cluster_id
-            if own_cluster_id and settings.cluster_id not in (NULL_CLUSTER_ID, own_cluster_id):
+            if is_other_cluster(settings.cluster_id, self._links._fixed_settings.cluster_id):
                 audit = self._links._audit
                 audit.refused(Permission.MEMBER_LINK, self._accepted, found, claimed_member_id=self._peer_id)
 

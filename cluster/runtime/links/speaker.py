@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.cluster_id import describe_other_cluster
+from trimaran.service_api.cluster_id import describe_other_cluster, is_other_cluster
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.wire.link_frames import SetupFrame
 
@@ -37,7 +37,7 @@ def expect_own_cluster(setup: SetupFrame, cluster_id: int) -> None:
     Raises:
         RemoteProtocolError: names both.
     """
-    if setup.cluster_id and cluster_id and setup.cluster_id != cluster_id:
+    if is_other_cluster(setup.cluster_id, cluster_id):
         raise RemoteProtocolError(f"setup frame: {describe_other_cluster(setup.cluster_id, expected=cluster_id)}")
 
 

@@ -34,6 +34,7 @@ from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import layout_like, replicate
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.access.permissions import Permission
+from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack
@@ -401,6 +402,7 @@ class SnapshotFetcher:
             SNAPSHOT_SHIPPING_STREAM_ID,
             _QUERY_TIMEOUT_S,
             request=query.encode(),
+            cluster_id=ClusterId(ctx.cluster_id),
             network=self._network,
         )
         async with aclosing(asking) as documents:
@@ -473,6 +475,7 @@ class SnapshotFetcher:
                 recording=recording,
                 stop_position=end_position,
                 on_progress=on_progress,
+                cluster_id=ClusterId(self._ctx.cluster_id),
             )
             await recording.stop()
         except ClusterError as error:
@@ -495,7 +498,8 @@ class SnapshotFetcher:
 
     async def _list_remote(self, endpoint: Endpoint, recording_ids: list[int]) -> list[RecordingDescriptorRow]:
         """Ask another member's archive about its recordings."""
-        async with ArchiveClient.connect(str(endpoint), network=self._network) as client:
+        cluster_id = format_cluster_id(self._ctx.cluster_id) or ""
+        async with ArchiveClient.connect(str(endpoint), cluster_id=cluster_id, network=self._network) as client:
             return [await client.list_recording(recording_id) for recording_id in recording_ids]
 
     async def _discard(self, shipment: _Shipment) -> None:

@@ -11,8 +11,10 @@ from tests.unit.archive.served import HOST, client_of, numbered, served_client, 
 from tests.unit.archive.streams import TERM_LENGTH
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.format import messages
+from trimaran.archive.net.replication import replicate
 from trimaran.service_api.authenticator import SessionProxy
-from trimaran.service_api.errors import ClusterTimeoutError
+from trimaran.service_api.cluster_id import ClusterId
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
 from trimaran.service_api.types import CorrelationId
 
 
@@ -226,3 +228,31 @@ async def test_client_that_ends_leaves_nothing_behind() -> None:
 
 class _Elsewhere:
     endpoint = "127.0.0.1:1"
+
+
+async def test_an_archive_of_another_cluster_refuses_by_name() -> None:
+    """Also in plain text, where no certificate says which cluster somebody means."""
+    async with serving(cluster_id=lambda: 5) as server:
+        with pytest.raises(
+            ClusterError, match="another cluster: cluster_id=0000000000000005 expected=0000000000000006"
+        ):
+            async with client_of(server, cluster_id="0000000000000006"):
+                pass
+        for known in ("", "0000000000000005"):
+            async with client_of(server, cluster_id=known) as archive:
+                assert await archive.list_recordings() == []
+
+
+async def test_a_member_copies_from_no_archive_of_another_cluster() -> None:
+    async with serving(cluster_id=lambda: 5) as server:
+        recording = await server.state.archive.start_recording(
+            stream_id=7, session_id=1, start_position=0, channel="c", source_identity="s"
+        )
+        with pytest.raises(ClusterError, match="another cluster: cluster_id=0000000000000005"):
+            await replicate(
+                source=server.endpoint,
+                src_recording_id=0,
+                recording=recording,
+                stop_position=64,
+                cluster_id=ClusterId(6),
+            )

@@ -24,7 +24,7 @@ def test_a_client_with_tls_dials_with_its_certificate(tmp_path: Path) -> None:
     again = replace(config, connect_timeout_s=1.0)
 
     assert isinstance(config.network, TlsStack)
-    assert config.network.cluster_id == CLUSTER
+    assert config.network.cluster_id == config.known_cluster_id == CLUSTER
     assert again.network is config.network
     assert ClientConfig(endpoints=ENDPOINTS).network is SOCKETS
 

@@ -47,6 +47,15 @@ class TestConnecting:
 
         setup = dialogue.setups[dialogue.connection(1)]
         assert (setup.stream_id, setup.session_id, setup.position) == (101, 0, 0)
+        assert setup.cluster_id == 0
+
+    def test_the_setup_frame_names_the_cluster_that_is_demanded(self) -> None:
+        dialogue = Dialogue(config=ClientConfig(endpoints=tuple(ENDPOINTS.values()), cluster_id="0000000000000006"))
+
+        dialogue.up(1)
+        dialogue.sent(1)
+
+        assert dialogue.setups[dialogue.connection(1)].cluster_id == 6
 
     def test_only_the_first_member_that_is_up_is_asked(self) -> None:
         dialogue = Dialogue(config=ClientConfig(endpoints=tuple(ENDPOINTS.values()), make_secret=lambda: b"secret"))

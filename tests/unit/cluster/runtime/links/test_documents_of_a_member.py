@@ -24,13 +24,16 @@ from trimaran.cluster.runtime.answering.document_server import (
     REQUEST_LIMIT_BYTES,
 )
 from trimaran.service_api.access.permissions import ADVICE
+from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.documents import Refusal, read_document
 from trimaran.service_api.identity import LOCAL_OPERATOR, Caller, CallerRole, Proof
 from trimaran.service_api.types import (
     OPERATION_STREAM_ID,
     REFUSAL_STREAM_ID,
+    STATUS_STREAM_ID,
 )
 from trimaran.service_api.wire.frame import encode_frame
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.stream import FrameParser
 
 
@@ -136,6 +139,38 @@ async def test_status_is_for_readers_where_callers_are_known(role: CallerRole) -
     assert frame.stream_id == REFUSAL_STREAM_ID
     assert read_document(Refusal, frame.payload).refused.startswith("status needs the role observer or operator")
     assert transport.is_closing()
+    inbound.connection_lost(None)
+
+
+@pytest.mark.parametrize("stream_id", [STATUS_STREAM_ID, QUESTION_STREAM_ID])
+async def test_a_question_for_another_cluster_is_refused_by_name_and_counted(stream_id: int) -> None:
+    """The connection was closed, and the caller was told of no reason."""
+    mine = Links()
+    mine.links.announce(ClusterId(5))
+
+    asked = SetupFrame(session_id=-1, stream_id=stream_id, cluster_id=6)
+    inbound, transport = mine.accepted(asked.encode())
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    refusal = read_document(Refusal, frame.payload)
+    assert (frame.stream_id, refusal.is_other_cluster) == (REFUSAL_STREAM_ID, True)
+    assert refusal.refused == "another cluster: cluster_id=0000000000000005 expected=0000000000000006"
+    assert mine.gate.refused_counts == {("consensus", "other_cluster"): 1}
+    assert transport.is_closing()
+    inbound.connection_lost(None)
+
+
+@pytest.mark.parametrize(("own", "named"), [(5, 0), (0, 6), (5, 5)])
+async def test_a_question_is_answered_where_one_of_both_does_not_know_the_cluster(own: int, named: int) -> None:
+    mine = Links()
+    if own:
+        mine.links.announce(ClusterId(own))
+
+    asked = SetupFrame(session_id=-1, stream_id=STATUS_STREAM_ID, cluster_id=named)
+    inbound, transport = mine.accepted(asked.encode())
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    assert frame.stream_id == STATUS_STREAM_ID
     inbound.connection_lost(None)
 
 

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.cluster.runtime.fake_gate import FakeTime, quiet_gate
+from tests.unit.cluster.runtime.fake_gate import FakeTime, let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
+from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from tests.unit.cluster.runtime.ingress_client import (
     SESSION,
     TERM,
     Client,
     control,
+    keep_alive,
     session_message,
 )
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.links.ingress import Ingress
+from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
 from trimaran.service_api.identity import STRANGER, Caller, CallerRole, Proof
+from trimaran.service_api.transport import Purpose
 from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.frame import FLAG_BEGIN, encode_frame
-from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, SessionConnectRequest, SessionEvent
+from trimaran.service_api.wire.link_frames import SetupFrame
+from trimaran.service_api.wire.session import (
+    AdminRequest,
+    AdminRequestType,
+    EventCode,
+    SessionConnectRequest,
+    SessionEvent,
+)
 from trimaran.service_api.wire.stream import FrameParser
 
 
@@ -30,6 +41,12 @@ def owner() -> FakeIngressOwner:
 @pytest.fixture
 def ingress(owner: FakeIngressOwner) -> Ingress:
     return Ingress(owner, gate=quiet_gate())
+
+
+def connect_request() -> SessionConnectRequest:
+    return SessionConnectRequest(
+        correlation_id=CorrelationId(9), response_stream_id=EGRESS_STREAM_ID, version=256, response_channel=""
+    )
 
 
 # --- before a session is open
@@ -131,13 +148,59 @@ def test_the_name_of_a_clients_certificate_is_its_principal(role: CallerRole, pr
     owner = FakeIngressOwner()
     client = Client(Ingress(owner, gate=quiet_gate()))
     client.connection._accepted.caller = Caller(role, "app", Proof.CERTIFICATE)
-    connect = SessionConnectRequest(
-        correlation_id=CorrelationId(9), response_stream_id=EGRESS_STREAM_ID, version=256, response_channel=""
-    )
+    connect = connect_request()
 
     client.send(control(connect))
 
     assert owner.posted == [ev.ClientConnect(client.connection.connection_id, connect, principal, "127.0.0.1")]
+
+
+# --- another cluster
+
+
+def of_another_cluster(
+    owner: FakeIngressOwner, own: int, named: int
+) -> tuple[Ingress, IngressConnection, FakeTransport]:
+    """A connection whose setup frame names a cluster, to a member of one."""
+    ingress = Ingress(owner, gate=quiet_gate(), find_cluster_id=lambda: own)
+    connection, transport = IngressConnection(ingress, let_in(ingress.gate, Purpose.INGRESS)), FakeTransport()
+    connection.connection_made(transport)
+    receive(connection, SetupFrame(session_id=0, stream_id=INGRESS_STREAM_ID, cluster_id=named).encode())
+    return ingress, connection, transport
+
+
+def test_a_client_that_means_another_cluster_is_told_so_in_answer_to_its_request(owner: FakeIngressOwner) -> None:
+    """Only a leader held a demand against its cluster; a follower sent the client on to it."""
+    ingress, connection, transport = of_another_cluster(owner, 5, 6)
+
+    receive(connection, control(connect_request()))
+
+    answer, *_ = [SessionEvent.decode(frame.payload) for frame in FrameParser().feed(transport.take_written())]
+    assert (answer.correlation_id, answer.code) == (9, EventCode.ERROR)
+    assert answer.detail == "another cluster: cluster_id=0000000000000005 expected=0000000000000006"
+    assert owner.posted == [ev.ClientDisconnected(connection.connection_id)]
+    assert ingress.gate.refused_counts == {("ingress", "other_cluster"): 1}
+
+
+def test_a_client_that_means_another_cluster_can_do_nothing_else_either(owner: FakeIngressOwner) -> None:
+    _, connection, transport = of_another_cluster(owner, 5, 6)
+
+    receive(connection, control(keep_alive()))
+
+    (told,) = [SessionEvent.decode(frame.payload) for frame in FrameParser().feed(transport.take_written())]
+    assert told.detail.startswith("another cluster: cluster_id=0000000000000005")
+    assert owner.posted == [ev.ClientDisconnected(connection.connection_id)]
+
+
+@pytest.mark.parametrize(("own", "named"), [(5, 0), (0, 6), (5, 5)])
+def test_a_client_is_heard_where_one_of_both_does_not_know_the_cluster(
+    own: int, named: int, owner: FakeIngressOwner
+) -> None:
+    _, connection, _ = of_another_cluster(owner, own, named)
+
+    receive(connection, control(keep_alive()))
+
+    assert [type(event) for event in owner.posted] == [ev.ClientKeepAlive]
 
 
 # --- admin requests
