@@ -19,7 +19,9 @@ from trimaran.archive import ArchiveClient, ArchiveError
 from trimaran.client import AdminRefusedError, ClientConfig, ClusterClient
 from trimaran.cluster.documents.operations import Operation, OperationRequest, run_operation
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
+from trimaran.service_api import ClusterError
 from trimaran.service_api.access.local_socket import CONTROL_SOCKET_NAME
+from trimaran.service_api.cluster_id import parse_cluster_id
 from trimaran.service_api.documents import Refusal, read_document
 from trimaran.service_api.identity import CallerRole
 from trimaran.service_api.tls import TlsSettings, TlsStack
@@ -239,3 +241,35 @@ async def test_refused_member_links_and_archive_changes_are_in_the_audit_trail(d
         assert told[0] == ("member link", "app", "consensus")
         assert told[-1] == ("archive writing", "ops", "archive")
         assert {line["address"] for line in audit(cluster, "refused")} == {"127.0.0.1"}
+
+
+async def test_every_port_refuses_by_name_who_means_another_cluster_also_in_plain_text(data_dir: Path) -> None:
+    """Docs/security.md: a member of another cluster says which one it is."""
+    own = "3f9a0c12d45e77b1"
+    async with alone(data_dir, cluster_id=own) as cluster:
+        await cluster.wait_for_leader()
+        consensus, ingress, archive = (
+            str(endpoint_of(cluster, 0, name)) for name in ("consensus", "ingress", "archive")
+        )
+        other = f"{int(own, 16) ^ 1:016x}"
+        said = f"another cluster: cluster_id={own} expected={other}"
+
+        async def ask(cluster_id: str) -> None:
+            await query_status(consensus, TIMEOUT_S, cluster_id=parse_cluster_id(cluster_id), network=REMOTE)
+
+        async def connect(cluster_id: str) -> None:
+            config = ClientConfig(endpoints=(ingress,), cluster_id=cluster_id)
+            async with ClusterClient.connect(config=config):
+                pass
+
+        async def read(cluster_id: str) -> None:
+            async with ArchiveClient.connect(archive, cluster_id=cluster_id) as client:
+                await client.list_recordings()
+
+        for reach in (ask, connect, read):
+            await reach(own)
+            with pytest.raises(ClusterError, match=said):
+                await reach(other)
+
+        refused = [(line["endpoint"], line["kind"]) for line in cluster.members[0].events("connection.refused")]
+        assert refused == [("consensus", "other_cluster"), ("ingress", "other_cluster")]
