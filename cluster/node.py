@@ -141,13 +141,7 @@ class Node:
         self._audit = AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=host.clock.monotonic_ns)
         self._operations = OperationHandler(self.agent, audit=self._audit, depart=self.departure.run)
         self.gate = make_gate(config, host.descriptor_limit)
-        self._ingress = Ingress.of_config(
-            self.agent,
-            config,
-            gate=self.gate,
-            trim_memory=host.trim_memory,
-            find_cluster_id=lambda: ctx.cluster_id,
-        )
+        self._ingress = Ingress.of_config(self.agent, ctx, config, gate=self.gate, trim_memory=host.trim_memory)
         self.service_agent = self._make_service_agent(services, code)
         ctx.delivered_time = lambda: self.service_agent.time
         self._digests, self._adapter = self._make_delivery()

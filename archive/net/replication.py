@@ -72,13 +72,7 @@ async def replicate(
         ClusterTimeoutError: nothing came for `progress_timeout_s`.
     """
     position = recording.append_position
-    if position > stop_position or stop_position % 32:
-        raise ArchiveError(
-            f"cannot replicate: append_position={position} stop_position={stop_position}",
-            code=ArchiveErrorCode.INVALID_POSITION,
-            recording_id=recording.recording_id,
-            position=position,
-        )
+    _expect_range(recording, position, stop_position)
     if position < stop_position:
         connection = await ArchiveConnection.dial(
             network,
@@ -110,6 +104,16 @@ async def replicate(
     recording.flush()
     await recording.wait_recorded(stop_position)
     return recording.recorded_position
+
+
+def _expect_range(recording: Recording, position: int, stop_position: int) -> None:
+    if position > stop_position or stop_position % 32:
+        raise ArchiveError(
+            f"cannot replicate: append_position={position} stop_position={stop_position}",
+            code=ArchiveErrorCode.INVALID_POSITION,
+            recording_id=recording.recording_id,
+            position=position,
+        )
 
 
 async def copy(

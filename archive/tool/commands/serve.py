@@ -100,9 +100,7 @@ def serve(
         "authenticator": _load_authenticator(authenticator),
         "authorisation": ReadOnly() if read_only else AllowAll(),
         "replay_rate_limit_bytes_per_s": replay_rate_limit,
-        "connection_limit": connection_limit,
-        "replay_limit": connection_limit,
-        "recording_limit": connection_limit,
+        **dict.fromkeys(("connection_limit", "replay_limit", "recording_limit"), connection_limit),
     }
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(20), logger_factory=structlog.PrintLoggerFactory(sys.stderr)

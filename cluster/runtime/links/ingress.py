@@ -25,6 +25,7 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose
 
 from ...core import events as ev
+from ...core.context import ConsensusContext
 from ...settings.config import NodeConfig
 from .egress_tracker import DEFAULT_LIMIT_BYTES, EgressTracker
 from .freed_memory import FreedMemory
@@ -82,11 +83,11 @@ class Ingress:
     def of_config(
         cls,
         owner: IngressOwner,
+        ctx: ConsensusContext,
         config: NodeConfig,
         *,
         gate: ConnectionGate,
         trim_memory: Callable[[], None],
-        find_cluster_id: Callable[[], int],
     ) -> Self:
         """Make the ingress of a member with these settings."""
         return cls(
@@ -96,7 +97,7 @@ class Ingress:
             unfinished_limit_bytes=config.unfinished_limit_bytes,
             session_open_timeout_s=config.session_open_timeout_ms / 1000,
             trim_memory=trim_memory,
-            find_cluster_id=find_cluster_id,
+            find_cluster_id=lambda: ctx.cluster_id,
         )
 
     def __repr__(self) -> str:
