@@ -34,6 +34,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from .access.local_socket import LOCAL_PEER, ControlSocket, connect_locally, is_own_peer
+from .access.turns import Turns
 from .addresses.sockets import connect_any, open_listening_sockets
 from .cluster_id import NULL_CLUSTER_ID, ClusterId
 from .connection_purpose import Purpose as Purpose
@@ -84,8 +85,12 @@ _HANDSHAKE_LIMIT: Final = 512
 """Handshakes under way at one endpoint, each with some 50 KiB; at the limit the oldest is ended: an honest one takes
 milliseconds. A connection that sends nothing costs none of that."""
 
-_ACCEPT_LIMIT: Final = 64
+_ACCEPT_LIMIT: Final = 16
 """Connections that one endpoint accepts in a pass of the loop, so that others have their turn."""
+
+_HANDSHAKE_STARTS: Final = 8
+"""Handshakes that begin at one endpoint in a pass of the loop, the others in the next ones. Each takes 0.1 ms: where
+64 began at once, a flood of them held up everybody else for 7 ms."""
 
 _NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 """What `accept` says when the system has nothing left to give."""
@@ -276,6 +281,7 @@ class SocketListener(Listener):
         self._making: dict[asyncio.Task[None], None] = {}
         self._handshakes: dict[AcceptedConnection, None] = {}
         """Those under way, the oldest first."""
+        self._starts = Turns(self._loop, _HANDSHAKE_STARTS)
         for sock in sockets:
             self._loop.add_reader(sock.fileno(), self._accept, sock)
 
@@ -371,6 +377,9 @@ class SocketListener(Listener):
         opening = _Opening(open_protocol)
         try:
             await self._first_byte(sock)
+            await self._starts.take()
+            if accepted.is_over or not sock.recv(1, socket.MSG_PEEK):
+                raise ConnectionResetError("closed before its first byte")
             self._begin_handshake(accepted)
             await self._loop.connect_accepted_socket(
                 lambda: opening,
@@ -387,10 +396,9 @@ class SocketListener(Listener):
             self._handshakes.pop(accepted, None)
 
     async def _first_byte(self, sock: socket.socket) -> None:
-        """Return when there is a byte to read.
+        """Return when there is a byte to read, or the end: a handshake with nobody would cost as much as another.
 
         Raises:
-            ConnectionResetError: the end came instead: a handshake with nobody would cost as much as another.
             TimeoutError: nothing came in time.
         """
         readable: asyncio.Future[None] = self._loop.create_future()
@@ -400,8 +408,6 @@ class SocketListener(Listener):
                 await readable
         finally:
             self._loop.remove_reader(sock.fileno())
-        if not sock.recv(1, socket.MSG_PEEK):
-            raise ConnectionResetError("closed before its first byte")
 
     def _begin_handshake(self, accepted: AcceptedConnection) -> None:
         if len(self._handshakes) >= _HANDSHAKE_LIMIT:

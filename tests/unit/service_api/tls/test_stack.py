@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -430,6 +432,37 @@ async def test_handshakes_that_get_no_further_make_room_for_newer_ones(
         assert server.gate.refused_counts["ingress", "evicted"] == 2
         for _, writer in begun:
             writer.transport.abort()
+
+
+@on_both_loops
+async def test_handshakes_begin_a_few_in_a_pass_of_the_loop(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood of half handshakes made passes of 7 ms, in which nobody else was served."""
+    passes, begun_in = [0], Counter[int]()
+    begin = transport.SocketListener._begin_handshake
+
+    def count(listener: transport.SocketListener, accepted: AcceptedConnection) -> None:
+        begun_in[passes[0]] += 1
+        begin(listener, accepted)
+
+    def pass_on() -> None:
+        passes[0] += 1
+        if begun_in.total() < 8:
+            loop.call_soon(pass_on)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(transport.SocketListener, "_begin_handshake", count)
+    monkeypatch.setattr(transport, "_HANDSHAKE_STARTS", 2)
+    async with serving(issuer.member(1), Purpose.CONSENSUS) as server:
+        sockets = [socket.create_connection(("127.0.0.1", server.endpoint.port)) for _ in range(8)]
+        for sock in sockets:
+            sock.sendall(b"\x16\x03\x01\x02\x00\x01")
+        loop.call_soon(pass_on)
+        while begun_in.total() < 8:  # noqa: ASYNC110  # nobody announces it
+            await asyncio.sleep(0)
+        for sock in sockets:
+            sock.close()
+
+        assert max(begun_in.values()) <= 2
 
 
 @on_both_loops
