@@ -304,6 +304,7 @@ def flood(
     setting: SettingOption = None,
     directory: DirectoryOption = None,
     keep: KeepOption = False,
+    rounds: Annotated[int, typer.Option(help="How often each flood is measured, in turn.")] = 1,
     time_limit: Annotated[float, typer.Option(help="Seconds after which a flood is given up.")] = 300.0,
     json: JsonOption = None,
 ) -> None:
@@ -315,6 +316,7 @@ def flood(
         flood_s=flood_s,
         after_s=after_s,
         tls=tls,
+        rounds=rounds,
         node_settings=dict(_parse_setting(text) for text in setting or ()),
         time_limit_s=time_limit,
     )

@@ -22,7 +22,7 @@ NEEDED: Final = {
     "encryption": ("rows", "parameters", "environment"),
     "failover": ("environment",),
     "fairness": ("environment",),
-    "flood": ("environment",),
+    "flood": ("runs", "parameters", "environment"),
     "profile": ("processes", "bound", "system_calls_per_1000_messages", "environment"),
     "query": ("environment",),
     "replay": ("environment",),

@@ -12,6 +12,7 @@ from trimaran.service_api.errors import ConfigurationError
 
 from ..scenarios.encryption import cells as encryption_cells
 from ..scenarios.failover import HAND_OVER_GAP_P50_TARGET_MS, HAND_OVER_GAP_TARGET_MS
+from ..scenarios.flood import flood_rows
 from ..scenarios.table import alone_words, measured_words, with_comparison
 from ..statistics.report import Report
 from . import captions
@@ -101,6 +102,9 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     handed_over = _load(results / "failover.json")
     if handed_over is not None and "hand_over" in handed_over:
         parts += ["## What a hand-over costs\n", _hand_over(handed_over)]
+    flooded = _load(results / "flood.json")
+    if flooded is not None:
+        parts += ["## What hostile clients cost others\n", _floods(flooded)]
     profiled = _load(results / "profile.json")
     if profiled is not None:
         parts += ["## Where each microsecond goes\n", _profile(profiled, plots)]
@@ -249,6 +253,24 @@ def _hand_over(report: Report) -> str:
             target += "reached" if is_reached else "not reached"
             cells = [f"{row[name]:g} ms" for name in ("p50_ms", "p99_ms", "max_ms")]
             lines.append("| " + " | ".join([what, str(row["count"]), *cells, target]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _floods(report: Report) -> str:
+    parameters, environment = report["parameters"], report["environment"]
+    load = environment["load_average"][0]
+    rounds = words.count(parameters["rounds"], "round")
+    lines = [
+        f"{parameters['members']} members{' with TLS' if parameters['tls'] else ''}, "
+        f"{parameters['connections']:,} hostile connections to the leader, and beside them one honest client with 16 "
+        f"requests in flight: medians of {rounds} at commit {environment['git_commit']}. Those that flood share the "
+        f"cores with everybody else; the load average before was {load:g} on {environment['cores']} cores. Memory is "
+        "the leader's. "
+        "Again: `python -m trimaran.benchmarks flood`.\n",
+        "| flood | open at once | p99 alone | p99 during | that is | memory before | at peak | status not answered |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += ["| " + " | ".join(cells) + " |" for cells in flood_rows(report)]
     return "\n".join(lines) + "\n"
 
 

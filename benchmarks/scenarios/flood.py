@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import uvloop
@@ -57,6 +58,8 @@ class FloodParameters:
     """How long after the end of a flood memory is read again."""
     tls: bool = False
     """Whether members and the honest client encrypt; those that flood never do."""
+    rounds: int = 1
+    """How often each flood is measured, in turn; figures are medians."""
     node_settings: dict[str, str]
     time_limit_s: float = 900.0
 
@@ -64,8 +67,9 @@ class FloodParameters:
         unknown = [kind for kind in self.kinds if kind not in FLOODS]
         if unknown or not self.kinds:
             raise ConfigurationError(f"kinds={','.join(self.kinds)} expected some of {','.join(FLOODS)}")
-        if self.connections < 1:
-            raise ConfigurationError(f"connections={self.connections} expected at least 1")
+        for name in ("connections", "rounds"):
+            if (value := getattr(self, name)) < 1:
+                raise ConfigurationError(f"{name}={value} expected at least 1")
 
 
 def run(parameters: FloodParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
@@ -76,16 +80,49 @@ def run(parameters: FloodParameters, *, directory: Path | None = None, keep: boo
     """
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "flood", keep=keep))
-        figures: Report = {}
-        for kind in parameters.kinds:
-            settings = {**parameters.node_settings}
-            processes = ClusterProcesses(
-                data_dir / kind, FAN_OUT_SERVICE, parameters.members, settings=settings, with_tls=parameters.tls
-            )
-            with processes as cluster:
-                figures[f"{kind},"] = uvloop.run(_measure(parameters, kind, cluster))
-        environment = describe(data_dir)
-    return {"scenario": "flood", **figures, "parameters": asdict(parameters), "environment": environment}
+        environment = describe(data_dir)  # with the load before
+        runs: dict[str, list[Report]] = {kind: [] for kind in parameters.kinds}
+        for number in range(parameters.rounds):
+            for kind in parameters.kinds:
+                settings = {**parameters.node_settings}
+                directory_of_run = data_dir / f"{kind}-{number}"
+                processes = ClusterProcesses(
+                    directory_of_run, FAN_OUT_SERVICE, parameters.members, settings=settings, with_tls=parameters.tls
+                )
+                with processes as cluster:
+                    runs[kind].append(uvloop.run(_measure(parameters, kind, cluster)))
+    figures = {f"{kind},": {name: median(run[name] for run in runs[kind]) for name in runs[kind][0]} for kind in runs}
+    return {
+        "scenario": "flood",
+        **figures,
+        "runs": runs,
+        "parameters": asdict(parameters),
+        "environment": environment,
+    }
+
+
+def flood_rows(report: Report) -> list[list[str]]:
+    """Say of each flood: the connections that it had at once, the p99 of the honest client alone and during it, their
+    ratio, the leader's memory before and at its peak, and how often the status was not answered.
+    """
+    rows = []
+    for kind, runs in report["runs"].items():
+        during = [run["honest_during_p99_ms"] / run["honest_alone_p99_ms"] for run in runs]
+        figures = report[f"{kind},"]
+        unanswered = figures["status_unanswered"]
+        rows.append(
+            [
+                kind,
+                f"{figures['most_open_count']:,.0f}",
+                f"{figures['honest_alone_p99_ms']:.1f} ms",
+                f"{figures['honest_during_p99_ms']:.1f} ms",
+                f"{median(during):.1f} x ({min(during):.1f} to {max(during):.1f})",
+                f"{figures['rss_before_mb']:.0f} MB",
+                f"{figures['rss_peak_mb']:.0f} MB",
+                f"{unanswered:.0f} of {figures['status_answered'] + unanswered:.0f}",
+            ]
+        )
+    return rows
 
 
 def resident_bytes(pid: int) -> int:

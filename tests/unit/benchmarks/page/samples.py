@@ -13,6 +13,7 @@ ENVIRONMENT = {
     "cpu_model": "a processor",
     "kernel": "Linux 6",
     "file_system": "ext4",
+    "load_average": [0.5, 0.4, 0.3],
 }
 CPU = {"member-0": 0.1, "member-1": 0.25, "member-2": 0.1, "client-0": 0.2}
 
@@ -172,6 +173,28 @@ def encryption() -> dict[str, Any]:
     }
 
 
+def flood() -> dict[str, Any]:
+    runs = [
+        {
+            "most_open_count": 10_000,
+            "rss_before_mb": 80.0,
+            "rss_peak_mb": 120.0 + during,
+            "honest_alone_p99_ms": 2.0,
+            "honest_during_p99_ms": during,
+            "status_unanswered": 0,
+            "status_answered": 30,
+        }
+        for during in (3.0, 5.0, 4.0)
+    ]
+    return {
+        "scenario": "flood",
+        "half-handshake,": runs[2],
+        "runs": {"half-handshake": runs},
+        "parameters": {"rounds": 3, "members": 3, "connections": 10_000, "tls": True},
+        "environment": ENVIRONMENT,
+    }
+
+
 def everything() -> dict[str, dict[str, Any]]:
     """A report of each kind, by the name of its file."""
     return {
@@ -181,5 +204,6 @@ def everything() -> dict[str, dict[str, Any]]:
         "compare.json": compare(),
         "profile.json": profile(),
         "encryption.json": encryption(),
+        "flood.json": flood(),
         "replay.json": replay(),
     }

@@ -35,6 +35,7 @@ SECTIONS = (
     "profile-follower",
     "profile-client",
     "scenario-encryption",
+    "scenario-flood",
     "scenario-replay",
     "environment",
 )

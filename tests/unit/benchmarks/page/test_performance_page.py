@@ -34,6 +34,7 @@ def test_every_figure_comes_from_the_results(tmp_path: Path) -> None:
         "| echo, 1,024 in flight | plain text 200/s (100 to 300), p50 1,000 µs, CPU 5.00 µs "
         "| TLS 150/s (150 to 150), p50 1,200 µs, CPU 6.50 µs | 75.0% of the rate | at least 70% of the rate: reached |"
     ) in page
+    assert "| half-handshake | 10,000 | 2.0 ms | 4.0 ms | 2.0 x (1.5 to 2.5) | 80 MB | 124 MB | 0 of 30 |" in page
     assert "raftos is not among them: because." in page
     assert "Not measured: sessions 10,000: not enough open files." in page
     assert "| `core/log_publisher.py:_stamp` | append: stamp and place | 1.100 |" in page

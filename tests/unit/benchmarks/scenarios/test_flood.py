@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.benchmarks.scenarios.flood import FloodParameters, run
+from trimaran.benchmarks.scenarios.flood import FloodParameters, flood_rows, run
 from trimaran.service_api.errors import ConfigurationError
 
 
@@ -18,6 +18,7 @@ def test_leader_and_an_honest_client_are_measured_beside_a_flood(tmp_path: Path,
             members=1,
             connections=4,
             tls=tls,
+            rounds=2,
             alone_s=0.2,
             flood_s=1.0,
             after_s=0.1,
@@ -32,6 +33,10 @@ def test_leader_and_an_honest_client_are_measured_beside_a_flood(tmp_path: Path,
     assert 0 < figures["rss_before_mb"] <= figures["rss_peak_mb"]
     assert figures["honest_during_per_s"] > 0
     assert figures["honest_during_p50_ms"] <= figures["honest_during_p99_ms"]
+    assert len(report["runs"][kind]) == 2
+    (row,) = flood_rows(report)
+    assert row[0] == kind
+    assert len(row) == 8
 
 
 @pytest.mark.parametrize(
