@@ -190,11 +190,15 @@ class ActionControl:
 
     def on_request(self, event: ActionRequested) -> None:
         """Begin an action, or say why not."""
+        self.try_begin(event)
+
+    def try_begin(self, event: ActionRequested) -> bool:
+        """Begin an action, or say why not. Whether it has begun."""
         action, publisher = event.action, self._publisher
         refusal = self.find_refusal(action) or self._refusal_of_skip(event)
         if refusal is not None or publisher is None:
             self.tell(event.asker, ActionStep.REFUSED, None, refusal or "")
-            return
+            return False
         log_action, state = _ACTIONS.get(action, (None, self.state))
         said = f"in the leader's log: {action.name}"
         if action in _CHANGES:
@@ -202,7 +206,7 @@ class ActionControl:
                 position, said = self._append_change(event, publisher)
             except ChangeRefusedError as error:
                 self.tell(event.asker, ActionStep.REFUSED, None, str(error))
-                return
+                return False
         elif action is _T.SKIP_ENTRY:
             position, state = self._append_skip(publisher, event.log_position), self.state
         elif log_action is None:
@@ -215,6 +219,7 @@ class ActionControl:
         self._report(self._pending, ActionStep.APPENDED, said)
         self._update_holding()
         self.on_commit(self._ctx.commit_position)
+        return True
 
     def find_refusal(self, action: ControlToggle) -> str | None:
         """Say why this member does not begin an action, as things are; None if it may."""

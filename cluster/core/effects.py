@@ -263,11 +263,9 @@ class AdminProgressed:
 
     asker: AdminAsker
     step: ActionStep | None
-    """How it ended; None: it begins."""
+    """None: it begins; REFUSED: this client may make none, or not now; others: how it ended."""
     log_position: int | None = None
     detail: str = ""
-    is_permitted: bool = True
-    """False: this client may make none."""
 
 
 @dataclass(slots=True)

@@ -391,15 +391,15 @@ class LeaderTerm:
             AdminRequest.SCHEMA_ID, AdminRequest.TEMPLATE_ID, kind, principal
         ):
             refusal = f"not allowed to this principal; {describe_refusal(asker.permission, event.caller)}"
-            ctx.emit(fx.AdminProgressed(asker, ActionStep.REFUSED, detail=refusal, is_permitted=False))
+            ctx.emit(fx.AdminProgressed(asker, ActionStep.REFUSED, detail=refusal))
             self._sessions.answer_admin(session_id, correlation_id, AdminResponseCode.UNAUTHORISED_ACCESS, refusal)
         elif kind is AdminRequestType.SNAPSHOT:
-            ctx.emit(fx.AdminProgressed(asker, None))
-            self._actions.on_request(ActionRequested(asker, ControlToggle.SNAPSHOT))
+            if self._actions.try_begin(ActionRequested(asker, ControlToggle.SNAPSHOT)):
+                ctx.emit(fx.AdminProgressed(asker, None))
         elif kind is AdminRequestType.TRANSFER and len(request.payload) in (0, TRANSFER_TARGET.size):
-            ctx.emit(fx.AdminProgressed(asker, None))
             target_id = TRANSFER_TARGET.unpack(request.payload)[0] if request.payload else None
-            self._transfer.on_request(TransferRequested(asker, target_id))
+            if self._transfer.try_begin(TransferRequested(asker, target_id)):
+                ctx.emit(fx.AdminProgressed(asker, None))
         else:
             self._sessions.answer_admin(
                 session_id,

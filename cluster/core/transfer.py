@@ -91,13 +91,18 @@ class TransferControl:
 
     def on_request(self, event: TransferRequested) -> None:
         """Begin to hand over, or say why not."""
+        self.try_begin(event)
+
+    def try_begin(self, event: TransferRequested) -> bool:
+        """Begin to hand over, or say why not. Whether it has begun."""
         target, refusal = None, self._actions.find_refusal(ControlToggle.TRANSFER)
         if refusal is None:
             target, refusal = self._find_target(event.target_id)
         if target is None:
             self._actions.tell(event.asker, ActionStep.REFUSED, None, refusal or "")
-            return
+            return False
         self._begin(target, "an operator asks for it", asker=event.asker, is_named=event.target_id is not None)
+        return True
 
     def on_log_unreadable(self, event: LogUnreadable) -> None:
         """A member needs what cannot be read here. Only a leader replays its log, so another one has to lead."""

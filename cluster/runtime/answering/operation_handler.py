@@ -129,13 +129,16 @@ class OperationHandler:
             yield self._describe(operation, last)
 
     def on_admin_progressed(self, effect: fx.AdminProgressed) -> None:
-        """Write the audit line of a client's admin request."""
+        """Write the audit line of a client's admin request.
+
+        What is refused because of what goes on already is limited, too: a client may ask for it without end.
+        """
         asker, action = effect.asker, effect.asker.permission
         facts = {
             "session_id": asker.cluster_session_id,
             "principal": printable_line(asker.principal.decode(errors="replace")),
         }
-        if not effect.is_permitted:
+        if effect.step is ActionStep.REFUSED:
             self._audit.refused(action, asker, effect.detail, **facts)
         elif effect.step is None:
             self._audit.begun(action, asker, **facts)

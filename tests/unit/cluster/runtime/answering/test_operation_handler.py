@@ -140,9 +140,7 @@ def test_a_clients_admin_request_has_lines_in_the_audit_trail_too() -> None:
     asked.handler.on_admin_progressed(fx.AdminProgressed(asker, None))
     asked.handler.on_admin_progressed(fx.AdminProgressed(asker, ActionStep.DONE, 64))
     for _ in range(3):
-        asked.handler.on_admin_progressed(
-            fx.AdminProgressed(asker, ActionStep.REFUSED, detail="no", is_permitted=False)
-        )
+        asked.handler.on_admin_progressed(fx.AdminProgressed(asker, ActionStep.REFUSED, detail="no"))
 
     assert asked.told("outcome", "log_position") == [
         ("audit.action_begun", None, None),
