@@ -23,6 +23,7 @@ from trimaran.archive.tool.output import (
     new_table,
     print_object,
 )
+from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.member_status import find_leader
 
 from ..documents.health import ClusterView, Problem, judge_cluster
@@ -68,6 +69,10 @@ def health(
         float,
         typer.Option("--wait", min=0, metavar="SECONDS", help="Wait up to this long until the cluster is healthy."),
     ] = 0.0,
+    member: Annotated[
+        int | None,
+        typer.Option("--member", min=0, metavar="ID", help="Look for problems of this member alone: for its watchdog."),
+    ] = None,
     **settings: Any,
 ) -> None:
     """Check whether a cluster is healthy, and say what to do about each problem.
@@ -76,14 +81,17 @@ def health(
     room. The members and the limits come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
 
     Exit status 0: healthy; 2: wrong usage; 3: no member can be reached; 10: unhealthy, such as a member that is down;
-    11: members answer, but there is no leader.
+    11: members answer, but there is no leader. With --member, 10 is for problems of that member, and neither another
+    member that is down nor a cluster without a leader is one.
     """
     endpoints = load_consensus_endpoints(settings)
+    if member is not None and member not in endpoints:
+        raise ConfigurationError(f"--member={member} expected one of the members, {[*endpoints]}")
     limits, cluster_id = load_health_limits_from_flags(settings), load_cluster_id_from_flags(settings)
     network = load_network_from_flags(settings)
 
     async def ask() -> HealthReport:
-        return diagnose(await ask_cluster(endpoints, timeout, cluster_id=cluster_id, network=network), limits)
+        return diagnose(await ask_cluster(endpoints, timeout, cluster_id=cluster_id, network=network), limits, member)
 
     report = asyncio.run(_ask_until_well(ask, wait))
     print_object(report.model_dump(mode="json"), output, lambda: health_table(report))
@@ -115,8 +123,8 @@ async def _ask_until_well(ask: Callable[[], Awaitable[HealthReport]], wait_s: fl
         await asyncio.sleep(WAIT_INTERVAL_S)
 
 
-def diagnose(report: ClusterReport, limits: HealthLimits) -> HealthReport:
-    """Find what is wrong in what the members answered."""
+def diagnose(report: ClusterReport, limits: HealthLimits, member_id: int | None = None) -> HealthReport:
+    """Find what is wrong in what the members answered: with the cluster, or with one of its members."""
     view = ClusterView(
         statuses={
             member.member_id: member.status or f"{member.outcome.value}: {member.detail or member.endpoint}"
@@ -128,11 +136,15 @@ def diagnose(report: ClusterReport, limits: HealthLimits) -> HealthReport:
         verdict=report.verdict,
     )
     problems = judge_cluster(view, limits)
+    status = exit_status(report)
+    if member_id is not None:
+        problems = [problem for problem in problems if problem.member_id == member_id]
+        status = EXIT_OK
     return HealthReport(
         cluster_id=report.cluster_id,
         asked_at_ms=report.asked_at_ms,
         is_healthy=not problems,
-        exit_status=exit_status(report) or (EXIT_UNHEALTHY if problems else EXIT_OK),
+        exit_status=status or (EXIT_UNHEALTHY if problems else EXIT_OK),
         verdict=report.verdict,
         problems=problems,
     )

@@ -6,11 +6,13 @@ Each member has an address of its own, and all have the same ports, as the pods 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +23,9 @@ from tests.system.waiting import wait_for
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.cli.shared.examples import examples_directory
 from trimaran.cluster.cli.shared.local_nodes import free_base_ports
+from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.service_api.addresses import sockets
+from trimaran.service_api.transport import SocketStack
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +48,7 @@ class NamedCluster:
         scratch.write_text(text)
         scratch.replace(self.hosts)
 
-    def start(self, member_id: int, listen: str) -> None:
+    def start(self, member_id: int, listen: str, **changes: str) -> None:
         """Start a member that binds an address, which others need not know."""
         settings = {
             "member-id": str(member_id),
@@ -58,7 +62,7 @@ class NamedCluster:
             "startup-canvass-timeout-ms": "2000",
             "leader-heartbeat-timeout-ms": "1000",
             "log-format": "json",
-        }
+        } | changes
         flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
         with self.log(member_id).open("ab") as log:
             command = [sys.executable, "-m", "tests.system.named_node", str(self.hosts), "node", *flags]
@@ -87,11 +91,11 @@ class NamedCluster:
             find, timeout_s=TIMEOUT_S, what=lambda: f"{name} {facts} of {member_id}:\n{self.log(member_id).read_text()}"
         )
 
-    async def command(self, *arguments: str) -> str:
-        """Run a command on the members by name; gives what it prints."""
+    async def command(self, *arguments: str, members: str = "") -> str:
+        """Run a command on the members, by name unless others are given; gives what it prints."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.system.named_node", str(self.hosts)),
-            *(*arguments, "--members", self.pattern),
+            *(*arguments, "--members", members or self.pattern),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -158,3 +162,51 @@ async def test_a_member_whose_own_name_is_unknown_says_what_to_do(tmp_path: Path
         line = cluster.log(0).read_text().splitlines()[-1]
         assert "host=node-0.test does not resolve" in line
         assert "the setting listen says what to bind" in line
+
+
+async def test_what_is_bound_need_not_be_what_others_dial(tmp_path: Path) -> None:
+    """IPv6 on the inside, IPv4 on the outside, and other ports, as behind a NAT: only the forwarder knows both."""
+    outside, inside = free_base_ports(2)
+    members = f"0=127.0.0.1:{outside}"
+
+    async def forward(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner_reader, inner_writer = await asyncio.open_connection("::1", port)
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(ConnectionError):
+                while data := await source.read(65_536):
+                    sink.write(data)
+            sink.close()
+
+        async with asyncio.TaskGroup() as pumps:
+            pumps.create_task(pump(reader, inner_writer))
+            pumps.create_task(pump(inner_reader, writer))
+
+    with named_cluster(tmp_path) as cluster:
+        cluster.start(0, f"[::1]:{inside}", members=members)
+        await cluster.wait_for_event(0, "election.closed")
+        assert "no process listens" in await _status_by_tcp(members), "nobody forwards yet"
+
+        server = await asyncio.start_server(partial(forward, inside), "127.0.0.1", outside)
+        async with await ClusterClient.connect(f"127.0.0.1:{outside}") as client:
+            assert client.leader_member_id == 0
+        server.close()
+        assert "1 of 1 members" in await cluster.command("health", "--wait", "60", members=members), "control socket"
+        assert cluster.stop(0) == 0
+
+
+async def _status_by_tcp(members: str) -> str:
+    """Ask for the status as a process of another machine would, without the control socket."""
+    try:
+        await query_status(members.partition("=")[2], 5.0, network=SocketStack(uses_control_sockets=False))
+    except StatusQueryError as error:
+        return str(error)
+    return ""
+
+
+async def test_without_tls_nothing_but_loopback_is_bound(tmp_path: Path) -> None:
+    with named_cluster(tmp_path) as cluster:
+        cluster.start(0, "0.0.0.0", members=f"0=127.0.0.1:{free_base_ports(1)[0]}")
+
+        assert cluster.running[0].wait(TIMEOUT_S) == 2
+        assert "not on loopback: ingress endpoint=0.0.0.0:" in cluster.log(0).read_text().splitlines()[-1]

@@ -24,7 +24,7 @@ from trimaran.service_api.wire.frame import encode_frame
 LIMIT = 1000
 
 
-def diagnosed(*answers: MemberReport) -> HealthReport:
+def diagnosed(*answers: MemberReport, member_id: int | None = None) -> HealthReport:
     limits = HealthLimits(
         max_lag_bytes=LIMIT,
         max_stall_ms=10_000,
@@ -32,7 +32,7 @@ def diagnosed(*answers: MemberReport) -> HealthReport:
         max_snapshot_age_ms=3_600_000,
         min_disk_free_percent=5,
     )
-    return diagnose(make_report(answers, asked_at_ms=5), limits)
+    return diagnose(make_report(answers, asked_at_ms=5), limits, member_id)
 
 
 def problems(report: HealthReport) -> list[tuple[str, int | None]]:
@@ -50,6 +50,21 @@ def test_a_cluster_whose_members_are_all_in_one_term_is_healthy() -> None:
     report = diagnosed(*three())
 
     assert (report.is_healthy, report.exit_status, report.problems) == (True, 0, [])
+
+
+@pytest.mark.parametrize(("member_id", "status"), [(0, 0), (1, 0), (2, EXIT_UNHEALTHY)])
+def test_a_member_alone_has_no_problems_of_others(member_id: int, status: int) -> None:
+    """A watchdog that restarted members because another one is down would take the cluster down."""
+    report = diagnosed(*three(failed(2, Outcome.REFUSED)), member_id=member_id)
+
+    assert (report.exit_status, report.is_healthy) == (status, status == 0)
+
+
+def test_a_member_that_answers_is_well_where_no_other_does() -> None:
+    alone = [answered(member_status(0, state="CANVASS")), failed(1, Outcome.REFUSED), failed(2, Outcome.REFUSED)]
+
+    assert diagnosed(*alone, member_id=0).problems == []
+    assert diagnosed(*alone, member_id=1).exit_status == EXIT_UNHEALTHY
 
 
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.ANSWERED])
