@@ -1,4 +1,4 @@
-"""A client that sends one request after another until its input ends, and prints the replies: of either version.
+"""A client of either version that sends requests and queries until its input ends, then prints where they came.
 
 It is run as a file, by the Python of one version or the other, and uses what a user's program uses.
 """
@@ -13,6 +13,7 @@ import sys
 from trimaran.client import ClientConfig, ClusterClient
 
 ANSWER = struct.Struct("<qq")
+QUERY_INTERVAL = 10
 
 
 async def run(endpoints: list[str]) -> None:
@@ -24,6 +25,10 @@ async def run(endpoints: list[str]) -> None:
         while not ended.done():
             reply = await client.request(b"request %d" % len(places))
             places.append(ANSWER.unpack_from(reply)[1])
+            if len(places) % QUERY_INTERVAL == 0:
+                answer = await client.query(b"")
+                place = ANSWER.unpack_from(answer.payload)[1]
+                assert place >= places[-1], f"a query was told an older state: {place} expected at least {places[-1]}"
     print(json.dumps(places))
 
 

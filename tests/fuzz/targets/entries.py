@@ -14,7 +14,7 @@ from trimaran.archive.reading.export import ExportRefusedError, read_manifest
 from trimaran.archive.tool.commands.rows import MessageRows
 from trimaran.cluster.cli.archive import VOCABULARY
 from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.wire.log.messages import LOG_MESSAGES, EntrySkip, encode_session_message
+from trimaran.service_api.wire.log.messages import LOG_MESSAGES, EntrySkip, FeatureLevelRaise, encode_session_message
 from trimaran.service_api.wire.message import MESSAGES, Message
 from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
 
@@ -30,7 +30,7 @@ def _entry_seeds() -> Iterator[bytes]:
     opened.open()
     session_open = b"".join(opened.log_buffer.chunks_from(0))[32:]
     request = REQUEST_HEADER.pack(*REQUEST_MESSAGE, 3, 11, 100, 1, 0) + b"question"
-    kinds: list[type[Message]] = [*LOG_MESSAGES.values(), EntrySkip]
+    kinds: list[type[Message]] = [*LOG_MESSAGES.values(), EntrySkip, FeatureLevelRaise]
     for kind in kinds:
         entry = make_sample(kind).encode()
         yield b"\0" + _joined(session_open, encode_session_message(3, 11, 100, b"hello"), entry, request)
