@@ -183,6 +183,10 @@ def _survey(holding: Holding, source: Source, on_progress: Progress) -> None:
         log = replace(whole, stop_position=end_position)
         holding.survey = survey_source(source, log=log, on_progress=on_progress)
         holding.problems += holding.survey.problems
+        if end_position == 0:
+            holding.problems.append(
+                "nothing of the log can be read, and no snapshot: a cluster made of it is a new one"
+            )
     if whole is not None:
         holding.claim = prove_commit(source.archive, whole, marks_of(source.recording_log.entries))
     elif holding.survey.snapshots:

@@ -109,6 +109,17 @@ def test_a_layout_of_zeros_in_the_catalog_is_refused(node: Path) -> None:
     assert "its layout is not known" in document["directories"][0]["problems"][0]
 
 
+def test_a_directory_of_which_nothing_can_be_read_makes_no_empty_cluster(node: Path, tmp_path: Path) -> None:
+    for path in (node / "archive").glob("*.rec"):
+        path.write_bytes(bytes(path.stat().st_size))
+
+    status, document, _ = apply(tmp_path / "out", node)
+
+    assert status == 10
+    assert "nothing of the log can be read" in " ".join(document["directories"][0]["problems"])
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_damaged_file_of_members_is_told_and_the_log_is_whole(node: Path) -> None:
     path = node / "cluster" / MEMBERS_FILE_NAME
     path.write_bytes(path.read_bytes()[:-3])
