@@ -154,8 +154,8 @@ def _check_agreement(choice: SalvageChoice, chosen: Holding, other: Holding) -> 
     if difference is not None:
         names, is_one = f"{chosen.name} and {other.name}", chosen.cluster_id == other.cluster_id != NULL_CLUSTER_ID
         choice.problems.append(
-            f"{names} are of one cluster, and one of them was changed, though its frames are valid: {difference}; give "
-            "only the one to keep"
+            f"{names} are of one cluster, and one of them was changed, or they went on apart: {difference}; give only "
+            "the one to keep"
             if is_one
             else f"{names} are not of one cluster: {difference}; give only the directories of one"
         )
