@@ -7,6 +7,7 @@ A line of HOSTS is an address and a name.
 
 from __future__ import annotations
 
+import errno
 import socket
 import sys
 from pathlib import Path
@@ -33,7 +34,7 @@ class HostsFile:
         lines = [line.split() for line in self._file.read_text().splitlines()]
         found = [address for address, name in lines if name == endpoint.host]
         if not found:
-            raise NameUnresolvedError(0, f"host={endpoint.host} does not resolve: not in the file")
+            raise NameUnresolvedError(errno.EADDRNOTAVAIL, f"host={endpoint.host} does not resolve: not in the file")
         return [(socket.AF_INET, (address, endpoint.port)) for address in found]
 
 
