@@ -31,7 +31,7 @@ _MEMBER_LIMIT: Final = 9
 _ADDED_LIMIT: Final = 6
 """How many machines a run adds at most."""
 
-_ATTEMPT_LIMIT: Final = 12
+_ATTEMPT_LIMIT: Final = 16
 """How often the same thing is ordered."""
 
 _OUTSTANDING_LIMIT: Final = 2
@@ -215,7 +215,7 @@ class MemberOrders:
         elif wish.attempts < _ATTEMPT_LIMIT:
             wish.attempts += 1
             self._order(wish.change, random)
-            self._after(self._unit_ns // 2, self._pursue, wish, random)
+            self._after(self._unit_ns // random.choice((2, 4, 16)), self._pursue, wish, random)
 
     # --- orders
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from trimaran.cluster.core.actions import ActionControl
+from trimaran.cluster.core.control_toggle import ControlToggle
 from trimaran.cluster.core.membership import configuration
 from trimaran.cluster.core.membership.configuration import (
     Configuration,
@@ -31,7 +33,10 @@ def _change_before_an_own_entry(planting: Planting) -> None:
 
 
 def _change_twice_at_once(planting: Planting) -> None:
-    real = MembershipControl._is_committed
+    real, real_refusal = MembershipControl._is_committed, ActionControl.find_refusal
+
+    def find_refusal(self: ActionControl, action: ControlToggle) -> str | None:
+        return None if action is self.toggle is ControlToggle.CHANGE_MEMBERS else real_refusal(self, action)
 
     def is_committed(self: MembershipControl, position: int) -> bool:
         if not real(self, position):
@@ -39,6 +44,7 @@ def _change_twice_at_once(planting: Planting) -> None:
         return True
 
     planting.replace(MembershipControl, "_is_committed", is_committed)
+    planting.replace(ActionControl, "find_refusal", find_refusal)
 
 
 def _count_the_old_members(planting: Planting) -> None:

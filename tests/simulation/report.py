@@ -10,7 +10,6 @@ from .hunt import CONTROL, Find, hunt_all
 from .plant import CHECKLIST, Plant
 
 NOTES: Final = {
-    15: "The members of a cluster are fixed, so no run removes a member.",
     31: "Every member of a run has the same version; versions are not mixed.",
 }
 """What the plants of a class do not cover."""
