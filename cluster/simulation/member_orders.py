@@ -18,7 +18,7 @@ from trimaran.service_api import NodeTerminatedError
 from trimaran.service_api.types import MemberId
 
 from ..core.control_toggle import ControlToggle
-from ..core.events import ActionRequested
+from ..core.events import ActionRequested, TransferRequested
 from ..core.membership.configuration import ChangeRefusedError, Configuration, ConfigurationCause
 from ..core.membership.member_change import MemberChange, MemberChangeKind
 from ..runtime.agent import ConsensusModuleAgent
@@ -129,7 +129,7 @@ class MemberOrders:
             found = self._rules.current.find(member_id)
             return found is None or found.endpoints == endpoints
 
-        return self._wish(_Wish(change, is_fulfilled, attempts=_ATTEMPT_LIMIT - 4), random)
+        return self._wish(_Wish(change, is_fulfilled, attempts=_ATTEMPT_LIMIT - 8), random)
 
     def on_wiped(self, member: Member) -> None:
         """A member has an empty directory. Once the members have changed, its settings say no more who they are."""
@@ -214,10 +214,19 @@ class MemberOrders:
             wish.then()
         elif wish.attempts < _ATTEMPT_LIMIT:
             wish.attempts += 1
-            self._order(wish.change, random)
+            is_move, leader = wish.change.kind is MemberChangeKind.MOVE, self._cluster.leader()
+            is_leading = leader is not None and leader.member_id == wish.change.member_id
+            if leader is not None and is_move and is_leading and random.random() < 0.8:
+                self._hand_over(leader)  # a member that leads is not moved
+            else:
+                self._order(wish.change, random)
             self._after(self._unit_ns // random.choice((2, 4, 16)), self._pursue, wish, random)
 
     # --- orders
+
+    def _hand_over(self, leader: Member) -> None:
+        if leader.node is not None and leader.machine.loop is not None and not leader.is_paused:
+            leader.machine.loop.call_soon(leader.node.agent.post, TransferRequested(0, None))
 
     def _order(self, change: MemberChange, random: Random) -> None:
         members = [*self._cluster.members.values()]
