@@ -326,7 +326,7 @@ class Nemesis:
             return False  # nobody gives it another directory: two of them may take each other for a new cluster
         able = {
             other.member_id
-            for other in self._cluster.members.values()
+            for other in self._active()
             if other is not member
             and other.member_id not in damaged
             and referee.may_vote(other)

@@ -245,7 +245,8 @@ class Referee:
         if position > common:
             self._on_first_commit(member, common, position)
         self._hold(member, position)
-        self.membership.expect_known(member, position)
+        if member.member_id not in self.damaged:  # which searches its log for members as far as it can read it
+            self.membership.expect_known(member, position)
 
     def _hold(self, member: Member, position: int) -> None:
         self._held[member.member_id] = member.machine.disk, max(position, self._held_position(member))
