@@ -527,7 +527,9 @@ class Nemesis:
             self._retire(member)
 
     def _retires(self, member: Member) -> bool:
-        """Whether a member was removed and its files are not sound: nobody gives it new ones."""
+        """Whether a member was removed and its files are not sound: nobody gives it new ones, and nobody starts it."""
+        if member.member_id in self._retired:
+            return True
         if not self._referee.membership.is_removed(member.member_id) or member.member_id not in self._referee.damaged:
             return False
         self._retire(member)
