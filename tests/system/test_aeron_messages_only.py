@@ -10,6 +10,7 @@ import pytest
 from tests.system.cluster_process import SystemCluster
 from trimaran.client import ClusterClient, RejectedError
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH
+from trimaran.service_api.wire.session import SessionMessageHeader
 
 pytestmark = pytest.mark.slow
 
@@ -30,4 +31,5 @@ async def test_requests_are_refused_messages_are_not_and_the_log_has_no_request(
         (report,) = cluster.check()
     entries = [message.encoded for message in report.log.messages()]
     assert any(encoded.endswith(b"taken") for encoded in entries)
-    assert REQUEST_BLOCK_LENGTH not in {int.from_bytes(encoded[:2], "little") for encoded in entries}
+    request = REQUEST_BLOCK_LENGTH.to_bytes(2, "little") + SessionMessageHeader.TEMPLATE_ID.to_bytes(2, "little")
+    assert request not in {bytes(encoded[:4]) for encoded in entries}
