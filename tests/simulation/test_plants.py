@@ -16,7 +16,7 @@ from tests.simulation.plants import PLANTS
 from tests.simulation.scenarios import SCENARIOS, run_scenario
 
 HARDEST: Final = {
-    "torn-frame-believed": 82,
+    "torn-frame-believed": 160,
     "suspension-lost": 18,
     "sync-tried-again": 12,
     "sync-error-ignored": 12,
