@@ -343,7 +343,7 @@ class Node:
             take_snapshot=snapshots.take,
             purge_archive=self._retention.purge,
             fetcher=self._fetcher,
-            roster=MemberRoster(self._links, log, self._files.members),
+            roster=MemberRoster(self._links, log, self._files.members, tasks=tasks, on_failed=self.agent.terminate),
             divergence=DivergenceReporter(config.directory, config.service),
             tasks=tasks,
         )

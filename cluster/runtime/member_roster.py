@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,8 @@ import aiofiles.os
 import structlog
 
 from ..core import effects as fx
+from ..core.membership.configuration import Configuration
+from .activities import ActivityScope
 from .files.members_file import MembersFile
 from .links.member_links import MemberLinks
 from .log_control import LogControl
@@ -19,10 +22,21 @@ logger = structlog.get_logger()
 class MemberRoster:
     """The links and the file of one member that depend on who the members are."""
 
-    def __init__(self, links: MemberLinks, log: LogControl, file: MembersFile) -> None:
+    def __init__(
+        self,
+        links: MemberLinks,
+        log: LogControl,
+        file: MembersFile,
+        *,
+        tasks: ActivityScope,
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
         self._links = links
         self._log = log
         self._file = file
+        self._tasks = tasks
+        self._on_failed = on_failed
+        self._storing = asyncio.Lock()
         self.handlers: dict[type, Callable[[Any], Any]] = {  # Any: each takes the effect that it is keyed by
             fx.RosterChanged: self._on_roster_changed,
             fx.ConfigurationCommitted: self._on_committed,
@@ -37,7 +51,7 @@ class MemberRoster:
         self._links.dial_roster()
         self._log.dial_roster()
 
-    async def _on_committed(self, effect: fx.ConfigurationCommitted) -> None:
+    def _on_committed(self, effect: fx.ConfigurationCommitted) -> None:
         """Say who the members are, to all that can hear it, and remember it."""
         configuration = effect.configuration
         logger.info(
@@ -47,4 +61,12 @@ class MemberRoster:
             members=configuration.describe(),
         )
         self._links.tell_members(configuration)
-        await aiofiles.os.wrap(self._file.store)(configuration)
+        self._tasks.create_task(self._store(configuration), name="members-file")
+
+    async def _store(self, configuration: Configuration) -> None:
+        """Remember the members. No turn waits for it: it is a memory of addresses, and a disk may stand still."""
+        try:
+            async with self._storing:
+                await aiofiles.os.wrap(self._file.store)(configuration)
+        except OSError as error:
+            self._on_failed(error)

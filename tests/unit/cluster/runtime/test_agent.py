@@ -94,6 +94,8 @@ class Rig:
                 cast(MemberLinks, parts),
                 cast(LogControl, parts),
                 MembersFile(Path("members"), None, MemoryFileSystem()),
+                tasks=tasks,
+                on_failed=lambda error: parts.journal.append(error),
             ),
             tasks=tasks,
         )
