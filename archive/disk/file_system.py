@@ -363,6 +363,18 @@ def write_new_file(
         file_system.close_file(handle)
 
 
+def replace_file(file_system: FileSystem, path: Path, data: WritableBytes) -> None:
+    """Put a small file in place as a whole, durably: after a crash it is the one before, or this one.
+
+    Raises:
+        OSError: the disk refused; the file is as it was, unless only the sync of its directory failed.
+    """
+    temporary = path.with_name(f"{path.name}.tmp")
+    write_new_file(file_system, temporary, data, is_synced=True)
+    file_system.rename(temporary, path)
+    file_system.sync_directory(path.parent)
+
+
 def open_or_create(file_system: FileSystem, path: Path) -> int:
     """Open a file for writing, and make it if it is missing, also where another process does the same."""
     try:

@@ -15,7 +15,6 @@ import aiofiles.os
 import structlog
 
 from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
 from trimaran.service_api.transport import NetworkStack
 from trimaran.service_api.types import MemberId
 
@@ -72,7 +71,7 @@ async def _ask(seeds: Sequence[str], config: NodeConfig, network: NetworkStack) 
     async def ask(endpoint: str) -> MembersView | str:
         try:
             view = await inspect_member(
-                endpoint, MembersView, _ASK_TIMEOUT_S, cluster_id=config.cluster_id or NULL_CLUSTER_ID, network=network
+                endpoint, MembersView, _ASK_TIMEOUT_S, cluster_id=config.cluster_id, network=network
             )
         except ConfigurationError:
             raise

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Final
 
 from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, iter_headers
+from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, iter_headers, iter_whole_messages
 from trimaran.service_api.wire.log.fields import read_log_fields
 from trimaran.service_api.wire.log.messages import (
     CLUSTER_ACTION_FLAGS_ENTRY_SKIP,
@@ -41,11 +41,10 @@ def find_entry_skips(frames: bytes, position: int, on_skip: Callable[[EntrySkip]
     """
     if ENTRY_SKIP_BEGIN not in frames:
         return
-    for offset, header in iter_headers(frames):
-        if header.type == TYPE_DATA and header.flags & UNFRAGMENTED == UNFRAGMENTED:
-            skip = decode_entry_skip(frames[offset + HEADER_LENGTH : offset + header.frame_length])
-            if skip is not None and skip.log_position == position + offset + header.aligned_length:
-                on_skip(skip)
+    for end, encoded in iter_whole_messages(frames):
+        skip = decode_entry_skip(encoded)
+        if skip is not None and skip.log_position == position + end:
+            on_skip(skip)
 
 
 def decode_entry_skip(encoded: bytes) -> EntrySkip | None:

@@ -206,6 +206,16 @@ def stamp_checksums(frames: bytearray | memoryview, kind: ChecksumKind = Checksu
     return count
 
 
+def iter_whole_messages(frames: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield each message that lies in one data frame of whole frames: the offset where its frame ends, and its bytes.
+
+    What a payload holds is never taken for a message: only where a frame begins does one begin.
+    """
+    for offset, header in iter_headers(frames):
+        if header.type == TYPE_DATA and header.flags & UNFRAGMENTED == UNFRAGMENTED:
+            yield offset + header.aligned_length, frames[offset + HEADER_LENGTH : offset + header.frame_length]
+
+
 def encode_frame(
     payload: ReadableBuffer,
     *,

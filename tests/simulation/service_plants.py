@@ -17,7 +17,7 @@ from trimaran.cluster.core.sessions.sessions import SessionManager
 from trimaran.cluster.core.timers import TimerService
 from trimaran.cluster.runtime import container_requests
 from trimaran.cluster.runtime.agent import ConsensusModuleAgent
-from trimaran.cluster.runtime.links import log_links, member_links
+from trimaran.cluster.runtime.links import dialling, log_links
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.log_links import _LogLink
 from trimaran.cluster.service import bounded_log_adapter
@@ -209,8 +209,7 @@ def _dial_once(planting: Planting) -> None:
             planting.ran()
             return
 
-    planting.replace(log_links, "dial_forever", dial)
-    planting.replace(member_links, "dial_forever", dial)
+    planting.replace(dialling, "dial_forever", dial)
 
 
 # --- 27: legal input

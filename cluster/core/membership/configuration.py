@@ -28,7 +28,7 @@ from typing import Any, Final
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.endpoint import PORT_MAX, Endpoint
 from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, iter_headers
+from trimaran.service_api.wire.frame import iter_whole_messages
 from trimaran.service_api.wire.log.messages import ChangeType, MembershipChangeEvent
 from trimaran.service_api.wire.message import message_header
 from trimaran.service_api.wire.sbe import MESSAGE_HEADER
@@ -313,13 +313,9 @@ def find_configurations(frames: bytes, position: int) -> Iterator[Configuration]
     """
     if _MARK not in frames:
         return
-    for offset, header in iter_headers(frames):
-        if header.type != TYPE_DATA or header.flags & UNFRAGMENTED != UNFRAGMENTED:
-            continue
-        encoded = frames[offset + HEADER_LENGTH : offset + header.frame_length]
+    for end, encoded in iter_whole_messages(frames):
         if encoded.startswith(_BEGIN) and _MARK in encoded:
-            end_position = position + offset + header.aligned_length
-            found = decode_text(MembershipChangeEvent.decode(encoded).cluster_members, end_position)
+            found = decode_text(MembershipChangeEvent.decode(encoded).cluster_members, position + end)
             if found is not None:
                 yield found
 
@@ -373,9 +369,8 @@ class ConfigurationHistory:
         Raises:
             RemoteProtocolError: a configuration that cannot be read.
         """
-        if _MARK in frames:
-            for found in find_configurations(frames, position):
-                self.append(found)
+        for found in find_configurations(frames, position):
+            self.append(found)
 
     def truncate(self, position: int) -> None:
         """The log ends at a position now."""

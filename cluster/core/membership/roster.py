@@ -52,6 +52,7 @@ class Roster:
         """Told when any of that has changed."""
         self._of_settings = {member.member_id: member for member in first.members}
         self._contacts: Configuration | None = None
+        """The newest committed configuration that another member spoke of, while it is newer than the own one."""
         self._leaving: dict[MemberId, ConfiguredMember] = {}
         self._change_count = -1
         self._seen_position = first.log_position
@@ -69,11 +70,6 @@ class Roster:
     def current(self) -> Configuration:
         """What counts: the newest configuration in this member's log."""
         return self.history.current
-
-    @property
-    def contacts(self) -> Configuration | None:
-        """The newest committed configuration that another member spoke of, while it is newer than the own one."""
-        return self._contacts
 
     @property
     def latest(self) -> Configuration:
@@ -161,11 +157,11 @@ class Roster:
         self._seen_position = current.log_position
         for member in current.members:
             self._leaving.pop(member.member_id, None)
-        ids = sorted({*self.addresses, self.member_id})
+        addresses = self.addresses
+        ids = sorted({*addresses, self.member_id})
         self.members = {one: self.members.get(one) or ClusterMember(one) for one in ids}
         self.voting_members = [self.members[one] for one in ids if one in current.voter_ids]
         self.others = [member for member in self.members.values() if member.member_id != self.member_id]
-        addresses = self.addresses
         self.ingress_endpoints = ",".join(
             f"{member.member_id}={addresses[member.member_id].ingress}" for member in self.latest.members
         )

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_file, write_new_file
+from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_file, replace_file
 from trimaran.service_api.cluster_id import CLUSTER_ID_PATTERN, NULL_CLUSTER_ID, ClusterId, format_cluster_id
 from trimaran.service_api.errors import ClusterError, invariant
 
@@ -71,10 +71,7 @@ class ClusterIdFile:
             new=cluster_id,
         )
         text = f"{cluster_id:016x}".encode()
-        temporary = self._path.with_name(f"{CLUSTER_ID_FILE_NAME}.tmp")
-        write_new_file(self._file_system, temporary, b"%s %08x\n" % (text, zlib.crc32(text)), is_synced=True)
-        self._file_system.rename(temporary, self._path)
-        self._file_system.sync_directory(self._path.parent)
+        replace_file(self._file_system, self._path, b"%s %08x\n" % (text, zlib.crc32(text)))
         self.cluster_id = cluster_id
         self.on_stored(cluster_id)
 

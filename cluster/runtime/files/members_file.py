@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive.disk.file_system import FileSystem, read_file, write_new_file
+from trimaran.archive.disk.file_system import FileSystem, read_file, replace_file
 from trimaran.service_api.errors import RemoteProtocolError
 
 from ...core.membership.configuration import Configuration, decode_text
@@ -80,8 +80,5 @@ class MembersFile:
         if self.newest is not None and self.newest.log_position >= configuration.log_position:
             return
         text = configuration.encode_text(is_placed=True).encode("ascii")
-        temporary = self._path.with_name(f"{MEMBERS_FILE_NAME}.tmp")
-        write_new_file(self._file_system, temporary, b"%s %08x\n" % (text, zlib.crc32(text)), is_synced=True)
-        self._file_system.rename(temporary, self._path)
-        self._file_system.sync_directory(self._path.parent)
+        replace_file(self._file_system, self._path, b"%s %08x\n" % (text, zlib.crc32(text)))
         self.newest = configuration

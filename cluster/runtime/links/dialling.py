@@ -1,9 +1,9 @@
-"""Dials another member until it answers."""
+"""Dials other members until they answer: those that there are, where they are."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -13,6 +13,8 @@ from trimaran.service_api.addresses.sockets import NameUnresolvedError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack, PeerRefusedError, Purpose
 from trimaran.service_api.types import MemberId
+
+from ..activities import ActivityScope
 
 CONNECT_TIMEOUT_S: Final = 2.0
 
@@ -80,3 +82,43 @@ async def dial_forever(
             pause_s = _FIRST_PAUSE_S
             told = told if lost_count else None
         await asyncio.sleep(pause_s)
+
+
+class DialledMembers:
+    """Keeps one connection to each of some members; which these are, and where, may change."""
+
+    def __init__(
+        self,
+        purpose: Purpose,
+        make_protocol: Callable[[MemberId, asyncio.Future[None]], asyncio.BaseProtocol],
+        *,
+        drop: Callable[[MemberId], None],
+    ) -> None:
+        """`make_protocol` is as for `dial_forever`; `drop` ends the connection to a member, if there is one."""
+        self._purpose = purpose
+        self._make_protocol = make_protocol
+        self._drop = drop
+        self._dialled: dict[MemberId, tuple[Endpoint, asyncio.Task[None]]] = {}
+
+    def __repr__(self) -> str:
+        return f"<DialledMembers {self._purpose.value} {sorted(self._dialled)}>"
+
+    def dial(self, network: NetworkStack, endpoints: Mapping[MemberId, Endpoint], tasks: ActivityScope) -> None:
+        """Dial these members from now on, and no others."""
+        for member_id, (endpoint, task) in [*self._dialled.items()]:
+            if endpoints.get(member_id) != endpoint:
+                del self._dialled[member_id]
+                task.cancel()
+                self._drop(member_id)
+        for member_id, endpoint in endpoints.items():
+            if member_id not in self._dialled:
+                make_protocol = partial(self._make_protocol, member_id)
+                dialling = dial_forever(network, self._purpose, endpoint, make_protocol, member_id=member_id)
+                task = tasks.create_task(dialling, name=f"{self._purpose.value}-link-{member_id}")
+                self._dialled[member_id] = endpoint, task
+
+    def close(self) -> None:
+        """Dial nobody any more."""
+        for _, task in self._dialled.values():
+            task.cancel()
+        self._dialled.clear()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import structlog
@@ -27,7 +28,7 @@ from trimaran.service_api.wire.stream import FrameParser
 from ...core.log.log_buffer import LogBuffer
 from ...core.log.log_receiver import LogReceiver
 from ..activities import ActivityScope
-from .dialling import dial_forever
+from .dialling import DialledMembers
 from .speaker import audited, expect_own_cluster, expect_speaker
 
 _SEND_LIMIT_BYTES: Final = 32 << 20
@@ -58,23 +59,14 @@ class LogPublication:
         self._on_live_joined = on_live_joined
         self._links: dict[MemberId, _LogLink] = {}
         """In order of the ids: those that the leader waits for come before those that are spare."""
-        self._dialled: dict[MemberId, tuple[Endpoint, asyncio.Task[None]]] = {}
+        self._dialled = DialledMembers(Purpose.LOG, partial(_LogLink, self), drop=self._abort)
 
     def __repr__(self) -> str:
         return f"<LogPublication joined={sorted(self._links)}>"
 
     def dial(self, network: NetworkStack, followers: Mapping[MemberId, Endpoint], tasks: ActivityScope) -> None:
         """Dial these followers from now on, and no others."""
-        for member_id, (endpoint, task) in [*self._dialled.items()]:
-            if followers.get(member_id) != endpoint:
-                del self._dialled[member_id]
-                task.cancel()
-                if member_id in self._links:
-                    self._links[member_id].abort()
-        for member_id, endpoint in followers.items():
-            if member_id not in self._dialled:
-                dialling = dial_forever(network, Purpose.LOG, endpoint, self._factory(member_id), member_id=member_id)
-                self._dialled[member_id] = endpoint, tasks.create_task(dialling, name=f"log-link-{member_id}")
+        self._dialled.dial(network, followers, tasks)
 
     def send(self, chunks: list[bytes], commit_position: int | None) -> None:
         """Send newly appended chunks to every follower that has joined, and how far the log is committed if it is news.
@@ -89,15 +81,14 @@ class LogPublication:
 
     def close(self) -> None:
         """Stop dialling and drop every link."""
-        for _, task in self._dialled.values():
-            task.cancel()
-        self._dialled.clear()
+        self._dialled.close()
         for link in [*self._links.values()]:
             link.abort()
         self._links.clear()
 
-    def _factory(self, member_id: MemberId) -> Callable[[asyncio.Future[None]], asyncio.Protocol]:
-        return lambda closed: _LogLink(self, member_id, closed)
+    def _abort(self, member_id: MemberId) -> None:
+        if member_id in self._links:
+            self._links[member_id].abort()
 
 
 class _LogLink(asyncio.Protocol):

@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
@@ -70,7 +71,7 @@ from ..answering.document_server import (
     encode_other_cluster,
     encode_refusal,
 )
-from .dialling import dial_forever
+from .dialling import DialledMembers
 from .speaker import audited, expect_speaker
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
@@ -127,9 +128,9 @@ class MemberLinks:
         self._member_id = MemberId(settings.member_id)
         self._fixed_settings = settings
         self._roster = roster
-        self._dialled: dict[MemberId, tuple[Endpoint, asyncio.Task[None]]] = {}
+        self._dialled = DialledMembers(Purpose.CONSENSUS, partial(_Outbound, self), drop=self._abort)
         self._notice = b""
-        self._dial: Callable[[MemberId, Endpoint], asyncio.Task[None]] | None = None
+        self._dial: Callable[[Mapping[MemberId, Endpoint]], None] | None = None
         self._on_message = on_message
         self._on_link_changed = on_link_changed
         self._on_members_heard = on_members_heard
@@ -182,34 +183,24 @@ class MemberLinks:
         self._listeners.append(
             await network.listen(Purpose.CONSENSUS, endpoint, lambda accepted: _Inbound(self, accepted), gate=gate)
         )
-
-        def dial(member_id: MemberId, peer: Endpoint) -> asyncio.Task[None]:
-            dialling = dial_forever(
-                network, Purpose.CONSENSUS, peer, self._outbound_factory(member_id), member_id=member_id
-            )
-            return tasks.create_task(dialling, name=f"consensus-link-{member_id}")
-
-        self._dial = dial
+        self._dial = partial(self._dialled.dial, network, tasks=tasks)
         self.dial_roster()
 
     def dial_roster(self) -> None:
         """Dial whom the roster names from now on, and no others."""
         if self._dial is None:
             return
-        wanted = {
-            member_id: Endpoint.parse(member.consensus)
-            for member_id, member in self._roster.addresses.items()
-            if member_id != self._member_id
-        }
-        for member_id, (endpoint, task) in [*self._dialled.items()]:
-            if wanted.get(member_id) != endpoint:
-                del self._dialled[member_id]
-                task.cancel()
-                if member_id in self._outbound:
-                    self._outbound[member_id].abort()
-        for member_id, endpoint in wanted.items():
-            if member_id not in self._dialled:
-                self._dialled[member_id] = endpoint, self._dial(member_id, endpoint)
+        self._dial(
+            {
+                member_id: Endpoint.parse(member.consensus)
+                for member_id, member in self._roster.addresses.items()
+                if member_id != self._member_id
+            }
+        )
+
+    def _abort(self, member_id: MemberId) -> None:
+        if member_id in self._outbound:
+            self._outbound[member_id].abort()
 
     def tell_members(self, configuration: Configuration) -> None:
         """Tell everyone that is linked, and will be, who the members are: that is committed."""
@@ -219,8 +210,8 @@ class MemberLinks:
             cluster_members=configuration.encode_text(),
         )
         self._notice = encode_frame(message.encode(), stream_id=CONSENSUS_STREAM_ID)
-        for transport in self._outbound.values():
-            transport.write(self._notice)
+        for member_id in self._outbound:
+            self.send(member_id, message)
         for inbound in [*self._inbound.values()]:
             inbound.answer(self._notice)
 
@@ -392,9 +383,6 @@ class MemberLinks:
             for transport, inbound in self._inbound.items()
             if inbound._peer_id is not None and member_id in (None, inbound._peer_id)
         ]
-
-    def _outbound_factory(self, member_id: MemberId) -> Callable[[asyncio.Future[None]], asyncio.Protocol]:
-        return lambda closed: _Outbound(self, member_id, closed)
 
 
 class _Outbound(asyncio.Protocol):

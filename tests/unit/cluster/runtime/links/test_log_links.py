@@ -14,7 +14,7 @@ from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
-from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, LogSubscription
+from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, LogSubscription, _LogLink
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.identity import STRANGER, Caller, CallerRole, Proof
@@ -77,7 +77,7 @@ class Leader:
 
     def dial(self, member_id: MemberId) -> tuple[asyncio.Protocol, FakeTransport]:
         transport = FakeTransport()
-        protocol = self.publication._factory(member_id)(asyncio.get_running_loop().create_future())
+        protocol = _LogLink(self.publication, member_id, asyncio.get_running_loop().create_future())
         protocol.connection_made(transport)
         assert transport.take_written() == setup(position=self.log_buffer.append_position).encode()
         return protocol, transport
@@ -145,7 +145,7 @@ async def test_an_encrypted_link_writes_a_batch_at_once() -> None:
             writes.append(bytes(data))
 
     leader, transport = Leader(log_of(3)), Encrypted()
-    protocol = leader.publication._factory(ONE)(asyncio.get_running_loop().create_future())
+    protocol = _LogLink(leader.publication, ONE, asyncio.get_running_loop().create_future())
     protocol.connection_made(transport)
     protocol.data_received(StatusFrame.at_position(leader.log_buffer.append_position, setup=setup()).encode())
     writes.clear()
