@@ -221,7 +221,7 @@ class MembersHeard:
 
 @dataclass(slots=True)
 class TransferRequested:
-    """Somebody wants another member to lead; `asker` is as in `ActionRequested`."""
+    """Another member is to lead; `asker` is as in `ActionRequested`."""
 
     asker: int | AdminAsker
     target_id: int | None

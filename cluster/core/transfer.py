@@ -1,8 +1,8 @@
-"""A leader hands its term over to a follower that has everything: because somebody asks for it, because it is to stop,
-because another member is preferred, or because its own log is damaged where a member needs it.
+"""A leader hands its term over to a follower that has the whole log. Four reasons: an operator or client asks, the
+leader is to stop, another member is preferred, or the leader's own log is damaged where a member needs it.
 
-Stopping, or beginning an election, is not enough. The members would find out by silence or closed links, canvass, wait
-a random while; and under load the leader's log is always some messages longer than any other. Hence in three steps:
+Stopping, or beginning an election, is not enough. The members would notice silence or closed links, canvass and wait a
+random time; and under load the leader's log is always some messages longer than any other. So there are three steps:
 
 1. The leader *holds*, as it does while it is suspended: nothing is appended, and clients wait.
 2. As soon as the target has recorded everything, durably, and all of it is committed, the leader asks it to stand

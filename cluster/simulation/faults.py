@@ -519,7 +519,7 @@ class Nemesis:
             self._after(self._unit_ns, self._cluster.start, member.member_id)
 
     def _on_removed(self, member: Member) -> None:
-        """The cluster does without this member, which stops. Sometimes somebody starts it again, by mistake."""
+        """The member is removed and stops. Sometimes it is started again by mistake."""
         if self._removal_random.random() < 0.3 and member.member_id not in self._referee.damaged:
             self._excuse_no_more(member)
             self._restart_later(member, self._removal_random)

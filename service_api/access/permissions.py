@@ -34,8 +34,8 @@ class Permission(StrEnum):
     ARCHIVE_WRITING = "archive writing"
     """Recording, edits, replication into it; only where an archive is served by itself: a member's refuses it all.
 
-    Also in plain text: to be written to is what such an archive is for, and there it listens on loopback, or somebody
-    has said `--insecure-plaintext`. Where other users of the machine are not trusted, its own settings close it.
+    Also in plain text: such an archive is there to be written to. In plain text it listens on loopback, unless the
+    operator has said `--insecure-plaintext`. Where other users of the machine are not trusted, its settings close it.
     """
     SNAPSHOT_SHIPPING = "snapshot shipping"
     MEMBER_LINK = "member link"

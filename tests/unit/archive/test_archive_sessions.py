@@ -231,7 +231,7 @@ class _Elsewhere:
 
 
 async def test_an_archive_of_another_cluster_refuses_by_name() -> None:
-    """Also in plain text, where no certificate says which cluster somebody means."""
+    """Also in plain text, where no certificate says which cluster is meant."""
     async with serving(cluster_id=lambda: 5) as server:
         with pytest.raises(
             ClusterError, match="another cluster: cluster_id=0000000000000005 expected=0000000000000006"
