@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -68,6 +69,8 @@ async def test_recordings_outlast_the_process_and_are_stopped_in_order(tmp_path:
                         await publication.offer(b"more")
                         await publication.recorded()
             position = publication.recorded_position
+        # A second signal may come when the process has put its handlers away, and would end it by itself.
+        await asyncio.to_thread(process.wait, 30)
 
     with running(tmp_path, "--read-only") as (endpoint, _):
         async with ArchiveClient.connect(endpoint) as client:
