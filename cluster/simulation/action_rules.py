@@ -41,8 +41,10 @@ class ActionRules:
         self._positions: dict[int, int] = {}
         """Where members stopped, by term."""
         self._stopping: dict[MemberId, None] = {}
-        self._late_since_ns: dict[MemberId, tuple[int, int]] = {}
-        """Members that hold for a transfer: since when, and since when they should not any more."""
+        self._held_since_ns: dict[MemberId, int] = {}
+        """Since when members hold for a transfer."""
+        self._late_since_ns: dict[MemberId, int] = {}
+        """Since when those that should not any more do something all the same."""
 
     def __repr__(self) -> str:
         return f"<ActionRules terminations={self._positions}>"
@@ -76,21 +78,25 @@ class ActionRules:
         )
 
     def _look_at_transfer(self, member: Member) -> None:
-        """A leader holds for a transfer no longer than an election timeout, and as long as it stands still itself."""
+        """A leader holds for a transfer no longer than an election timeout.
+
+        What it does first after it stood still as a whole, such as for an inline sync of a disk that stalls, may be
+        anything but its timer. So the time beyond counts from there.
+        """
         assert member.node is not None
-        module = member.node.module
+        member_id, module = member.member_id, member.node.module
         now_ns, timeout_ns = module.ctx.now_ns, module.ctx.config.election_timeout_ns
         if module.actions.toggle is not ControlToggle.TRANSFER:
-            self._late_since_ns.pop(member.member_id, None)
+            self._held_since_ns.pop(member_id, None)
+            self._late_since_ns.pop(member_id, None)
             return
-        begun_ns, late_ns = self._late_since_ns.get(member.member_id, (now_ns, now_ns))
+        begun_ns = self._held_since_ns.setdefault(member_id, now_ns)
         if now_ns - begun_ns <= timeout_ns:
-            late_ns = now_ns
-        self._late_since_ns[member.member_id] = begun_ns, late_ns
+            return
         self._expect(
-            now_ns - late_ns <= timeout_ns,
+            now_ns - self._late_since_ns.setdefault(member_id, now_ns) <= timeout_ns,
             "a leader whose transfer comes to nothing takes input again",
-            member=member.member_id,
+            member=member_id,
             begun_ns=begun_ns,
             now_ns=now_ns,
         )
