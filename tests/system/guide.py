@@ -9,10 +9,14 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 DEADLINE_S = 150
 
-_MARK = "@@@@"
+SHORT_LOGS: Final = {"TRIMARAN_TERM_LENGTH_BYTES": "1MiB", "TRIMARAN_SEGMENT_LENGTH_BYTES": "1MiB"}
+"""A segment of the default length is 128 MiB that are written when a member starts, and freed when the test ends."""
+
+_MARK: Final = "@@@@"
 
 
 @dataclass(slots=True)
@@ -54,7 +58,7 @@ def run_guide(page: Path, directory: Path, **environment: str) -> list[Step]:
     """Run the commands of a page in one shell in `directory`; gives them with what each printed."""
     steps = steps_of(page)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")}
-    clean |= {"PATH": f"{Path(sys.executable).parent}:{clean['PATH']}", "COLUMNS": "160"} | environment
+    clean |= {"PATH": f"{Path(sys.executable).parent}:{clean['PATH']}", "COLUMNS": "160"} | SHORT_LOGS | environment
     script = "\n".join(f"{step.command}\necho '{_MARK}' $?" for step in steps)
 
     with (directory / "output").open("wb") as output:

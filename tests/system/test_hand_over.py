@@ -214,7 +214,7 @@ async def test_members_that_are_stopped_together_do_not_wait_for_each_other(data
 
 async def test_preferred_member_leads_again_after_it_was_away(data_dir: Path) -> None:
     """It gets its leadership back by a transfer, and nobody is disturbed."""
-    cluster = SystemCluster(data_dir, settings={"leader_heartbeat_timeout_ms": "1000"})
+    cluster = SystemCluster(data_dir, settings={"leader_heartbeat_timeout_ms": "600"})
     cluster.processes.environments = {1: {"TRIMARAN_LEADER_PRIORITY": "5"}}
     async with cluster, cluster.requester() as requester:
         await cluster.wait_for_leader()

@@ -212,17 +212,20 @@ async def _say(network: NetworkStack, purpose: Purpose, endpoint: Endpoint, setu
 
 async def test_a_member_with_an_expired_certificate_does_not_start_and_names_the_file(data_dir: Path) -> None:
     certified = Certified(data_dir)
-    async with certified.cluster(settings=STEADY, start=(0, 1)) as cluster:
-        await cluster.wait_for_leader()
-        certified.issuer.member(2, begins_in=timedelta(days=-3), lifetime=timedelta(days=1))
-        late = cluster.start(2)
+    async with certified.cluster(settings=STEADY) as cluster:
+        leader_id = (await cluster.wait_for_leader()).leader_member_id
+        late_id = (leader_id + 1) % 3
+        cluster.members[late_id].terminate()
+        assert await cluster.members[late_id].wait_exit() == 0
+        certified.issuer.member(late_id, begins_in=timedelta(days=-3), lifetime=timedelta(days=1))
+        late = cluster.start(late_id)
         assert await late.wait_exit() == 2
         tail = late.process.log_tail()
         assert "certificate has expired" in tail
-        assert "member-2.pem" in tail
+        assert f"member-{late_id}.pem" in tail
 
-        certified.issuer.member(2)
-        await cluster.start(2).wait_for_event("election.closed")
+        certified.issuer.member(late_id)
+        await cluster.start(late_id).wait_for_event("election.closed")
 
 
 async def test_certificates_are_changed_under_load_and_nothing_is_dropped(data_dir: Path) -> None:
