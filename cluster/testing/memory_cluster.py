@@ -1,0 +1,626 @@
+"""A cluster for a test: real members and clients in one process, on virtual time.
+
+The problem: a test wants to write `await client.request(...)` and `cluster.kill_leader()`, and must neither wait for
+real time nor depend on it. The idea: the test's coroutine is one more process of the simulator, on a machine of its
+own; its event loop is driven by the same queue as those of the members, so time passes only while the test awaits.
+What takes no time is a plain function, what takes time is a coroutine. `run` drives a coroutine from a plain function,
+which is the synchronous style, and what the pytest plugin does with a test that is a coroutine.
+
+Rejected: driving the queue from within the test's coroutine, which would run tasks of members inside a task of the
+test; asyncio of Python 3.14 refuses that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
+from random import Random
+from types import MappingProxyType
+from typing import Any, Final, Self, TypeVar
+
+import structlog
+
+from trimaran.client import ClientConfig, ClusterClient
+from trimaran.service_api import ClusteredService, ConfigurationError
+from trimaran.service_api.identity import Caller, CallerRole, Proof
+from trimaran.service_api.types import MemberId
+
+from ..core.control_toggle import ControlToggle
+from ..core.events import ActionRequested
+from ..service.digests import digest_of
+from ..service.failure_log import FailureLog
+from ..service.state_difference import describe_difference
+from ..simulation.cluster import Member, Settings, SimulatedCluster
+from ..simulation.kept_log import complete_snapshot_positions
+from ..simulation.member_disks import MemberDisks
+from .harness import make_service, snapshot_of
+from .waiting import StillWaitingError, Watched, describe_wait
+
+CLIENT: Final = "client"
+"""What `partition` calls the machine of the test and of its clients."""
+MEMBER_LIMIT: Final = 9
+SILENCE_LIMIT_S: Final = 60.0
+"""Virtual seconds after which a coroutine that has not gone on counts as hanging, beyond what it lets pass itself."""
+RUN_LIMIT_S: Final = 3_600.0
+"""The most virtual seconds of one `run`, beyond what it lets pass itself."""
+_WAIT_LIMIT_S: Final = 30.0
+_POLL_S: Final = 0.002
+_NS: Final = 1_000_000_000
+_FOREVER_NS: Final = 1 << 62
+
+_SETTINGS: Final = Settings(
+    term_length_bytes=8 << 20, segment_length_bytes=8 << 20, mtu_length_bytes=65_504, ingress_window_bytes=4 << 20
+)
+"""Messages of a MiB fit, as with the defaults of a real node."""
+
+T = TypeVar("T")
+MakeService = Callable[[], ClusteredService]
+
+
+class MemoryCluster:
+    """Members of a cluster that run a service, in memory and on virtual time.
+
+        async def test_total_survives_a_leader(cluster):
+            client = await cluster.connect()
+            await client.request(b"5")
+            cluster.kill_leader()
+            assert await client.request(b"2") == b"7"
+
+    What takes no time is a plain method, such as `kill`; what takes time is a coroutine, such as `restart`. In a plain
+    function use `cluster.run(client.request(b"5"))`. Members are numbered from 0.
+
+    Args:
+        service: The class, or a function without arguments that makes the service.
+        members: How many members there are, 1 to 9.
+        seed: What everything random is drawn from. The same seed gives the same run, event by event.
+
+    Raises:
+        ConfigurationError: a value that cannot work.
+    """
+
+    def __init__(self, service: MakeService, *, members: int = 3, seed: int = 0) -> None:
+        make_service(service)  # what is no service is said here, not by three members
+        if type(members) is not int or not 1 <= members <= MEMBER_LIMIT:
+            raise ConfigurationError(f"members={members!r} expected a whole number from 1 to {MEMBER_LIMIT}")
+        self.service_errors: list[tuple[int, int, BaseException]] = []
+        """What callbacks raised and members answered: member id, log position, exception, in order."""
+        self.stopped: dict[int, BaseException | None] = {}
+        """Members that ended by themselves and were not asked to, with why. Empty it if a test expects that."""
+        self._code: dict[MemberId, MakeService] = {MemberId(number): service for number in range(members)}
+        self._services: dict[MemberId, ClusteredService] = {}
+        self._stopping: set[int] = set()
+        self._secrets, self._client_random = Random(f"{seed} secrets"), Random(f"{seed} clients")
+        self._keep = Random(f"{seed} power")
+        self._cluster = SimulatedCluster(
+            seed, Settings(**{**_fields(_SETTINGS), "member_count": members}), self._make_service
+        )
+        self._cluster.on_node, self._cluster.on_member_exit = self._on_node, self._on_exit
+        self._disks = MemberDisks()
+        self._cuts: list[tuple[str, str]] = []
+        self._silent_since_ns = self._allowed_until_ns = 0
+        self._cluster.network.identify(CLIENT, Caller(CallerRole.OPERATOR, CLIENT, Proof.CERTIFICATE))
+        self._machine = self._cluster.add_client(CLIENT, _idle)
+        for member_id in self._code:
+            self._cluster.start(member_id)
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        members = ", ".join(self._describe(member) for member in self._cluster.members.values())
+        return f"<MemoryCluster {self.time_s:.3f}s {members}>"
+
+    def _describe(self, member: Member) -> str:
+        if not member.is_running:
+            return f"{member.member_id}=down"
+        if member.node is None:
+            return f"{member.member_id}=starting"
+        role = "leader" if member.is_leader else "follower" if member.node.module.election is None else "election"
+        return f"{member.member_id}={role} position={member.node.delivered_position}"
+
+    # --- running
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Drive a coroutine to its end and return its result; members and their clients go on meanwhile.
+
+        Raises:
+            StillWaitingError: it waits for something that does not happen: nothing for 60 virtual seconds.
+            ConfigurationError: an event loop runs already, or the cluster is closed.
+        """
+        reason = self._why_not_run()
+        if reason is not None:
+            coroutine.close()
+            raise ConfigurationError(reason)
+        loop = self._machine.loop
+        assert loop is not None
+        tasks: list[asyncio.Task[T]] = []
+        watched = Watched(coroutine, self._on_step)
+        loop.call_soon(lambda: tasks.append(loop.create_task(watched.run(), name="test")))
+        self._silent_since_ns, end_ns = self._cluster.now_ns, self._cluster.now_ns + int(RUN_LIMIT_S * _NS)
+        self._allowed_until_ns = self._cluster.now_ns
+
+        def is_over() -> bool:
+            now_ns = self._cluster.now_ns
+            silent_until_ns = max(self._silent_since_ns, self._allowed_until_ns) + int(SILENCE_LIMIT_S * _NS)
+            return bool(tasks and tasks[0].done()) or now_ns > silent_until_ns or now_ns > max(end_ns, silent_until_ns)
+
+        try:
+            self._cluster.run_until(is_over, limit_ns=_FOREVER_NS)
+        except BaseException:
+            coroutine.close()
+            raise
+        if tasks and tasks[0].done():
+            return tasks[0].result()
+        failure = StillWaitingError(self._describe_hang(coroutine))
+        loop.call_soon(tasks[0].cancel)
+        self._cluster.run_until(tasks[0].done, limit_ns=_NS)
+        raise failure
+
+    def _why_not_run(self) -> str | None:
+        if self._is_closed:
+            return "the cluster is closed: its test is over"
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            return None
+        if running is self._machine.loop:
+            return "cluster.run() inside a test that is a coroutine: write `await` instead"
+        return (
+            "cluster.run() inside another event loop, such as an async fixture of pytest-asyncio: write a plain fixture"
+            " that calls cluster.run(), or await in the test"
+        )
+
+    def _on_step(self) -> None:
+        self._silent_since_ns = self._cluster.now_ns
+
+    def _describe_hang(self, coroutine: Coroutine[Any, Any, Any]) -> str:
+        silent_s = (self._cluster.now_ns - self._silent_since_ns) / _NS
+        lines = [
+            f"the test waits for something that does not happen: {silent_s:.0f} virtual seconds have passed",
+            *describe_wait(coroutine),
+            f"  cluster: {self!r}",
+        ]
+        lines += [f"  member {number} stopped: {error!r}" for number, error in self.stopped.items()]
+        lines += [f"  service raised on member {one[0]}: {one[2]!r}" for one in self.service_errors[:3]]
+        lines.append("  (to let more time pass on purpose: await cluster.advance(seconds))")
+        return "\n".join(lines)
+
+    def _check_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop is not self._machine.loop:
+            raise ConfigurationError(
+                "the cluster lives on virtual time, and this runs in another event loop, such as an async fixture of "
+                "pytest-asyncio: await in the test, or call cluster.run() in a plain fixture"
+            )
+
+    @property
+    def time_s(self) -> float:
+        """Virtual seconds since the cluster was made, about."""
+        return self._cluster.now_ns / _NS
+
+    async def advance(self, seconds: float) -> None:
+        """Let virtual time pass: timers fire, sessions time out, leaders are elected.
+
+        A simulated second of a cluster at rest takes about a millisecond. For days, use a `ServiceHarness`.
+        """
+        self._check_loop()
+        if not seconds >= 0:
+            raise ConfigurationError(f"seconds={seconds} expected at least 0: time never goes backwards")
+        self._allowed_until_ns = self._cluster.now_ns + int(seconds * _NS)
+        await asyncio.sleep(seconds)
+
+    async def _until(self, what: str, is_done: Callable[[], bool]) -> None:
+        """Wait until something holds.
+
+        Raises:
+            StillWaitingError: it did not within 30 virtual seconds.
+        """
+        self._check_loop()
+        end_ns = self._cluster.now_ns + int(_WAIT_LIMIT_S * _NS)
+        while not is_done():
+            if self._cluster.now_ns > end_ns:
+                lines = [f"{what}: not within {_WAIT_LIMIT_S:g} virtual seconds", f"  cluster: {self!r}"]
+                lines += [f"  member {number} stopped: {error!r}" for number, error in self.stopped.items()]
+                raise StillWaitingError("\n".join(lines))
+            await asyncio.sleep(_POLL_S)
+
+    # --- looking
+
+    @property
+    def leader(self) -> int | None:
+        """The id of the member that leads; None while none does."""
+        leader = self._cluster.leader()
+        return None if leader is None else int(leader.member_id)
+
+    @property
+    def services(self) -> Mapping[int, Any]:
+        """The service of each running member by member id: its state may be looked at, and must not be changed."""
+        running = {int(member.member_id) for member in self._cluster.members.values() if member.node is not None}
+        return MappingProxyType(
+            {int(number): service for number, service in sorted(self._services.items()) if number in running}
+        )
+
+    async def wait_for_leader(self) -> int:
+        """Wait until a member leads, and return its id."""
+        await self._until("a member leads", lambda: self._cluster.leader() is not None)
+        leader = self.leader
+        assert leader is not None
+        return leader
+
+    async def settle(self) -> None:
+        """Wait until every running member that can reach the leader has processed the whole log."""
+        await self._until("every member has processed the whole log", self._is_settled)
+
+    def _is_settled(self) -> bool:
+        leader = self._cluster.leader()
+        if leader is None or leader.node is None:
+            return False
+        end = leader.node.module.ctx.log_buffer.append_position
+        return all(
+            member.node is not None
+            and member.node.module.election is None
+            and member.node.module.ctx.commit_position == end
+            and member.node.delivered_position == end
+            for member in self._reachable(leader)
+        )
+
+    def _reachable(self, leader: Member) -> Iterator[Member]:
+        """Members that run and are not cut off from the leader."""
+        network, address = self._cluster.network, leader.machine.address
+        for member in self._cluster.running():
+            other = member.machine.address
+            if not network.is_blocked(address, other) and not network.is_blocked(other, address):
+                yield member
+
+    async def assert_identical(self) -> None:
+        """Wait until all running members have processed the whole log; then compare their logs and their states.
+
+        States are compared by `state_hash`, or by what a snapshot would hold where the service has none.
+
+        Raises:
+            AssertionError: members differ, with where.
+        """
+        await self.settle()
+        members = [member for member in self._cluster.running() if member.node is not None]
+        first, *others = members
+        for other in others:
+            self._compare_logs(first, other)
+            self._compare_states(first, other)
+
+    def _compare_logs(self, first: Member, other: Member) -> None:
+        end = min(member.node.delivered_position for member in (first, other) if member.node is not None)
+        begin = max(self._disks.kept_log(member).start_position for member in (first, other))
+        logs = [self._disks.durable_log(member, begin, end) for member in (first, other)]
+        if logs[0] == logs[1]:
+            return
+        at = next((index for index, pair in enumerate(zip(*logs, strict=False)) if pair[0] != pair[1]), len(logs[0]))
+        raise AssertionError(
+            f"members have different logs: members={first.member_id},{other.member_id} first difference at "
+            f"log_position={begin + at}"
+        )
+
+    def _compare_states(self, first: Member, other: Member) -> None:
+        states = [_state_of(self._services[member.member_id]) for member in (first, other)]
+        if None in states or digest_of(states[0]) == digest_of(states[1]):
+            return
+        raise AssertionError(
+            f"services have different states after the same log: members={first.member_id},{other.member_id} "
+            f"{describe_difference(states[0], states[1])}"
+        )
+
+    # --- clients
+
+    async def connect(self, **settings: Any) -> ClusterClient:
+        """Open a session, and return the client. `settings` are fields of `ClientConfig`, such as `credentials`."""
+        self._check_loop()
+        config = {
+            "endpoints": self._cluster.ingress_endpoints,
+            "network": self._cluster.network,
+            "random": Random(self._client_random.random()).random,
+            "make_secret": partial(self._secrets.randbytes, 32),
+            "connect_timeout_s": _WAIT_LIMIT_S,
+            **settings,
+        }
+        return await ClusterClient.connect([], config=ClientConfig(**config))
+
+    # --- faults
+
+    def kill(self, *member_ids: int) -> None:
+        """Kill the processes of members, as SIGKILL does: what they wrote stays. `restart` starts them again."""
+        for member in self._chosen(member_ids):
+            self._cluster.kill(member.member_id)
+
+    def kill_leader(self) -> int:
+        """Kill the member that leads, and return its id.
+
+        Raises:
+            ConfigurationError: no member leads just now.
+        """
+        leader = self.leader
+        if leader is None:
+            raise ConfigurationError(f"no member leads just now: {self!r}; await cluster.wait_for_leader() before")
+        self.kill(leader)
+        return leader
+
+    def power_loss(self, *member_ids: int) -> None:
+        """Cut the power of members, or of all if none is named: about half of what was not synced is lost.
+
+        `restart` starts them again.
+        """
+        for member in self._chosen(member_ids or self._all_ids()):
+            self._cluster.lose_power(member.member_id, lambda: self._keep.random() < 0.5)
+
+    def partition(self, *groups: Sequence[int | str]) -> None:
+        """Cut the network between groups of members, such as `partition([0], [1, 2])`, until `heal`.
+
+        `"client"` in a group stands for the clients of the test. Who is in no group keeps all links.
+
+        Raises:
+            ConfigurationError: fewer than two groups, an unknown name, or one in two groups.
+        """
+        named = [name for group in groups for name in group]
+        if len(groups) < 2 or len(set(named)) != len(named):
+            raise ConfigurationError(f"groups={groups} expected at least two, and each name once: ([0], [1, 2])")
+        addresses = [[self._address(name) for name in group] for group in groups]
+        for index, group in enumerate(addresses):
+            for other in addresses[index + 1 :]:
+                self._cut([(one, two) for one in group for two in other])
+
+    def _cut(self, pairs: list[tuple[str, str]]) -> None:
+        for source, target in [*pairs, *((two, one) for one, two in pairs)]:
+            self._cluster.network.block(source, target)
+
+    def heal(self) -> None:
+        """Mend the network: nobody is cut off from anybody."""
+        self._cluster.network.unblock_all()
+
+    def _address(self, name: int | str) -> str:
+        if name == CLIENT:
+            return CLIENT
+        (member,) = self._chosen([name])
+        return member.machine.address
+
+    # --- starting again
+
+    async def restart(self, *member_ids: int, code: MakeService | None = None, accept_code: bool = False) -> None:
+        """Start members again, or all if none is named; those that run are killed before.
+
+        Waits until they have caught up with the leader, where a majority of the members runs.
+
+        Args:
+            member_ids: Which members.
+            code: The service that they run from now on; None: what they ran.
+            accept_code: Let other code replay what older code ran, as `trimaran node --accept-code` does.
+
+        Raises:
+            ClusterError: why a member did not start, such as code that must not replay this log.
+        """
+        self._check_loop()
+        members = self._chosen(member_ids or self._all_ids())
+        if code is not None:
+            make_service(code)
+        for member in members:
+            self._cluster.kill(member.member_id)
+        for member in members:
+            self._start(member, code, accept_code)
+        await self._started(members)
+
+    def _start(self, member: Member, code: MakeService | None, accept_code: bool) -> None:
+        if code is not None:
+            self._code[member.member_id] = code
+        if accept_code:
+            member.config = member.config.model_copy(update={"accept_code": "any"})
+        self.stopped.pop(int(member.member_id), None)
+        self._cluster.start(member.member_id)
+
+    async def _started(self, members: Sequence[Member]) -> None:
+        """Wait until members have caught up, or at least opened their files where there is no majority."""
+        running_count = sum(member.is_running for member in self._cluster.members.values())
+        has_majority = 2 * running_count > len(self._cluster.members)
+
+        def is_over() -> bool:
+            if any(int(member.member_id) in self.stopped for member in members):
+                return True
+            if not has_majority:
+                return all(member.node is not None for member in members)
+            return self._is_settled()
+
+        await self._until("members that were started have caught up", is_over)
+        for member in members:
+            number = int(member.member_id)
+            if number in self.stopped:
+                error = self.stopped.pop(number)
+                if error is None:
+                    raise ConfigurationError(f"member {number} ended as soon as it was started")
+                error.add_note(f"this is why member {number} did not start")
+                raise error
+
+    async def snapshot(self) -> None:
+        """Take a snapshot on every running member, and wait for it.
+
+        Raises:
+            ConfigurationError: the service has no `on_take_snapshot`.
+            StillWaitingError: a snapshot failed.
+        """
+        await self.wait_for_leader()
+        self._check_snapshots()
+        await self.settle()
+        members = [*self._cluster.running()]
+        before = {member.member_id: _newest_snapshot(member) for member in members}
+        self._order(ControlToggle.SNAPSHOT)
+        await self._until(
+            "every member has taken a snapshot",
+            lambda: all(_newest_snapshot(member) > before[member.member_id] for member in members if member.is_running),
+        )
+
+    async def snapshot_and_restart(self, *, code: MakeService | None = None) -> None:
+        """Stop the whole cluster after a snapshot, as `trimaran shutdown` does, and start it again from it.
+
+        Args:
+            code: The service that members run from now on; None: what they ran.
+
+        Raises:
+            ConfigurationError: the service has no `on_take_snapshot`.
+            StillWaitingError: the snapshot failed, or members did not come back.
+        """
+        await self.wait_for_leader()
+        self._check_snapshots()
+        members = self._chosen(self._all_ids())
+        down = [int(member.member_id) for member in members if not member.is_running]
+        if down:
+            raise ConfigurationError(f"members are down: {down} expected all to run: await cluster.restart() before")
+        self._stopping = {int(member.member_id) for member in members}
+        try:
+            self._order(ControlToggle.SHUTDOWN)
+            await self._until(
+                "all members have stopped after a snapshot", lambda: not any(member.is_running for member in members)
+            )
+        finally:
+            self._stopping = set()
+        await self.restart(code=code)
+
+    async def upgrade(self, code: MakeService, *, accept_code: bool = False) -> None:
+        """Give the members other code, one after another while the cluster serves, the leader last.
+
+        Before each member a snapshot is taken, so it replays nothing that the older code ran.
+
+        Args:
+            code: The service that members run from now on.
+            accept_code: Let the new code replay what the older ran instead, without snapshots.
+
+        Raises:
+            ClusterError: why a member did not start with the new code.
+        """
+        make_service(code)
+        leader = await self.wait_for_leader()
+        order = [number for number in self._all_ids() if number != leader] + [leader]
+        for number in order:
+            if not accept_code:
+                await self.snapshot()
+            (member,) = self._chosen([number])
+            await self._stop(member)
+            self._start(member, code, accept_code)
+            await self._started([member])
+
+    async def _stop(self, member: Member) -> None:
+        """SIGTERM: a leader hands over, then the process ends."""
+        loop, node = member.machine.loop, member.node
+        if loop is None or node is None:
+            return
+        self._stopping.add(int(member.member_id))
+        try:
+            loop.call_soon(node.departure.begin)
+            await self._until(f"member {member.member_id} stops", lambda: not member.is_running)
+        finally:
+            self._stopping.discard(int(member.member_id))
+
+    def _order(self, action: ControlToggle) -> None:
+        leader = self._cluster.leader()
+        assert leader is not None
+        assert leader.node is not None
+        assert leader.machine.loop is not None
+        leader.machine.loop.call_soon(leader.node.agent.post, ActionRequested(0, action))
+
+    def _check_snapshots(self) -> None:
+        for service in self._services.values():
+            if type(service).on_take_snapshot is ClusteredService.on_take_snapshot:
+                raise ConfigurationError(
+                    f"the service takes no snapshots: service={type(service).__qualname__} expected a method "
+                    f"on_take_snapshot"
+                )
+
+    # --- members
+
+    def _all_ids(self) -> list[int]:
+        return [int(number) for number in self._cluster.members]
+
+    def _chosen(self, member_ids: Sequence[int | str]) -> list[Member]:
+        members = self._cluster.members
+        unknown = [number for number in member_ids if type(number) is not int or number not in members]
+        if unknown or not member_ids:
+            named = ", ".join(repr(number) for number in unknown) or "none"
+            raise ConfigurationError(f"no such member: {named} expected ids from {self._all_ids()}")
+        return [members[MemberId(int(number))] for number in member_ids]
+
+    def _make_service(self, member: Member) -> ClusteredService:
+        service = self._services[member.member_id] = make_service(self._code[member.member_id])
+        return service
+
+    def _on_node(self, member: Member) -> None:
+        assert member.node is not None
+        member.node.service_agent.failures = _KeptFailures(member, self.service_errors)
+
+    def _on_exit(self, member: Member, error: BaseException | None) -> None:
+        number = int(member.member_id)
+        if error is not None or number not in self._stopping:
+            self.stopped[number] = error
+
+    # --- the end
+
+    def close(self) -> None:
+        """End every process; nothing can be done afterwards.
+
+        Raises:
+            AssertionError: a member ended by itself, or an error was left unhandled in one.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._cluster.close()
+        problems = [f"member {number} ended by itself: {error!r}" for number, error in self.stopped.items()]
+        problems += [f"nobody caught in {name}: {error!r}" for name, error in self._cluster.unhandled]
+        if problems:
+            raise AssertionError("; ".join(problems))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        with contextlib.suppress(*([] if error is None else [AssertionError])):
+            self.close()
+
+
+class _KeptFailures(FailureLog):
+    """What callbacks raise, kept for the test besides the log."""
+
+    def __init__(self, member: Member, kept: list[tuple[int, int, BaseException]]) -> None:
+        super().__init__(member.machine.clock.monotonic_ns)
+        self._member_id, self._kept = int(member.member_id), kept
+
+    def note(self, error: BaseException, *, service: object, log_position: int) -> None:
+        """Keep it, and log it."""
+        self._kept.append((self._member_id, log_position, error))
+        super().note(error, service=service, log_position=log_position)
+
+
+@contextlib.contextmanager
+def quiet_members() -> Iterator[None]:
+    """Keep what members and clients log out of the output of a test."""
+    kept = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    try:
+        yield
+    finally:
+        structlog.configure(**kept)
+
+
+async def _idle() -> None:
+    """What the machine of the test does by itself: nothing, until the end."""
+    await asyncio.Event().wait()
+
+
+def _newest_snapshot(member: Member) -> int:
+    return max(complete_snapshot_positions(member.machine.disk), default=-1)
+
+
+def _state_of(service: ClusteredService) -> object:
+    """Return what stands for the state; None where the service does not say."""
+    if service.has_state_hash:
+        return service.state_hash()
+    if type(service).on_take_snapshot is ClusteredService.on_take_snapshot:
+        return None
+    return snapshot_of(service)
+
+
+def _fields(settings: Settings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in Settings.__dataclass_fields__}
