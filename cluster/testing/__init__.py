@@ -1,7 +1,25 @@
 """The test kit: what tests of a service need, in one process and on virtual time.
 
-`harness` runs one service without a cluster, `memory_cluster` a whole cluster; `plugin` is what pytest loads.
+`harness` runs one service without a cluster, `memory_cluster` a whole cluster; `plugin` is what pytest loads, and
+imports the others when a test needs them.
 """
 
-from .harness import HarnessSession as HarnessSession
-from .harness import ServiceHarness as ServiceHarness
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .harness import HarnessSession as HarnessSession
+    from .harness import ServiceHarness as ServiceHarness
+    from .memory_cluster import MemoryCluster as MemoryCluster
+    from .waiting import StillWaitingError as StillWaitingError
+else:
+    from trimaran.service_api.lazy_exports import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "HarnessSession": "harness",
+            "MemoryCluster": "memory_cluster",
+            "ServiceHarness": "harness",
+            "StillWaitingError": "waiting",
+        },
+    )

@@ -433,6 +433,9 @@ def finish(awaitable: Awaitable[None], callback: str) -> None:
                 break
     except StopIteration:
         return
+    except RuntimeError as error:
+        if "event loop" not in str(error):
+            raise
     raise ConfigurationError(
         f"{callback} waits for something outside the service, which a harness cannot do: use the fixture `cluster`"
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -29,37 +29,33 @@ def pytest_configure(config: pytest.Config) -> None:
     """Say what the marker is for."""
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(service=..., members=3, seed=0): the service that the members of the fixture `{FIXTURE}` run: its class, "
-        "or a function that makes one",
+        f"{MARKER}(service=..., members=3, seed=0, term_length_bytes=...): the service that the members of the fixture "
+        f"`{FIXTURE}` run: its class, or a function that makes one",
     )
 
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> Iterator[MemoryCluster]:
     """A cluster in memory and on virtual time, which runs the service of the marker `trimaran`."""
+    from trimaran.service_api import ConfigurationError
+
     from .memory_cluster import MemoryCluster, quiet_members
 
     marker = request.node.get_closest_marker(MARKER)
     if marker is None:
         pytest.fail(f"the fixture `{FIXTURE}` needs to know the service: {_USAGE}", pytrace=False)
-    try:
-        arguments = _SIGNATURE.bind(*marker.args, **marker.kwargs).arguments
-    except TypeError as error:
-        pytest.fail(f"marker {MARKER}: {error}; expected {_USAGE}", pytrace=False)
+    if marker.args or "service" not in marker.kwargs:
+        pytest.fail(f"the marker {MARKER} takes names, and needs the service: {_USAGE}", pytrace=False)
     with quiet_members():
-        made = MemoryCluster(**arguments)
+        try:
+            made = MemoryCluster(**marker.kwargs)
+        except (TypeError, ConfigurationError) as error:
+            pytest.fail(f"the marker {MARKER}: {error}", pytrace=False)
         try:
             made.run(made.wait_for_leader())
             yield made
         finally:
             made.close()
-
-
-def _arguments(*, service: Any, members: int = 3, seed: int = 0) -> None:  # checked by the cluster
-    """What the marker takes."""
-
-
-_SIGNATURE: Final = inspect.signature(_arguments)
 
 
 @pytest.hookimpl(trylast=True, wrapper=True)
@@ -76,7 +72,7 @@ def pytest_pycollect_makeitem(
 
 def _uses_cluster(item: pytest.Function) -> bool:
     """Whether it is our fixture that the test uses, itself or through another one, and not one of that name."""
-    definitions = item._fixtureinfo.name2fixturedefs.get(FIXTURE)
+    definitions: Sequence[Any] = item._fixtureinfo.name2fixturedefs.get(FIXTURE, ())  # pytest keeps them private
     return bool(definitions) and definitions[-1].func.__module__ == __name__
 
 
@@ -86,8 +82,14 @@ def _driven(item: pytest.Function, test: Callable[..., Any]) -> Callable[..., No
     @functools.wraps(test)
     def run(**arguments: Any) -> None:
         __tracebackhide__ = True
+        from .waiting import StillWaitingError
+
         # A test of a class belongs to an instance that is new for each run.
         method = test if item.instance is None else getattr(item.instance, test.__name__)
-        item.funcargs[FIXTURE].run(method(**arguments))
+        made: Any = item.funcargs[FIXTURE]
+        try:
+            made.run(method(**arguments))
+        except StillWaitingError as error:
+            pytest.fail(str(error), pytrace=False)
 
     return run

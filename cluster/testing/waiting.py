@@ -26,11 +26,13 @@ class Watched(Generic[T]):
 
     async def run(self) -> T:
         """Run the coroutine to its end."""
+        __tracebackhide__ = True
         result: T = await self._steps()
         return result
 
     @types.coroutine
     def _steps(self) -> Generator[Any, Any, T]:
+        __tracebackhide__ = True
         coroutine, error = self._coroutine, None
         while True:
             self._on_step()
