@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final, Generic, TypeVar, cast
 
 from trimaran.service_api import CloseReason, ClusteredService, ConfigurationError, LocalProtocolError
@@ -20,6 +20,7 @@ from trimaran.service_api.wire.log.messages import SessionCloseEvent, SessionOpe
 from ..messages.snapshot import ClientSessionSnapshot
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
+from ..service.kept_snapshot import KeptImage, KeptPublication
 from ..service.replies import RequestRunner
 
 START_TIME: Final = 1_700_000_000_000
@@ -100,7 +101,7 @@ class ServiceHarness(Generic[S]):
         self, service: Callable[[], S], *, snapshot: list[bytes] | None = None, time: int = START_TIME
     ) -> None:
         self._make_service = service
-        self.service: S = make_service(service)
+        self.service: S = new_service(service)
         self.timers: dict[int, int] = {}
         """Deadlines by correlation id, in milliseconds of cluster time, as scheduled and not fired."""
         self.offered: list[bytes] = []
@@ -215,7 +216,7 @@ class ServiceHarness(Generic[S]):
         """
         messages, before = self.snapshot(), self._container
         self._make_service = self._make_service if service is None else service
-        self.service = make_service(self._make_service)
+        self.service = new_service(self._make_service)
         self._container = self._start(messages, before)
 
     def _start(self, messages: list[bytes] | None, before: ClusteredServiceAgent | None) -> _HarnessContainer:
@@ -230,7 +231,7 @@ class ServiceHarness(Generic[S]):
                     )
                     for session in sessions
                 ],
-                [_Image(messages)],
+                [KeptImage(messages)],
                 closing=[session.id for session in sessions if session.is_closing],
                 replies={} if before is None else before.requests.sessions,
                 log_position=0 if before is None else before.log_position,
@@ -369,38 +370,16 @@ class _HeardSession(ContainerClientSession):
         return is_taken
 
 
-class _Image:
-    """A snapshot to load."""
-
-    def __init__(self, messages: list[bytes]) -> None:
-        self._messages = messages
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for message in self._messages:
-            yield message
-
-
-class _Publication:
-    """Where a service writes its snapshot."""
-
-    def __init__(self) -> None:
-        self.messages: list[bytes] = []
-
-    async def offer(self, message: bytes | bytearray | memoryview) -> None:
-        """Append one message."""
-        self.messages.append(bytes(plain_bytes("message", message)))
-
-
 def snapshot_of(service: ClusteredService) -> list[bytes]:
     """Have a service write its state, and return the messages."""
-    publication = _Publication()
+    publication = KeptPublication()
     result = service.on_take_snapshot(publication)
     if inspect.isawaitable(result):
         finish(result, "on_take_snapshot")
     return publication.messages
 
 
-def make_service(make: Callable[[], S]) -> S:
+def new_service(make: Callable[[], S]) -> S:
     """Make a service.
 
     Raises:
@@ -420,7 +399,7 @@ def make_service(make: Callable[[], S]) -> S:
 
 
 def finish(awaitable: Awaitable[None], callback: str) -> None:
-    """Run a coroutine that waits for nothing, to its end.
+    """Run a coroutine that waits for nothing, to its end, without an event loop: a test may have one of its own.
 
     Raises:
         ConfigurationError: it waits for something outside, which needs an event loop.

@@ -35,7 +35,7 @@ from ..service.state_difference import describe_difference
 from ..simulation.cluster import Member, Settings, SimulatedCluster
 from ..simulation.kept_log import complete_snapshot_positions
 from ..simulation.member_disks import MemberDisks
-from .harness import make_service, snapshot_of
+from .harness import new_service, snapshot_of
 from .waiting import StillWaitingError, Watched, describe_wait
 
 CLIENT: Final = "client"
@@ -83,7 +83,7 @@ class MemoryCluster:
     def __init__(
         self, service: MakeService, *, members: int = 3, seed: int = 0, term_length_bytes: int = TERM_LENGTH_BYTES
     ) -> None:
-        make_service(service)  # what is no service is said here, not by three members
+        new_service(service)  # what is no service is said here, not by three members
         if type(members) is not int or not 1 <= members <= MEMBER_LIMIT:
             raise ConfigurationError(f"members={members!r} expected a whole number from 1 to {MEMBER_LIMIT}")
         self.service_errors: list[tuple[int, int, BaseException]] = []
@@ -142,29 +142,26 @@ class MemoryCluster:
         if reason is not None:
             coroutine.close()
             raise ConfigurationError(reason)
-        loop = self._machine.loop
-        assert loop is not None
-        tasks: list[asyncio.Task[T]] = []
         watched = Watched(coroutine, self._on_step)
-        loop.call_soon(lambda: tasks.append(loop.create_task(watched.run(), name="test")))
+        self._machine.run_beside(watched.run)
         self._silent_since_ns, end_ns = self._cluster.now_ns, self._cluster.now_ns + int(RUN_LIMIT_S * _NS)
         self._allowed_until_ns = self._cluster.now_ns
 
         def is_over() -> bool:
             now_ns = self._cluster.now_ns
             silent_until_ns = max(self._silent_since_ns, self._allowed_until_ns) + int(SILENCE_LIMIT_S * _NS)
-            return bool(tasks and tasks[0].done()) or now_ns > silent_until_ns or now_ns > max(end_ns, silent_until_ns)
+            return watched.is_done or now_ns > silent_until_ns or now_ns > max(end_ns, silent_until_ns)
 
         try:
             self._cluster.run_until(is_over, limit_ns=_FOREVER_NS)
         except BaseException:
             coroutine.close()
             raise
-        if tasks and tasks[0].done():
-            return tasks[0].result()
+        if watched.is_done:
+            return watched.result()
         failure = StillWaitingError(self._describe_hang(coroutine))
-        loop.call_soon(tasks[0].cancel)
-        self._cluster.run_until(tasks[0].done, limit_ns=_NS)
+        watched.cancel()
+        self._cluster.run_until(lambda: watched.is_done, limit_ns=_NS)
         raise failure
 
     def _why_not_run(self) -> str | None:
@@ -409,7 +406,7 @@ class MemoryCluster:
         self._check_loop()
         members = self._chosen(member_ids or self._all_ids())
         if code is not None:
-            make_service(code)
+            new_service(code)
         for member in members:
             self._cluster.kill(member.member_id)
         for member in members:
@@ -502,7 +499,7 @@ class MemoryCluster:
         Raises:
             ClusterError: why a member did not start with the new code.
         """
-        make_service(code)
+        new_service(code)
         leader = await self.wait_for_leader()
         order = [number for number in self._all_ids() if number != leader] + [leader]
         for number in order:
@@ -554,7 +551,7 @@ class MemoryCluster:
         return [members[MemberId(int(number))] for number in member_ids]
 
     def _make_service(self, member: Member) -> ClusteredService:
-        service = self._services[member.member_id] = make_service(self._code[member.member_id])
+        service = self._services[member.member_id] = new_service(self._code[member.member_id])
         return service
 
     def _on_node(self, member: Member) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import linecache
 import types
 from collections.abc import Callable, Coroutine, Generator, Iterator
@@ -19,16 +20,38 @@ class StillWaitingError(AssertionError):
 
 
 class Watched(Generic[T]):
-    """Runs a coroutine, and says each time that it goes on."""
+    """Runs a coroutine, says each time that it goes on, and keeps what it comes to."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], on_step: Callable[[], None]) -> None:
+        self.is_done = False
         self._coroutine, self._on_step = coroutine, on_step
+        self._task: asyncio.Task[Any] | None = None
+        self._results: list[T] = []
+        self._error: BaseException | None = None
 
-    async def run(self) -> T:
+    async def run(self) -> None:
         """Run the coroutine to its end."""
+        __tracebackhide__ = True  # pytest shows where the test failed, not who drives it
+        self._task = asyncio.current_task()
+        try:
+            self._results.append(await self._steps())
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # also how pytest says that a test is skipped
+            self._error = error
+        self.is_done = True
+
+    def result(self) -> T:
+        """Return what the coroutine has returned, or raise what it has raised."""
         __tracebackhide__ = True
-        result: T = await self._steps()
-        return result
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+    def cancel(self) -> None:
+        """Cancel the coroutine; nobody asks for its result any more."""
+        if self._task is not None:
+            self._task.cancel()
 
     @types.coroutine
     def _steps(self) -> Generator[Any, Any, T]:

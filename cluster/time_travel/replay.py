@@ -27,6 +27,7 @@ from ..core.events import SnapshotFailed
 from ..core.membership.feature_levels import lowest_feature_level
 from ..runtime.snapshots.recovery import Recovered, read_snapshots
 from ..service.bounded_log_adapter import BoundedLogAdapter
+from ..service.kept_snapshot import KeptPublication
 from .container import Bystander, Recorder, ReplayedContainer, make_module
 from .member_log import READ_BYTES, Bound, MemberLog, SnapshotSet
 from .outputs import OutputKind, ServiceError, Sink
@@ -224,7 +225,7 @@ class ReplayedService:
         Raises:
             Exception: what the service raises, such as `LocalProtocolError` where it writes no snapshots.
         """
-        publication = _Publication()
+        publication = KeptPublication()
         self.write_snapshot(publication, service_id)
         return publication.messages
 
@@ -278,17 +279,6 @@ class ReplayedService:
             self._module.step(SnapshotFailed(action.log_position, "a replay records none"), now_ns=0, timestamp=0)
             self._module.take_effects()
             self._adapter.resume()
-
-
-class _Publication:
-    """Keeps what a service writes to a snapshot."""
-
-    def __init__(self) -> None:
-        self.messages: list[bytes] = []
-
-    async def offer(self, message: bytes | bytearray | memoryview) -> None:
-        """Keep one message."""
-        self.messages.append(bytes(message))
 
 
 def replay_service(
