@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .session import ClientSession
 from .types import ClusterSessionId, MemberId, Role, TimeUnit
+
+if TYPE_CHECKING:
+    from random import Random
+    from uuid import UUID
 
 
 class Cluster(Protocol):
@@ -66,6 +70,32 @@ class Cluster(Protocol):
     def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:
         """The open client sessions by id, in ascending order of id; the same on every member."""
 
+    @property
+    def random(self) -> Random:
+        """Random numbers that are the same on every member and in every replay.
+
+        The generator begins anew at each log entry, with a seed made of the entry's position, its time and the
+        service's id, so there is nothing of it to put into a snapshot. You may keep the object. The numbers are no
+        secret: who knows the log can compute them. To draw is legal where `offer` is; `seed` and `setstate` are
+        refused.
+
+            winner = self.cluster.random.choice(sorted(self.tickets))
+        """
+
+    def uuid(self) -> UUID:
+        """Return a UUID drawn from `random`: the same on every member, and no other call of this cluster gives it.
+
+        Raises:
+            LocalProtocolError: the call is not legal in this callback.
+        """
+
+    @property
+    def logger(self) -> ServiceLogger:
+        """A logger that speaks once: on the leader, and not when old entries are replayed.
+
+        self.cluster.logger.info("order.filled", order_id=order_id)
+        """
+
     def close_client_session(self, session_id: ClusterSessionId) -> bool:
         """Ask for a client session to be closed, as `ClientSession.close` does; False if there is no such session.
 
@@ -104,6 +134,30 @@ class Cluster(Protocol):
             LocalProtocolError: the payload is larger than the log's largest message, or the call is not legal in this
                 callback.
         """
+
+
+class ServiceLogger(Protocol):
+    """The log lines of a service, as an event and fields.
+
+    A line is written by the leader, at an entry that is new to it. A follower writes none, and neither does a member
+    that replays. So each line stands in the logs of the cluster once; it is missing where the leader failed at that
+    entry. Each line has `service_id` and `log_position`.
+    """
+
+    def bind(self, **fields: object) -> ServiceLogger:
+        """Return a logger that adds these fields to each line."""
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Write a line of level debug."""
+
+    def info(self, event: str, **fields: object) -> None:
+        """Write a line of level info."""
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Write a line of level warning."""
+
+    def error(self, event: str, **fields: object) -> None:
+        """Write a line of level error."""
 
 
 class SnapshotImage(Protocol):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
 from typing import Protocol
+from uuid import UUID
 
 from trimaran.service_api import LocalProtocolError, Role
 from trimaran.service_api.payloads import plain_bytes
@@ -13,6 +15,8 @@ from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 from ..core.timers import TimerIds, check_deadline
 from .arguments import whole_number
 from .client_session import ContainerClientSession, EgressContainer, OutputMark
+from .entry_random import EntryRandom
+from .service_logger import OnceLogger
 
 
 class ModuleRequests(Protocol):
@@ -52,7 +56,7 @@ class ServiceContainer(Protocol):
 class ServiceCluster:
     """Implements `Cluster` for one service."""
 
-    __slots__ = ("_container", "_requests", "_timer_ids", "service_id")
+    __slots__ = ("_container", "_random", "_requests", "_timer_ids", "logger", "service_id")
 
     def __init__(
         self, container: ServiceContainer, requests: ModuleRequests, service_id: int, timer_ids: TimerIds
@@ -61,6 +65,8 @@ class ServiceCluster:
         self._container = container
         self._requests = requests
         self._timer_ids = timer_ids
+        self._random: EntryRandom | None = None
+        self.logger = OnceLogger(container, service_id)
 
     def __repr__(self) -> str:
         return f"<ServiceCluster service={self.service_id} {self._container!r}>"
@@ -104,6 +110,29 @@ class ServiceCluster:
     def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:
         """The open client sessions, in ascending order of id."""
         return self._container.client_sessions
+
+    @property
+    def random(self) -> Random:
+        """Random numbers that the entry being processed decides."""
+        return self._entry_random
+
+    def uuid(self) -> UUID:
+        """Return a UUID that the entry being processed decides."""
+        return self._entry_random.uuid()
+
+    @property
+    def _entry_random(self) -> EntryRandom:
+        if self._random is None:  # a generator has 2.5 KB of state: services that draw nothing have none
+            self._random = EntryRandom(self, self.service_id)
+        return self._random
+
+    def check_drawing(self) -> None:
+        """Refuse to draw random numbers where entries do not decide.
+
+        Raises:
+            LocalProtocolError: this is no log-ordered callback.
+        """
+        self._check_legal("cluster.random")
 
     def close_client_session(self, session_id: ClusterSessionId) -> bool:
         """Ask for a client session to be closed; False if there is no such session."""
