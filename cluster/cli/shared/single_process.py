@@ -9,6 +9,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
+from typing import NoReturn
+from uuid import UUID
 
 from trimaran.service_api import (
     ClientSession,
@@ -19,6 +22,8 @@ from trimaran.service_api import (
     Role,
     TimeUnit,
 )
+
+from ...service.service_logger import OnceLogger
 
 _ONLY_MEMBER = MemberId(0)
 
@@ -60,6 +65,23 @@ class InMemoryCluster:
     def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:
         """The open sessions by id."""
         return self.sessions
+
+    @property
+    def logger(self) -> OnceLogger:
+        """A logger that writes every line."""
+        return OnceLogger(self, 0)
+
+    @property
+    def random(self) -> Random:
+        """Refuse: the entries of a log seed what is drawn."""
+        self._refuse_random()
+
+    def uuid(self) -> UUID:
+        """Refuse, as `random` does."""
+        self._refuse_random()
+
+    def _refuse_random(self) -> NoReturn:
+        raise LocalProtocolError("no random numbers in a single-process run: the position of a log entry seeds them")
 
     def schedule_timer(self, correlation_id: int, deadline: int) -> None:
         """Refuse: there is no clock here."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from random import Random
 
 import pytest
 
-from trimaran.cluster.cli.shared.single_process import InMemorySession, InMemorySnapshot
+from trimaran.cluster.cli.shared.single_process import InMemoryCluster, InMemorySession, InMemorySnapshot
 from trimaran.cluster.simulation.clients.history import ClientOperation
 from trimaran.cluster.simulation.clients.register_model import (
     APPEND,
@@ -31,27 +31,15 @@ from trimaran.cluster.simulation.registers import (
     RequestKind,
     Write,
 )
-from trimaran.service_api import ClientSession, CloseReason, MemberId, Role, TimeUnit
+from trimaran.service_api import CloseReason
 from trimaran.service_api.types import ClusterSessionId
 
 
-class FakeCluster:
+@dataclass(slots=True)
+class FakeCluster(InMemoryCluster):
     """What a service sees of its member, under a test's control."""
 
-    def __init__(self) -> None:
-        self.member_id = MemberId(0)
-        self.role = Role.LEADER
-        self.is_replaying = False
-        self.time = 0
-        self.time_unit = TimeUnit.MILLIS
-        self.log_position = 0
-        self.feature_level = 0
-        self.sessions: dict[ClusterSessionId, ClientSession] = {}
-        self.timers: dict[int, int] = {}
-
-    @property
-    def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:
-        return self.sessions
+    timers: dict[int, int] = field(default_factory=dict)
 
     def schedule_timer(self, correlation_id: int, deadline: int) -> None:
         self.timers[correlation_id] = deadline
