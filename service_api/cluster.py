@@ -74,7 +74,7 @@ class Cluster(Protocol):
     def random(self) -> Random:
         """Random numbers that are the same on every member and in every replay.
 
-        The generator begins anew at each log entry, with a seed made of the entry's position, its time and the
+        The generator starts again at each log entry, with a seed made of the entry's position, its time and the
         service's id, so there is nothing of it to put into a snapshot. You may keep the object. The numbers are no
         secret: who knows the log can compute them. To draw is legal where `offer` is; `seed` and `setstate` are
         refused.

@@ -1,6 +1,6 @@
 """Random numbers that are a function of the log: the same on every member, in every replay, and after a snapshot.
 
-The generator begins anew at each log entry, with a seed made of the entry's position, its time and the service's id.
+The generator starts again at each log entry, with a seed made of the entry's position, its time and the service's id.
 So it has no state to put into a snapshot, and it cannot get out of step: a member that started from a snapshot draws
 what the others drew. Rejected: one generator for the whole log, whose state each snapshot would have to carry, and
 which one draw too many on one member would spoil for ever.
@@ -39,7 +39,7 @@ class EntryContext(Protocol):
 
 
 class EntryRandom(Random):
-    """A `random.Random` that begins anew at each log entry; a service may keep it.
+    """A `random.Random` that starts again at each log entry; a service may keep it.
 
     Every method of `random.Random` draws by `random`, `getrandbits` or `gauss`, so these three look at the entry.
     """
