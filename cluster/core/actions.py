@@ -226,6 +226,8 @@ class ActionControl:
         toggle = self.toggle
         if toggle is _T.INACTIVE:
             return f"not the leader: leader_member_id={self._ctx.leader_member_id}"
+        if self._ctx.roster.is_witness:
+            return "a witness leads, only until another member has its whole log: ask again"
         if self.state in _STOPPED:
             return f"this member stops: state={self.state.name}"
         if action is _T.STANDBY_SNAPSHOT:
@@ -353,6 +355,7 @@ class ActionControl:
             or is_stopping
             or self._is_held_for_transfer
             or self._ctx.held is not None
+            or self._ctx.roster.is_witness
         )
         is_holding = self._publisher is not None and is_barred
         if is_holding == self.is_holding:

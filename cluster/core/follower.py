@@ -120,7 +120,9 @@ class FollowerTerm:
     @property
     def _may_stand(self) -> bool:
         ctx = self._ctx
-        return ctx.is_voter and ctx.may_stand and ctx.roster.may_lead and ctx.held is None
+        # A witness that leads takes no input, not even an operator's: so one that holds before an entry stands, too.
+        is_needed = not ctx.roster.can_lead(self._leader_member_id)
+        return ctx.is_voter and ctx.may_stand and ctx.roster.may_lead and (ctx.held is None or is_needed)
 
     # --- events
 

@@ -215,7 +215,7 @@ class LeaderTerm:
         self._transfer.on_progress()
         if ctx.held is None or message.flags is None or message.flags & _CANNOT_LEAD:
             return None
-        if message.log_position < ctx.log_buffer.append_position:
+        if message.log_position < ctx.log_buffer.append_position or not ctx.roster.can_lead(member.member_id):
             return None
         return Reason(K.HELD_LEADER, member_id=message.follower_member_id, log_position=ctx.held.log_position)
 
@@ -341,7 +341,10 @@ class LeaderTerm:
         is_new = ctx.note_reluctance(event.kind, event.detail)
         timeout_ns = ctx.config.leader_heartbeat_timeout_ns
         is_another_there = any(
-            not member.is_reluctant and member.is_reachable and is_active(member, ctx.now_ns, timeout_ns)
+            not member.is_reluctant
+            and member.is_reachable
+            and is_active(member, ctx.now_ns, timeout_ns)
+            and ctx.roster.can_lead(member.member_id)
             for member in ctx.others
         )
         if not (is_new and event.kind.ends_term and is_another_there):

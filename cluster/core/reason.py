@@ -93,7 +93,7 @@ class ReasonKind(Enum):
         "has caught up with a leader, unless every log is empty"
     )
     NOT_COUNTED = (
-        "this member does not stand: it is a learner or a witness, or no member, by its log: the members are {members}"
+        "this member does not stand: it is a learner, or no member, by its log: the members are {members}"
     )
     NO_QUORUM_OF_VOTERS = (
         "members {member_ids} are not voters: they never voted, or their directories were removed; without them "

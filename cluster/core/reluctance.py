@@ -52,14 +52,19 @@ class Reluctance(Enum):
         return self is Reluctance.SERVICE_HELD
 
 
-def able_members(members: Collection[ClusterMember], me: ClusterMember) -> list[ClusterMember]:
-    """Find the other members that could win a ballot by what is known in this canvass, and are not reluctant."""
+def able_members(
+    members: Collection[ClusterMember], me: ClusterMember, *, is_any_willing: bool = False
+) -> list[ClusterMember]:
+    """Find the other members that could win a ballot by what is known in this canvass, and are not reluctant.
+
+    With `is_any_willing` those that are reluctant, too.
+    """
     return [
         member
         for member in members
         if member is not me
         and member.is_reachable
-        and not member.is_reluctant
+        and (is_any_willing or not member.is_reluctant)
         and member.log_position != NULL_POSITION
         and may_vote_for(member, member)
         and is_quorum_candidate(members, member)

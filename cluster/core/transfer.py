@@ -1,5 +1,6 @@
-"""A leader hands its term over to a follower that has the whole log. Four reasons: an operator or client asks, the
-leader is to stop, another member is preferred, or the leader's own log is damaged where a member needs it.
+"""A leader hands its term over to a follower that has the whole log. Five reasons: an operator or client asks, the
+leader is to stop, another member is preferred, the leader's own log is damaged where a member needs it, or the leader
+is a witness.
 
 Stopping, or beginning an election, is not enough. The members would notice silence or closed links, canvass and wait a
 random time; and under load the leader's log is always some messages longer than any other. So there are three steps:
@@ -18,6 +19,12 @@ leader bounds it to one for each term.
 leader goes on where it stopped. A transfer that nobody asked for is made again only after a pause that doubles. The
 member with the highest `leader_priority` gets its leadership back so, once it has been fit for it for the whole pause;
 it never disturbs a leader.
+
+*A witness leads only to hand over.* It has no service, so it holds from the beginning of its term to the end. It wins
+an election where what a majority has recorded is in its log and in no other that is there: the leader is gone, and the
+member that is left lacks the end. It leads by the rules of every leader, so that member catches up from it, and is
+asked to stand as soon as everything is committed. What it is worth as a leader does not count: also one that is
+reluctant, or holds before an entry, is better than a leader without a service.
 
 Source: Raft dissertation §3.10.
 """
@@ -132,6 +139,16 @@ class TransferControl:
                 target, f"leader_priority={target.leader_priority} against {ctx.config.leader_priority}"
             )
 
+    def _look_for_heir(self) -> None:
+        """Witness: hand over to whoever can lead, again and again until one does."""
+        ctx = self._ctx
+        if ctx.now_ns < self._next_look_ns:
+            return
+        self._next_look_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
+        target = self._best()
+        if target is not None:
+            self._begin(target, "this leader is a witness", asker=None, is_named=False)
+
     def _begin_unasked(self, target: ClusterMember, why: str) -> None:
         self._not_before_ns = self._ctx.now_ns + self._pause_ns()
         self._unasked_count += 1
@@ -157,7 +174,10 @@ class TransferControl:
         """Do what time has made due, in a term that this member leads."""
         transfer, ctx = self._running, self._ctx
         if transfer is None:
-            self._look_for_preferred()
+            if ctx.roster.is_witness:
+                self._look_for_heir()
+            else:
+                self._look_for_preferred()
             return
         if ctx.now_ns >= transfer.deadline_ns:
             waited_s = ctx.config.election_timeout_ns / 1e9
@@ -279,7 +299,11 @@ class TransferControl:
             for member in self._ctx.voting_members
             if (above is None or member.leader_priority > above) and self._obstacle(member) is None
         ]
-        return max(fit, key=lambda one: (one.leader_priority, one.append_position, -one.member_id), default=None)
+        return max(
+            fit,
+            key=lambda one: (not one.is_reluctant, one.leader_priority, one.append_position, -one.member_id),
+            default=None,
+        )
 
     def _obstacle(self, member: ClusterMember) -> str | None:
         """Say why a member cannot take over now; None if it takes part in this term and is near the log's end."""
@@ -289,7 +313,7 @@ class TransferControl:
         if member not in ctx.voting_members:
             return f"{name} has no vote: learners and removed members do not lead"
         if not ctx.roster.can_lead(member.member_id):
-            return f"{name} is no voter, and never leads: see `trimaran members`"
+            return f"{name} is a witness: it runs no service, and is not asked to lead"
         if not member.is_reachable:
             return f"{name} cannot be reached"
         if member.append_leadership_term_id != ctx.leadership_term_id:
@@ -303,7 +327,7 @@ class TransferControl:
         limit = max(ctx.config.catchup_near_bytes, ctx.config.ingress_window_bytes)  # that much is under way at times
         if lacking > limit:
             return f"{name} is too far behind: it lacks {lacking} bytes of the log, expected at most {limit}"
-        if member.is_reluctant:
+        if member.is_reluctant and not ctx.roster.is_witness:
             return f"{name} is reluctant to lead: see `trimaran health`"
         return None
 

@@ -16,7 +16,7 @@ from ...messages.consensus import CanvassPosition, NewLeadershipTerm, RequestVot
 from .. import dialogue
 from ..election_state import ElectionState
 from ..events import ActivityFailed, LinkChanged
-from ..members import is_quorum_candidate, is_unanimous_candidate, may_vote_for
+from ..members import ClusterMember, is_quorum_candidate, is_unanimous_candidate, may_vote_for
 from ..reason import Reason
 from ..reason import ReasonKind as K
 from ..reluctance import HOLD_BACK_ELECTION_TIMEOUTS, able_members, has_equal_log
@@ -88,7 +88,7 @@ class Canvass(ElectionPhase):
             election.refuse_nomination(Reason(K.NOT_A_VOTER))
         elif not ctx.may_stand:
             election.refuse_nomination(ctx.vote_state_reason)
-        elif not ctx.roster.may_lead:
+        elif not ctx.roster.may_stand:
             election.refuse_nomination(Reason(K.NOT_COUNTED, members=ctx.roster.current.describe()))
         elif is_unanimous_candidate(ctx.voting_members, ctx.me, excused(election)):
             self._nominate(Reason(K.NEWEST_LOG_OF_ALL))
@@ -100,9 +100,12 @@ class Canvass(ElectionPhase):
             self._canvass()
 
     def _nominate(self, reason: Reason) -> None:
-        """Go on to stand, unless this member is reluctant and a willing one has not had its time yet."""
+        """Go on to stand, unless this member is reluctant and a willing one has not had its time yet.
+
+        A witness is the most reluctant of all: it leaves it to every member that can lead.
+        """
         ctx, election = self._ctx, self._election
-        able = able_members(ctx.voting_members, ctx.me) if ctx.reluctance else []
+        able = self._find_able()
         if able:
             if election.holds_back_until_ns is None:
                 is_equal = any(has_equal_log(member, ctx.me) for member in able)
@@ -110,11 +113,19 @@ class Canvass(ElectionPhase):
                 hold_back_ns = HOLD_BACK_ELECTION_TIMEOUTS * ctx.config.election_timeout_ns
                 election.holds_back_until_ns = begin_ns + hold_back_ns
             if ctx.now_ns < election.holds_back_until_ns:
-                kinds = ", ".join(kind.label for kind in ctx.reluctance)
+                kinds = "witness" if ctx.roster.is_witness else ", ".join(kind.label for kind in ctx.reluctance)
                 member_ids = ", ".join(str(member.member_id) for member in able)
                 election.refuse_nomination(Reason(K.RELUCTANT, kinds=kinds, member_ids=member_ids))
                 return
         election.enter(ElectionState.NOMINATE, reason)
+
+    def _find_able(self) -> list[ClusterMember]:
+        """Find the members to which this one leaves the election for a while."""
+        ctx = self._ctx
+        if not (ctx.reluctance or ctx.roster.is_witness):
+            return []
+        able = able_members(ctx.voting_members, ctx.me, is_any_willing=ctx.roster.is_witness)
+        return [member for member in able if ctx.roster.can_lead(member.member_id)]
 
     def _enter_nominate(self) -> None:
         ctx, election = self._ctx, self._election
@@ -136,7 +147,7 @@ class Canvass(ElectionPhase):
 
     def _poll_nominate(self) -> None:
         ctx, election = self._ctx, self._election
-        if (not ctx.is_voter and ctx.is_cluster_formed) or not ctx.roster.may_lead:
+        if (not ctx.is_voter and ctx.is_cluster_formed) or not ctx.roster.may_stand:
             election.restart(Reason(K.NOT_A_VOTER))
         elif ctx.now_ns >= self.deadline_ns and not is_quorum_candidate(ctx.voting_members, ctx.me):
             election.restart(Reason(K.CANVASS_OUTDATED))

@@ -102,15 +102,29 @@ class Roster:
 
     @property
     def may_lead(self) -> bool:
-        """Whether this member may stand.
+        """Whether this member may lead.
 
         One that a change in its log removes may, until that is committed: perhaps it alone has the change, and those
         that are left cannot win without it (Raft dissertation 4.2.2).
         """
+        return self._own_kind is MemberKind.VOTER
+
+    @property
+    def is_witness(self) -> bool:
+        """Whether this member is a witness: where it wins an election, it leads only to hand over. See `transfer`."""
+        return self._own_kind is MemberKind.WITNESS
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether this member may ask for votes: to lead, or as a witness to hand over."""
+        return self.may_lead or self.is_witness
+
+    @property
+    def _own_kind(self) -> MemberKind | None:
         mine = self.current.find(self.member_id)
         if mine is None and len(self.history.entries) > 1:
             mine = self.history.entries[-2].find(self.member_id)
-        return mine is not None and mine.kind is MemberKind.VOTER
+        return None if mine is None else mine.kind
 
     def can_lead(self, member_id: MemberId) -> bool:
         """Whether a member is a voter that runs the services."""
