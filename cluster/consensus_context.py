@@ -15,7 +15,7 @@ from .auth.secrets_file import SecretsFile
 from .core.context import ConsensusConfig, ConsensusContext
 from .core.log.log_buffer import LogBuffer
 from .core.log.retention import RetentionPolicy
-from .core.membership.configuration import Configuration
+from .core.membership.configuration import Configuration, MemberKind
 from .core.membership.feature_levels import lowest_feature_level
 from .core.membership.roster import Roster
 from .runtime.authenticator import GuardedAuthenticator
@@ -50,7 +50,10 @@ def make_context(
         log_buffer=LogBuffer(position=recording.append_position, retained_bytes=config.ingress_window_bytes),
         roster=Roster(
             MemberId(config.member_id),
-            Configuration.of_settings(member.configured() for member in config.members),
+            Configuration.of_settings(
+                member.configured(MemberKind.WITNESS if member.member_id in config.witness_ids else MemberKind.VOTER)
+                for member in config.members
+            ),
         ),
         authenticator=GuardedAuthenticator(
             load_authenticator(

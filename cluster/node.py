@@ -87,6 +87,7 @@ from .service.bounded_log_adapter import BoundedLogAdapter
 from .service.digests import DeliveryDigests
 from .service.query_check import QueryCheck
 from .service.service_code import CodeGuard, format_code
+from .service.witness_log_adapter import WitnessLogAdapter
 from .settings.config import NodeConfig
 
 _NS_PER_MS: Final = 1_000_000
@@ -169,14 +170,19 @@ class Node:
     ) -> AsyncIterator[Node]:
         """Lock the directory, open and repair the files, and close them again at the end.
 
-        The services, one to ten, have ids in this order, from 0 on. A node that `holds` stands still before the entry
+        The services, one to ten, have ids in this order, from 0 on; a witness has none. A node that `holds` stands still before the entry
         at which its service failed last.
 
         Raises:
             ConfigurationError: no services, or too many, or not as many as the newest snapshot has.
             ClusterError: the directory is in use, or a file in it cannot be used.
         """
-        if not 1 <= len(services) <= SERVICE_LIMIT:
+        if config.is_witness and services:
+            raise ConfigurationError(
+                f"member_id={config.member_id} is a witness by witnesses={config.witnesses!r}: it runs no service, "
+                f"services={len(services)}"
+            )
+        if not config.is_witness and not 1 <= len(services) <= SERVICE_LIMIT:
             raise ConfigurationError(f"services={len(services)}: expected 1 to {SERVICE_LIMIT}")
         code = CodeGuard.of_services(
             services, app_version=config.app_version, accepted=config.accept_code, directory=config.directory
@@ -202,6 +208,7 @@ class Node:
                 roster = node.module.ctx.roster
                 await find_members(archive, recording, roster, position=node.delivered_position)
                 await settle_roster(config, host.network, files.members, roster)
+                roster.check_kind(runs_services=not config.is_witness)
                 time_unit = find_newest_term_time_unit(
                     archive,
                     files.recording_log.recording_log,
@@ -372,10 +379,11 @@ class Node:
         digests = DeliveryDigests(
             self.service_agent.services,
             self.service_agent.egress,
-            self.module.digests.on_replay_digest,
+            self.module.digests.on_replay_digest if self.service_agent.services else _tell_nobody,
             monotonic_ns=self._clock.monotonic_ns,
         )
-        adapter = BoundedLogAdapter(
+        make_adapter = BoundedLogAdapter if self.service_agent.services else WitnessLogAdapter
+        adapter = make_adapter(
             self.module.ctx.log_buffer,
             ArchiveLogReader(self.archive, self._recording.recording_id),
             self.service_agent,
@@ -558,6 +566,7 @@ class Node:
             self.archive,
             ctx.log_recording_id,
             member_positions=self.module.positions_behind,
+            log_purge_limit=lambda: ctx.log_purge_limit,
             monotonic_ns=self._clock.monotonic_ns,
             on_failed=self.agent.terminate,
         )
@@ -604,6 +613,10 @@ class Node:
             self.tuning.on_second(self.module.ctx.log_buffer.append_position)
             log.look_at_damage()
             await asyncio.sleep(_LOOK_INTERVAL_S)
+
+
+def _tell_nobody(kind: int, service_id: int, log_position: int, digest: bytes, value: str) -> None:
+    """A witness computes nothing that could be compared."""
 
 
 def _tell_unknown_checksums(archive: Archive) -> None:

@@ -267,10 +267,15 @@ class ConsensusModule:
         return self.actions.on_replay_action(event, end_position)
 
     def on_replay_membership_change(self, event: MembershipChangeEvent, end_position: int) -> None:
-        """The members changed: it is known already, unless the log was not looked through."""
+        """The members changed: it is known already, unless the log was not looked through.
+
+        Raises:
+            ConfigurationError: this member is another kind of member than its settings say, so it must stop.
+        """
         configuration = decode_text(event.cluster_members, end_position)
         if configuration is not None:
             self.ctx.roster.history.append(configuration)
+            self.ctx.roster.check_kind(runs_services=self.ctx.config.service_count > 0)
 
     def on_replay_feature_level(self, event: FeatureLevelRaise) -> None:
         """Another feature level is in force behind this entry.

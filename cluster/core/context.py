@@ -191,6 +191,24 @@ class ConsensusContext:
         return bool(self.seeded_member_ids) and self.is_log_empty and not self.recording_log.is_seeded
 
     @property
+    def newest_snapshot_position(self) -> int:
+        """Where this member's newest complete snapshot was taken; -1 if it has none."""
+        newest = self.recording_log.latest_snapshots(self.config.service_count)
+        return newest[0].log_position if newest else NULL_POSITION
+
+    @property
+    def log_purge_limit(self) -> int | None:
+        """A witness keeps the log from here on, whatever else it needs; None of any other member.
+
+        From the newest snapshot on that every member that can lead has. A member that lacks the end of the log may get
+        it from the witness alone, which has no snapshot of a service to give.
+        """
+        if not self.roster.is_witness:
+            return None
+        able = [one for one in self.voting_members if self.roster.can_lead(one.member_id)]
+        return max(0, min((one.snapshot_position for one in able), default=0))
+
+    @property
     def snapshot_needed_after(self) -> int:
         """A snapshot is of use if it is beyond this position; of any position to a member that lacks the seed."""
         return NULL_POSITION if self.lacks_seed else self.append_position

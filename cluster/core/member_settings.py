@@ -15,16 +15,10 @@ from trimaran.service_api.cluster_id import format_cluster_id
 from ..messages.settings import MemberSettings
 from .context import ConsensusContext
 
-_COMPARED = (
-    "service_count",
-    "service_queue_limit_bytes",
-    "term_length_bytes",
-    "mtu_length_bytes",
-    "checksums",
-    "checksum_kind",
-    "shared_timer_ids",
-    "aeron_messages_only",
-)
+_COMPARED_WITH_WITNESS = ("term_length_bytes", "mtu_length_bytes", "checksums", "checksum_kind", "aeron_messages_only")
+"""A witness has no services, whose settings could differ."""
+
+_COMPARED = (*_COMPARED_WITH_WITNESS, "service_count", "service_queue_limit_bytes", "shared_timer_ids")
 
 
 def settings_of(ctx: ConsensusContext) -> MemberSettings:
@@ -56,14 +50,15 @@ def find_seeded(ctx: ConsensusContext, log_start_position: int) -> bool | None:
 
 def difference(mine: MemberSettings, theirs: MemberSettings) -> str | None:
     """Name every setting that differs, with both values; None if these members can be of one cluster."""
+    has_witness = 0 in (mine.service_count, theirs.service_count)
     found = [
         f"{name}={getattr(mine, name)!s} here, {getattr(theirs, name)!s} at member {theirs.member_id}"
-        for name in _COMPARED
+        for name in (_COMPARED_WITH_WITNESS if has_witness else _COMPARED)
         if getattr(mine, name) != getattr(theirs, name)
     ]
     if mine.member_count and theirs.member_count and mine.member_count != theirs.member_count:
         found.insert(0, f"member_count={mine.member_count} here, {theirs.member_count} at member {theirs.member_id}")
-    if mine.app_version >> 16 != theirs.app_version >> 16:
+    if not has_witness and mine.app_version >> 16 != theirs.app_version >> 16:
         major, other = mine.app_version >> 16, theirs.app_version >> 16
         found.append(f"app_version: major={major} here, {other} at member {theirs.member_id}")
     if mine.cluster_id and theirs.cluster_id and mine.cluster_id != theirs.cluster_id:

@@ -34,6 +34,8 @@ class ClusterMember:
     """Whether it said that it would rather not lead; False until it says so. See `reluctance`."""
     leader_priority: int = 0
     """How much it is preferred as leader, as it said last. See `transfer`."""
+    snapshot_position: int = NULL_POSITION
+    """Where its newest snapshot was taken, as it said last; -1 until it says so."""
     feature_level: int | None = None
     """The highest feature level that its services know, as it said on the link that is up; None without one."""
     vote: bool | None = None

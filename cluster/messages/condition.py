@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from trimaran.service_api.types import NULL_POSITION
 from trimaran.service_api.wire.fields import Int32, Int64, WireMemberId, WireTermId
 from trimaran.service_api.wire.message import TrimaranMessage
 
@@ -36,3 +37,5 @@ class MemberCondition(TrimaranMessage):
     member_id: WireMemberId
     leader_priority: Int32 = 0
     """How much it is preferred as leader: its setting."""
+    snapshot_position: Int64 = NULL_POSITION
+    """Where its newest complete snapshot was taken; -1 if it has none."""

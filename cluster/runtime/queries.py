@@ -215,6 +215,9 @@ class QueryHandler:
             return QueryCode.UNKNOWN_SESSION, f"no open session of this connection: id={request.cluster_session_id}"
         if not ctx.authorisation.is_authorised(QueryRequest.SCHEMA_ID, QueryRequest.TEMPLATE_ID, None, principal):
             return QueryCode.NOT_AUTHORISED, "the authorisation service refused it"
+        if ctx.config.service_count == 0:
+            code = QueryCode.NOT_LEADER if query.is_linearizable else QueryCode.TOO_STALE
+            return code, "this member is a witness: it runs no service"
         if ctx.held is not None:
             code = QueryCode.NOT_LEADER if query.is_linearizable else QueryCode.TOO_STALE
             return code, f"this member holds before log_position={ctx.held.log_position}, which its service cannot take"

@@ -668,7 +668,7 @@ def _skips(skip: EntrySkip, position: int) -> bool:
 _HANDLERS: Final[dict[type[Message], Any]] = {  # Any: each handler takes the type it is keyed by
     SessionOpenEvent: BoundedLogAdapter._on_session_open,
     SessionCloseEvent: BoundedLogAdapter._on_session_close,
-    TimerEvent: BoundedLogAdapter._on_timer,
+    TimerEvent: lambda adapter, event, position: adapter._on_timer(event, position),
     NewLeadershipTermEvent: BoundedLogAdapter._on_new_term,
     CodedTermEvent: BoundedLogAdapter._on_new_term,
     ClusterActionRequest: BoundedLogAdapter._on_cluster_action,

@@ -68,6 +68,8 @@ class CodeGuard:
         Raises:
             ConfigurationError: `accepted` names other code than theirs.
         """
+        if not services:
+            return cls(UNKNOWN_CODE, app_version, "", directory)  # a witness replays nothing
         return cls(digest_of_code(*map(type, services)), app_version, accepted, directory)
 
     def __post_init__(self) -> None:

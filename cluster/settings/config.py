@@ -25,6 +25,7 @@ from .member_endpoints import MemberEndpoints as MemberEndpoints
 from .member_endpoints import format_members as format_members
 from .member_endpoints import parse_listen as parse_listen
 from .member_endpoints import parse_members as parse_members
+from .member_endpoints import parse_witnesses as parse_witnesses
 from .setting_kinds import (
     AmountBytes,
     AmountMillis,
@@ -72,6 +73,13 @@ class NodeConfig(BaseSettings):
             "dns://HOST:BASE_PORT?size=N with {member_id} in HOST"
         ),
     ]
+    witnesses: Annotated[
+        Text,
+        Field(
+            pattern=r"^(|\d+(,\d+)*)$",
+            description="ids of those of the members that are witnesses, with commas: they vote, and run no service",
+        ),
+    ] = ""
     join: Annotated[
         Text,
         Field(
@@ -97,8 +105,9 @@ class NodeConfig(BaseSettings):
     service: Annotated[
         Text,
         Field(
-            pattern=r"^[\w.]+:\w+(,[\w.]+:\w+){0,9}$",
-            description="the service to run, as module:Class; up to ten with commas, with ids from 0 on",
+            pattern=r"^(|[\w.]+:\w+(,[\w.]+:\w+){0,9})$",
+            description="the service to run, as module:Class; up to ten with commas, with ids from 0 on; a witness "
+            "needs none",
         ),
     ]
     service_dir: Annotated[
@@ -341,8 +350,18 @@ class NodeConfig(BaseSettings):
 
     @property
     def services(self) -> tuple[str, ...]:
-        """Each service as module:Class, by service id."""
-        return tuple(self.service.split(","))
+        """Each service as module:Class, by service id; none of a witness."""
+        return () if self.is_witness else tuple(self.service.split(","))
+
+    @property
+    def is_witness(self) -> bool:
+        """Whether this member is a witness."""
+        return self.member_id in self.witness_ids
+
+    @property
+    def witness_ids(self) -> frozenset[int]:
+        """Which of the members are witnesses."""
+        return parse_witnesses(self.witnesses)
 
     @property
     def tls(self) -> TlsSettings | None:
@@ -419,6 +438,13 @@ def _member_problems(config: NodeConfig) -> list[str]:
     problems = [f"member id given twice: member_id={i}" for i in sorted({i for i in ids if ids.count(i) > 1})]
     if config.member_id not in ids:
         problems.append(f"own id is not in members: member_id={config.member_id} expected one of {sorted(ids)}")
+    if not config.service and not config.is_witness:
+        problems.append("service='': expected \"module:Class\", or this member among witnesses")
+    strangers = sorted(config.witness_ids - set(ids))
+    if strangers and not config.join:
+        problems.append(f"witnesses={config.witnesses!r}: expected ids of members, which {strangers} are not")
+    if config.witness_ids.issuperset(ids) and not config.join:
+        problems.append(f"witnesses={config.witnesses!r}: expected a member at least that is none, to run the service")
     if config.join:
         try:
             seeds = parse_members(config.join)

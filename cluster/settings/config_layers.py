@@ -231,6 +231,8 @@ def _read_layers(file: Path | None, flags: Mapping[str, Any]) -> tuple[dict[str,
                     problems.append(f"{error} ({origins[name]})")
     if problems:
         raise ConfigurationError("\n".join(problems))
+    if str(values.get("member_id")) in str(values.get("witnesses", "")).split(","):
+        values.setdefault("service", "")
     return values, origins
 
 

@@ -71,9 +71,9 @@ class MemberEndpoints(BaseModel):
         """All five, in wire order."""
         return self.ingress, self.consensus, self.log, self.catchup, self.archive
 
-    def configured(self) -> ConfiguredMember:
-        """Return it as a voter of a configuration."""
-        return ConfiguredMember(MemberId(self.member_id), MemberKind.VOTER, self.endpoints)
+    def configured(self, kind: MemberKind = MemberKind.VOTER) -> ConfiguredMember:
+        """Return it as a member of a configuration."""
+        return ConfiguredMember(MemberId(self.member_id), kind, self.endpoints)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -122,6 +122,11 @@ def parse_members(text: str) -> tuple[MemberEndpoints, ...]:
         if ids.count(member_id) > 1:
             raise ConfigurationError(f"bad member list: member_id={member_id} is given twice in {text!r}")
     return members
+
+
+def parse_witnesses(text: str) -> frozenset[int]:
+    """Read the ids of the members that are witnesses, which a pattern has checked."""
+    return frozenset(int(part) for part in text.split(",") if part)
 
 
 def parse_listen(text: str, advertised: MemberEndpoints) -> MemberEndpoints:

@@ -388,7 +388,7 @@ def with_member(
     kind: MemberKind,
     endpoints: tuple[str, str, str, str, str],
 ) -> Configuration:
-    """Add a member, with the next free id unless one is given. A voter comes in as a learner.
+    """Add a member, with the next free id unless one is given: a learner, or a witness, which counts at once.
 
     Raises:
         ChangeRefusedError: the id was used before, or an endpoint is another member's.

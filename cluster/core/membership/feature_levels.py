@@ -65,7 +65,7 @@ NO_FEATURES: Final = FeatureLevels()
 
 
 def lowest_feature_level(services: Sequence[ClusteredService]) -> int:
-    """Return the highest feature level that every service of a member knows.
+    """Return the highest feature level that every service of a member knows; of a witness, which runs none, any.
 
     Raises:
         ConfigurationError: a service declares what is none.
@@ -77,7 +77,7 @@ def lowest_feature_level(services: Sequence[ClusteredService]) -> int:
                 f"service={type(service).__qualname__} feature_level={level!r} expected a whole number from 0 to "
                 f"{FEATURE_LEVEL_LIMIT}"
             )
-    return min(service.feature_level for service in services)
+    return min((service.feature_level for service in services), default=FEATURE_LEVEL_LIMIT)
 
 
 def choose_feature_level(current: int, said: Mapping[MemberId, int | None], wanted: int | None) -> int:

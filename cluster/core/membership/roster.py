@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from trimaran.service_api import ClusterError
+from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.types import MemberId
 
 from ..members import ClusterMember
@@ -125,6 +125,26 @@ class Roster:
         if mine is None and len(self.history.entries) > 1:
             mine = self.history.entries[-2].find(self.member_id)
         return None if mine is None else mine.kind
+
+    def check_kind(self, *, runs_services: bool) -> None:
+        """Check that this process is what its log says.
+
+        Raises:
+            ConfigurationError: it runs services and is a witness, or runs none and is no witness.
+        """
+        mine = self.current.find(self.member_id)
+        if mine is None or (mine.kind is not MemberKind.WITNESS) == runs_services:
+            return
+        advice = (
+            f"start it with `--witnesses {self.member_id}`"
+            if runs_services
+            else f"start it without {self.member_id} in `witnesses`, with the service of the others and an empty directory"
+        )
+        raise ConfigurationError(
+            f"member_id={self.member_id} is a {mine.kind} by the log, its settings say that it is "
+            f"{'none' if mine.kind is MemberKind.WITNESS else 'a witness'}: the members are {self.current.describe()}; "
+            f"{advice}"
+        )
 
     def can_lead(self, member_id: MemberId) -> bool:
         """Whether a member is a voter that runs the services."""

@@ -86,6 +86,7 @@ class ConditionExchange:
                 reluctance=sum(kind.value for kind in ctx.reluctance),
                 member_id=ctx.config.member_id,
                 leader_priority=ctx.config.leader_priority,
+                snapshot_position=ctx.newest_snapshot_position,
             ),
         )
 
@@ -97,6 +98,7 @@ class ConditionExchange:
             return  # it answers no question of this member
         ctx.members[member_id].is_reluctant = message.reluctance != 0
         ctx.members[member_id].leader_priority = message.leader_priority
+        ctx.members[member_id].snapshot_position = message.snapshot_position
         ctx.vouch_for_term(message.leadership_term_id)
         if member_id not in ctx.roster.current.voter_ids:
             return

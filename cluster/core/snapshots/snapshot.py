@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from trimaran.service_api import CloseReason, RemoteProtocolError
-from trimaran.service_api.types import NULL_VALUE, CorrelationId, MemberId, TermId, TimeUnit
+from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, CorrelationId, MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE, CodedSnapshotMarker, with_code_digest
 from trimaran.service_api.wire.log.messages import ClusterActionRequest
 from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, EntryType
@@ -30,10 +30,19 @@ from ..events import SnapshotFailed, SnapshotTaken
 from ..log.retention import drop_old_snapshots, needed_log_position
 from ..membership.configuration import Configuration, decode_text
 from ..membership.feature_levels import NO_FEATURES, FeatureLevels
-from ..service_messages import ServiceMessages, TrackerState, read_trackers
+from ..service_messages import ServiceMessages, TrackerState, read_trackers, service_session_id_base
 from ..sessions.session_state import SessionState
 from ..sessions.sessions import ClusterSession, SessionManager
 from ..timers import TimerService
+
+
+_NO_MESSAGES = wire.PendingMessageTracker(
+    next_service_session_id=service_session_id_base(0) + 1,
+    log_service_session_id=service_session_id_base(0),
+    pending_message_capacity=0,
+    service_id=0,
+)
+"""What a witness's snapshot says of services' messages: none were offered there."""
 
 
 @dataclass(slots=True)
@@ -95,8 +104,8 @@ class SnapshotControl:
     @property
     def newest_position(self) -> int | None:
         """Where the newest complete snapshot was taken."""
-        newest = self._ctx.recording_log.latest_snapshots(self._ctx.config.service_count)
-        return newest[0].log_position if newest else None
+        position = self._ctx.newest_snapshot_position
+        return None if position == NULL_POSITION else position
 
     # --- every member, in log order
 
@@ -194,7 +203,7 @@ class SnapshotControl:
     def _module_messages(self, action: _Action) -> Iterable[wire.ModuleMessage]:
         # All but the first field tell of service 0 what its tracker tells again.
         trackers = [*self._service_messages.snapshot_messages()]
-        first = trackers[0]
+        first = trackers[0] if trackers else _NO_MESSAGES
         assert isinstance(first, wire.PendingMessageTracker)
         yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN)
         yield wire.ConsensusModuleSnapshot(

@@ -139,11 +139,16 @@ async def load_snapshots(
 async def read_snapshots(archive: SnapshotSource, entries: Sequence[RecordingLogEntry]) -> Recovered:
     """Read a complete set, the module's entry first, up to where the service's own state begins.
 
+    A witness's set is the module's entry alone.
+
     Raises:
         ClusterError: it cannot be used; the error says why and what to do.
     """
     module_entry, *service_entries = entries
     module = await _load_module(archive, module_entry)
+    if not service_entries:
+        module = replace(module, timers=(), trackers=())  # of a witness, whose snapshot may be another member's
+        return Recovered(module_entry.log_position, module_entry.timestamp, module, (), {}, ())
     if strange := [state.service_id for state in module.trackers if state.service_id >= len(service_entries)]:
         raise _unusable(archive, module_entry, f"it holds messages of services that it does not name: {strange}")
     images = tuple(_open_reader(archive, entry) for entry in service_entries)

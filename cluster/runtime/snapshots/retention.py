@@ -65,7 +65,8 @@ class HoldTracker:
 class Retention:
     """Purges one member's archive; one purge at a time.
 
-    `member_positions` tells where other members are that are still catching up with this one.
+    `member_positions` tells where other members are that are still catching up with this one; `log_purge_limit` from
+    where on the log stays in any case, for however long.
     """
 
     def __init__(
@@ -74,12 +75,14 @@ class Retention:
         log_recording_id: int,
         *,
         member_positions: Callable[[], Mapping[MemberId, int]],
+        log_purge_limit: Callable[[], int | None] = lambda: None,
         monotonic_ns: Callable[[], int],
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self._archive = archive
         self._log_recording_id = log_recording_id
         self._member_positions = member_positions
+        self._log_purge_limit = log_purge_limit
         self._monotonic_ns = monotonic_ns
         self._on_failed = on_failed
         self._unneeded: dict[int, None] = {}
@@ -127,7 +130,9 @@ class Retention:
             await self._archive.purge_recording(recording_id)
             del self._unneeded[recording_id]
         start_position = self._archive.descriptor(self._log_recording_id).start_position
-        position = min([self._needed_position, *self._held_positions(start_position)])
+        limit = self._log_purge_limit()
+        limits = [] if limit is None else [limit]
+        position = min([self._needed_position, *limits, *self._held_positions(start_position)])
         if position > start_position:
             await self._archive.purge_segments(self._log_recording_id, position)
         return bool(self._unneeded) or position < self._needed_position

@@ -111,7 +111,7 @@ class SnapshotProvider:
         wants_seed = query.log_position == NULL_POSITION and ctx.recording_log.is_seeded and log_start_position == 0
         find = ctx.recording_log.seed if wants_seed else ctx.recording_log.latest_snapshots
         entries = find(ctx.config.service_count)
-        is_of_use = bool(entries) and entries[0].log_position > query.log_position
+        is_of_use = ctx.config.service_count > 0 and bool(entries) and entries[0].log_position > query.log_position
         terms: list[LeadershipTermEntry] = []
         if is_of_use and not wants_seed:
             self._retention.lease(
@@ -342,6 +342,7 @@ class SnapshotFetcher:
         snapshots = [
             ShippedRecording(**{name: getattr(found, name) for name in ShippedRecording.__dataclass_fields__})
             for found in offer.snapshots
+            if found.service_id < ctx.config.service_count  # a witness takes the consensus module's alone
         ]
         if not snapshots:
             raise ClusterError(f"member {shipment.source_member_id} has no snapshot: {offer.detail}")
