@@ -170,8 +170,8 @@ class Node:
     ) -> AsyncIterator[Node]:
         """Lock the directory, open and repair the files, and close them again at the end.
 
-        The services, one to ten, have ids in this order, from 0 on; a witness has none. A node that `holds` stands still before the entry
-        at which its service failed last.
+        The services, one to ten, have ids in this order, from 0 on; a witness has none. A node that `holds` stands
+        still before the entry at which its service failed last.
 
         Raises:
             ConfigurationError: no services, or too many, or not as many as the newest snapshot has.

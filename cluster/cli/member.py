@@ -12,7 +12,7 @@ import typer
 
 from trimaran.archive.tool.output import EXIT_UNREACHABLE, EXIT_USAGE, OutputFormat, OutputOption, fail, new_group
 
-from ..core.membership.configuration import MEMBER_LIMIT
+from ..core.membership.configuration import MEMBER_LIMIT, MemberKind
 from ..core.membership.member_change import MemberChangeKind
 from ..documents.inspection import MembersView
 from ..documents.operations import MemberChangeRequest, Operation
@@ -48,6 +48,10 @@ EndpointOption = Annotated[
         show_default=False,
     ),
 ]
+WitnessOption = Annotated[
+    bool,
+    typer.Option("--witness", help="Add it as a witness: it votes, and runs no service.", show_default=False),
+]
 PromoteOption = Annotated[
     bool, typer.Option("--promote", help="Wait until it has the log, then make it a voter.", show_default=False)
 ]
@@ -59,18 +63,24 @@ def add_member(
     endpoint: EndpointOption,
     member_id: NewIdOption = None,
     promotes: PromoteOption = False,
+    is_witness: WitnessOption = False,
     timeout: TimeoutOption = 60.0,
     output: OutputOption = OutputFormat.TABLE,
     **settings: Any,
 ) -> None:
     """Add a member as a learner: it gets the log and runs the services, and is counted nowhere.
 
+    A witness votes and counts from the beginning: start its process at once, with its id in `--witnesses`.
+
     Start its process with `trimaran node --join` and the same endpoint, before or after. An id is used once: the id of
     a member that was removed is never free again. Make it a voter with `trimaran member promote` when it has the log.
     """
+    if is_witness and promotes:
+        fail("--witness and --promote: a witness is added as what it is, and never promoted", EXIT_USAGE)
     endpoints = _parse_endpoint(endpoint)
     new_id = _next_id(settings) if member_id is None else member_id
-    _change(MemberChangeKind.ADD, new_id, timeout, output, settings, endpoints=endpoints)
+    kind = MemberChangeKind.ADD_WITNESS if is_witness else MemberChangeKind.ADD
+    _change(kind, new_id, timeout, output, settings, endpoints=endpoints)
     if promotes:
         _promote_when_ready(new_id, timeout, output, settings)
 
@@ -136,13 +146,18 @@ def replace_member(
     """Replace a member, which may be gone, by a new one with the next free id.
 
     Three changes: the new one is added as a learner, promoted when it has the log, and the old one removed. Start the
-    new process with `trimaran node --join`, the id that this command prints first, and the same endpoint.
+    new process with `trimaran node --join`, the id that this command prints first, and the same endpoint. A witness is
+    replaced by a witness.
     """
-    endpoints, new_id = _parse_endpoint(endpoint), _next_id(settings)
+    view = asyncio.run(_ask_view(settings))
+    endpoints, new_id = _parse_endpoint(endpoint), view.high_member_id + 1
     if output is OutputFormat.TABLE:
         typer.echo(f"member {new_id} replaces member {member_id}")
-    _change(MemberChangeKind.ADD, new_id, timeout, output, settings, endpoints=endpoints)
-    _promote_when_ready(new_id, timeout, output, settings)
+    if any(one.member_id == member_id and one.kind == MemberKind.WITNESS for one in view.members):
+        _change(MemberChangeKind.ADD_WITNESS, new_id, timeout, output, settings, endpoints=endpoints)
+    else:
+        _change(MemberChangeKind.ADD, new_id, timeout, output, settings, endpoints=endpoints)
+        _promote_when_ready(new_id, timeout, output, settings)
     _change(MemberChangeKind.REMOVE, member_id, timeout, output, settings)
 
 

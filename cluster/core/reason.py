@@ -92,9 +92,7 @@ class ReasonKind(Enum):
         "this member is not a voter: it never voted, or its directory was removed; it does not vote or stand until it "
         "has caught up with a leader, unless every log is empty"
     )
-    NOT_COUNTED = (
-        "this member does not stand: it is a learner, or no member, by its log: the members are {members}"
-    )
+    NOT_COUNTED = "this member does not stand: it is a learner, or no member, by its log: the members are {members}"
     NO_QUORUM_OF_VOTERS = (
         "members {member_ids} are not voters: they never voted, or their directories were removed; without them "
         "{voter_count} of {member_count} members can vote; start the others"

@@ -140,7 +140,7 @@ class TransferControl:
             )
 
     def _look_for_heir(self) -> None:
-        """Witness: hand over to whoever can lead, again and again until one does."""
+        """Witness: hand over to a member that can lead, again and again until one does."""
         ctx = self._ctx
         if ctx.now_ns < self._next_look_ns:
             return

@@ -71,7 +71,7 @@ class MemberChangeRequest(DocumentPart):
     member_id: Id | None = None
     """Whom; None for a new member that gets the next free id."""
     endpoints: Annotated[tuple[Line, ...], Field(max_length=5)] = ()
-    """Of `add` and `move`: ingress, consensus, log, catch-up, archive, `host:port` each."""
+    """Of `add`, `add-witness` and `move`: ingress, consensus, log, catch-up, archive, `host:port` each."""
 
 
 class OperationRequest(Document):

@@ -57,7 +57,8 @@ async def find_cluster(config: NodeConfig, network: NetworkStack) -> Configurati
                 )
             reason = (
                 f"member_id={config.member_id} is no member yet: the members are {found.describe()}; run `trimaran "
-                f"member add --id {config.member_id} --endpoint {config.me.ingress}`"
+                f"member add --id {config.member_id} --endpoint {config.me.ingress}"
+                f"{' --witness' if config.is_witness else ''}`"
             )
         if reason != told:
             logger.warning("member.waits_to_join", reason=reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from . import configuration as cf
 from .configuration import ChangeRefusedError, Configuration, MemberKind
@@ -13,9 +14,14 @@ class MemberChangeKind(StrEnum):
     """How the members are to change."""
 
     ADD = "add"
+    """As a learner."""
+    ADD_WITNESS = "add-witness"
     PROMOTE = "promote"
     REMOVE = "remove"
     MOVE = "move"
+
+
+_ADDED: Final = {MemberChangeKind.ADD: MemberKind.LEARNER, MemberChangeKind.ADD_WITNESS: MemberKind.WITNESS}
 
 
 @dataclass(slots=True, frozen=True)
@@ -26,7 +32,7 @@ class MemberChange:
     member_id: int | None
     """Whom; None for a new member that gets the next free id."""
     endpoints: tuple[str, str, str, str, str] | None = None
-    """Of ADD and MOVE."""
+    """Of a new member, and of MOVE."""
 
     def apply_to(self, current: Configuration) -> Configuration:
         """Make the next configuration.
@@ -34,8 +40,8 @@ class MemberChange:
         Raises:
             ChangeRefusedError: there is none, with what to do.
         """
-        if self.kind is MemberChangeKind.ADD and self.endpoints is not None:
-            return cf.with_member(current, self.member_id, MemberKind.LEARNER, self.endpoints)
+        if self.kind in _ADDED and self.endpoints is not None:
+            return cf.with_member(current, self.member_id, _ADDED[self.kind], self.endpoints)
         if self.member_id is None:
             raise ChangeRefusedError(f"{self.kind}: no member id: the members are {current.describe()}")
         if self.kind is MemberChangeKind.PROMOTE:

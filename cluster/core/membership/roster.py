@@ -138,7 +138,7 @@ class Roster:
         advice = (
             f"start it with `--witnesses {self.member_id}`"
             if runs_services
-            else f"start it without {self.member_id} in `witnesses`, with the service of the others and an empty directory"
+            else f"start it without {self.member_id} in `witnesses`, with the others' service and an empty directory"
         )
         raise ConfigurationError(
             f"member_id={self.member_id} is a {mine.kind} by the log, its settings say that it is "

@@ -35,7 +35,6 @@ from ..sessions.session_state import SessionState
 from ..sessions.sessions import ClusterSession, SessionManager
 from ..timers import TimerService
 
-
 _NO_MESSAGES = wire.PendingMessageTracker(
     next_service_session_id=service_session_id_base(0) + 1,
     log_service_session_id=service_session_id_base(0),

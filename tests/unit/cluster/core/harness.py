@@ -8,7 +8,7 @@ one run, and every step of it is checked by a `Referee`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 
 from tests.unit.cluster.core.checks import Referee, expect
@@ -107,8 +107,10 @@ class Client:
 class Cluster:
     """Members, links, clients and the time they live in. Everything that chance decides comes from one seed."""
 
-    def __init__(self, seed: int, *, member_count: int = 3, **settings: object) -> None:
-        self.seed, self.member_count = seed, member_count
+    def __init__(
+        self, seed: int, *, member_count: int = 3, witness_ids: Collection[int] = (), **settings: object
+    ) -> None:
+        self.seed, self.member_count, self.witness_ids = seed, member_count, frozenset(witness_ids)
         self.settings = {"session_timeout_ns": 5_000 * MS, "session_limit": 40, **settings}
         self.random = Random(seed)
         self.referee = Referee()
@@ -364,29 +366,43 @@ class Cluster:
 
     def _is_settled(self) -> bool:
         leader = self.leader()
-        return leader is not None and all(
-            node.is_alive
-            and node.module.election is None
-            and node.adapter.position == leader.ctx.log_buffer.append_position
-            for node in self.nodes.values()
+        return (
+            leader is not None
+            and not leader.is_witness
+            and all(
+                node.is_alive
+                and node.module.election is None
+                and node.adapter.position == leader.ctx.log_buffer.append_position
+                for node in self.nodes.values()
+            )
         )
 
     def expect_nothing_left_to_do(self) -> None:
         """Every timer that was due has fired, and every session that its service closed is closed."""
         for node in self.nodes.values():
-            expect(len(node.module.timers) == 0, "timers fire under any leader", node=node)
+            expect(node.is_witness or len(node.module.timers) == 0, "timers fire under any leader", node=node)
             for session in node.module.sessions.sessions.values():
                 expect(session.state is SessionState.OPEN, "closes come to an end", node=node, session=session)
 
     def expect_equal(self) -> None:
         """Members that delivered the same log hold the same bytes and the same state."""
-        first, *others = self.nodes.values()
+        first, *others = sorted(self.nodes.values(), key=lambda node: node.is_witness)
         for other in others:
             end = min(first.adapter.position, other.adapter.position)
             expect(first.disk.log[:end] == other.disk.log[:end], "logs are equal", first=first, other=other)
-            expect(first.service.messages == other.service.messages, "services are equal", first=first, other=other)
+            expect(
+                other.service.messages == ([] if other.is_witness else first.service.messages),
+                "services are equal, and a witness runs none",
+                first=first,
+                other=other,
+            )
             expect(terms_of(first) == terms_of(other), "recording logs are equal", first=first, other=other)
-            expect(session_state(first) == session_state(other), "sessions are equal", first=first, other=other)
+            expect(
+                session_state(first) == session_state(other) or other.is_witness,
+                "sessions are equal",
+                first=first,
+                other=other,
+            )
         roles = [node.ctx.role for node in self.nodes.values()]
         expect(roles.count(Role.LEADER) == 1, "one member leads", roles=roles)
 

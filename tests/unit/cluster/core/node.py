@@ -23,6 +23,7 @@ from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.cluster.service.witness_log_adapter import WitnessLogAdapter
 from trimaran.service_api import ClusterError, RemoteProtocolError, Role
 from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
 from trimaran.service_api.wire.frame import HEADER_LENGTH
@@ -151,6 +152,7 @@ class Node:
 
     def __init__(self, cluster: Cluster, member_id: int) -> None:
         self.cluster, self.member_id = cluster, MemberId(member_id)
+        self.is_witness = member_id in cluster.witness_ids
         self.disk = Disk()
         self.is_alive = False
         self.is_paused = False
@@ -174,12 +176,14 @@ class Node:
         last = recording_log.last_term()
         last_term_id = TermId(NULL_VALUE if last is None else last.leadership_term_id)
         self.ctx = ConsensusContext(
-            config=config(self.member_id, cluster.member_count, **cluster.settings),
+            config=config(
+                self.member_id, cluster.member_count, **cluster.settings, service_count=0 if self.is_witness else 1
+            ),
             random=cluster.random_of(self.member_id),
             recording_log=recording_log,
             log_recording_id=RecordingId(0),
             log_buffer=LogBuffer(position=len(disk.log), retained_bytes=1024),
-            roster=roster(self.member_id, cluster.member_count),
+            roster=roster(self.member_id, cluster.member_count, witness_ids=cluster.witness_ids),
             append_position=len(disk.log),
             log_leadership_term_id=last_term_id,
             leadership_term_id=last_term_id,
@@ -189,15 +193,17 @@ class Node:
         self.module = ConsensusModule(self.ctx, last_activity_ns=self.activity_ns.get)
         self.service = HistoryService(cluster.referee, self.member_id)
         self.agent = ClusteredServiceAgent(
-            [self.service],
+            [] if self.is_witness else [self.service],
             Requests(self.module),
             member_id=self.member_id,
             time_unit=TimeUnit.MILLIS,
             max_payload_length=TERM_LENGTH // 8 - 32,
         )
-        self.service.cluster = self.agent.views[0]
+        if not self.is_witness:
+            self.service.cluster = self.agent.views[0]
         self.ctx.delivered_time = lambda: self.agent.time
-        self.adapter = BoundedLogAdapter(self.ctx.log_buffer, self, self.agent, self.module)
+        make_adapter = WitnessLogAdapter if self.is_witness else BoundedLogAdapter
+        self.adapter = make_adapter(self.ctx.log_buffer, self, self.agent, self.module)
         self.bound: dict[int, tuple[int, int]] = {}
         """By ingress connection: the session and term whose messages are let through."""
         self._inbox: deque[object] = deque()

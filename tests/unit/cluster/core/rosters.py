@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from trimaran.cluster.core.membership.configuration import Configuration, ConfiguredMember, MemberKind
@@ -19,9 +19,12 @@ def configured(member_id: int, kind: MemberKind = MemberKind.VOTER) -> Configure
     )
 
 
-def roster(member_id: int, member_count: int, *, is_formed: bool = True) -> Roster:
+def roster(member_id: int, member_count: int, *, is_formed: bool = True, witness_ids: Collection[int] = ()) -> Roster:
     """Voters from 0 on. Of a formed cluster the log has said so, before anything that a test looks at."""
-    members = tuple(configured(each) for each in range(member_count))
+    members = tuple(
+        configured(each, MemberKind.WITNESS if each in witness_ids else MemberKind.VOTER)
+        for each in range(member_count)
+    )
     return Roster(
         MemberId(member_id),
         Configuration(members=members, high_member_id=member_count - 1, log_position=1 if is_formed else 0),

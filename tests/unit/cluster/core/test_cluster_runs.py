@@ -6,6 +6,7 @@ The same seeds are the control run of `planted_bugs`: what passes here fails the
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection
 
 import pytest
 import structlog
@@ -34,9 +35,13 @@ def _quiet() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
 
 
-def run_whole_life(seed: int, *, member_count: int = 3) -> Cluster:
+WITNESSES = {3: {2}, 4: {0}, 5: {1, 4}}
+"""Which members of clusters of some sizes are witnesses."""
+
+
+def run_whole_life(seed: int, *, member_count: int = 3, witness_ids: Collection[int] = ()) -> Cluster:
     """Three virtual seconds of misfortune, then peace: everything is mended and has to come to rest, all equal."""
-    cluster = Cluster(seed, member_count=member_count)
+    cluster = Cluster(seed, member_count=member_count, witness_ids=witness_ids)
     cluster.start()
     cluster.add_clients(3)
     cluster.run_chaos(3_000 * MS)
@@ -54,6 +59,13 @@ def test_three_members_hold_every_rule_through_any_misfortune(first: int) -> Non
     """Control run. Source: Raft paper figure 3, DESIGN §5."""
     for seed in range(first, first + 20):
         run_whole_life(seed)
+
+
+@pytest.mark.parametrize("member_count", WITNESSES)
+def test_clusters_with_witnesses_hold_every_rule_through_any_misfortune(member_count: int) -> None:
+    """A witness leads only to hand over, and each run comes to rest under a member that runs the service."""
+    for seed in range(8):
+        run_whole_life(seed, member_count=member_count, witness_ids=WITNESSES[member_count])
 
 
 @pytest.mark.parametrize("member_count", SEED_COUNTS)
