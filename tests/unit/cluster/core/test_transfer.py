@@ -6,6 +6,7 @@ Source: Raft dissertation §3.10.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any  # settings of any type
 
 import pytest
 
@@ -46,7 +47,7 @@ class Told:
         return bool(self.steps) and self.steps[-1][0] in (A.DONE, A.FAILED, A.UNKNOWN, A.REFUSED)
 
 
-def busy_cluster(seed: int = 1, *, member_count: int = 3, **settings: object) -> tuple[Cluster, Node, Told]:
+def busy_cluster(seed: int = 1, *, member_count: int = 3, **settings: Any) -> tuple[Cluster, Node, Told]:
     """Members that follow a leader, and clients that send."""
     cluster = Cluster(seed, member_count=member_count, **settings)
     cluster.start()
