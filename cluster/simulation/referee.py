@@ -33,7 +33,7 @@ from .messenger import Messenger
 from .observed_service import Hooks, ObservedService
 from .relay import Relay
 from .role_rules import expect_role, overdue_timers
-from .rules import RuleBroken, expect
+from .rules import NO_CHECKS, RuleBroken, ServiceChecks, expect
 from .trace import Trace
 from .world.network import SimulatedTransport
 
@@ -82,7 +82,9 @@ class Referee:
         *,
         make_relay: Callable[[], Relay | Messenger] = Relay,
         make_further: Sequence[Callable[[], ClusteredService]] = (),
+        checks: ServiceChecks = NO_CHECKS,
     ) -> None:
+        self._checks = checks
         self.committed = bytearray()
         """The log as far as any member has called it committed."""
         self.delivered: dict[int, tuple[object, ...]] = {}
@@ -463,6 +465,7 @@ class Referee:
             )
             expect_role(member, position)
             expect_same(member, position, self.delivered.setdefault(position, what), what)
+            self._checks.look(self._services[member.member_id], member=member.member_id, position=position)
             if position > self._newest_position:
                 expect(
                     timestamp >= self._newest_time,
@@ -624,6 +627,10 @@ class Referee:
             expect(not faults, "a service is given nothing impossible", member=member.member_id, faults=faults[:3])
             overdue = overdue_timers(member) if ctx.role is Role.LEADER else []
             expect(not overdue, "a timer that is due fires", member=member.member_id, overdue=overdue[:3])
+
+    def look_at_rest(self, members: Sequence[Member]) -> None:
+        """Hand the services of members that have the same log to the check of the user's."""
+        self._checks.look_at_rest([self._services[member.member_id] for member in members])
 
     def has_committed(self, member: Member) -> bool:
         """Whether a member has, durably, everything that was ever committed, or a snapshot and all that follows."""

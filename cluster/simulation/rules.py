@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+INVARIANT_RULE: Final = "an invariant of the service holds"
+AT_REST_RULE: Final = "what must hold of services at rest holds"
+
 
 class RuleBroken(Exception):
     """A rule that must always hold does not: a bug, or one planted on purpose."""
@@ -19,3 +27,42 @@ def expect(condition: object, rule: str, **facts: object) -> None:
     """
     if not condition:
         raise RuleBroken(rule, **facts)
+
+
+@dataclass(slots=True, frozen=True)
+class ServiceChecks:
+    """What must hold of the first service of each member; what a check raises is a broken rule."""
+
+    invariant: Callable[[Any], object] | None = None  # Any: of the service's own class
+    """Called with the service of a member after each entry that is delivered to it."""
+    at_rest: Callable[[Sequence[Any]], object] | None = None
+    """Called in the end with the services of all members that have everything: they are at one position."""
+
+    def look(self, service: object, **facts: object) -> None:
+        """Look at a service after an entry.
+
+        Raises:
+            RuleBroken: the invariant does not hold.
+        """
+        if self.invariant is not None:
+            _expect_no_error(INVARIANT_RULE, self.invariant, service, **facts)
+
+    def look_at_rest(self, services: Sequence[object]) -> None:
+        """Look at services that are at one position.
+
+        Raises:
+            RuleBroken: what must hold then does not.
+        """
+        if self.at_rest is not None:
+            _expect_no_error(AT_REST_RULE, self.at_rest, services)
+
+
+NO_CHECKS: Final = ServiceChecks()
+
+
+def _expect_no_error(rule: str, check: Callable[[Any], object], subject: object, **facts: object) -> None:
+    try:
+        check(subject)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise RuleBroken(rule, **facts, error=error, file=place.filename, line=place.lineno) from error

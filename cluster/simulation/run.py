@@ -6,14 +6,11 @@ when. Source: TigerBeetle's two modes; DESIGN §6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Final
-
-import structlog
 
 from trimaran.client import ClientConfig
 from trimaran.service_api import ClusteredService
@@ -31,8 +28,9 @@ from .messenger import Messenger, draw_message_of
 from .referee import Referee
 from .registers import Registers, Request
 from .relay import Relay
-from .rules import RuleBroken, expect
+from .rules import NO_CHECKS, RuleBroken, ServiceChecks, expect
 from .trace import Trace
+from .world.quiet import quiet_log
 
 _MS: Final = 1_000_000
 _CLIENT_COUNT: Final = 3
@@ -115,6 +113,7 @@ def simulate(
     make_service: Callable[[], ClusteredService] = Registers,
     make_further: Sequence[Callable[[], ClusteredService]] = (),
     make_workload: MakeWorkload = Workload,
+    checks: ServiceChecks = NO_CHECKS,
     write_line: Callable[[str], None] | None = None,
 ) -> RunOutcome:
     """Run one seed to its end and give what became of it. Never raises for what the cluster does wrong.
@@ -123,20 +122,8 @@ def simulate(
     only what holds for every service is checked.
     """
     options = Options() if options is None else options
-    with _quiet(write_line is None):
-        return _Run(seed, options, make_service, make_further, make_workload, write_line).run()
-
-
-@contextmanager
-def _quiet(is_quiet: bool) -> Iterator[None]:
-    """Keep hundreds of elections out of the log."""
-    kept = structlog.get_config()
-    if is_quiet:
-        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
-        yield
-    finally:
-        structlog.configure(**kept)
+    with quiet_log(is_quiet=write_line is None):
+        return _Run(seed, options, make_service, make_further, make_workload, checks, write_line).run()
 
 
 def draw_settings(seed: int, member_count: int | None) -> Settings:
@@ -173,6 +160,7 @@ class _Run:
         make_service: Callable[[], ClusteredService],
         make_further: Sequence[Callable[[], ClusteredService]],
         make_workload: MakeWorkload,
+        checks: ServiceChecks,
         write_line: Callable[[str], None] | None,
     ) -> None:
         self._seed, self._options = seed, options
@@ -184,6 +172,7 @@ class _Run:
             make_service,
             make_relay=Relay if draw_message is None else partial(Messenger, draw_message),
             make_further=make_further,
+            checks=checks,
         )
         self._has_relay = (
             (make_service is Registers or draw_message is not None)
@@ -269,6 +258,7 @@ class _Run:
         self._expect_live(is_done, "a member that was removed stops when it is told", nemesis.lingering())
         nemesis.mend_below_snapshot()  # the members have come to rest before it looked again
         self._referee.expect_equal(core)
+        self._referee.look_at_rest(core)
         expect(not cluster.unhandled, "no error is left unhandled", errors=cluster.unhandled[:3])
 
     def _served_count(self) -> int:

@@ -1,7 +1,7 @@
 """The test kit: what tests of a service need, in one process and on virtual time.
 
-`harness` runs one service without a cluster, `memory_cluster` a whole cluster; `plugin` is what pytest loads, and
-imports the others when a test needs them.
+`harness` runs one service without a cluster, `memory_cluster` a whole cluster, `simulating` many seeds under faults;
+`plugin` is what pytest loads, and imports the others when a test needs them.
 """
 
 from typing import TYPE_CHECKING
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from .harness import HarnessSession as HarnessSession
     from .harness import ServiceHarness as ServiceHarness
     from .memory_cluster import MemoryCluster as MemoryCluster
+    from .simulating import ClientWorkload as ClientWorkload
+    from .simulating import simulate as simulate
     from .waiting import StillWaitingError as StillWaitingError
 else:
     from trimaran.service_api.lazy_exports import lazy_exports
@@ -17,9 +19,11 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "ClientWorkload": "simulating",
             "HarnessSession": "harness",
             "MemoryCluster": "memory_cluster",
             "ServiceHarness": "harness",
             "StillWaitingError": "waiting",
+            "simulate": "simulating",
         },
     )

@@ -20,8 +20,6 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
 
-import structlog
-
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.service_api import ClusteredService, ConfigurationError
 from trimaran.service_api.identity import Caller, CallerRole, Proof
@@ -599,17 +597,6 @@ class _KeptFailures(FailureLog):
         """Keep it, and log it."""
         self._kept.append((self._member_id, log_position, error))
         super().note(error, service=service, log_position=log_position)
-
-
-@contextlib.contextmanager
-def quiet_members() -> Iterator[None]:
-    """Keep what members and clients log out of the output of a test."""
-    kept = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
-        yield
-    finally:
-        structlog.configure(**kept)
 
 
 async def _idle() -> None:

@@ -39,14 +39,15 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[MemoryCluster]:
     """A cluster in memory and on virtual time, which runs the service of the marker `trimaran`."""
     from trimaran.service_api import ConfigurationError
 
-    from .memory_cluster import MemoryCluster, quiet_members
+    from ..simulation.world.quiet import quiet_log
+    from .memory_cluster import MemoryCluster
 
     marker = request.node.get_closest_marker(MARKER)
     if marker is None:
         pytest.fail(f"the fixture `{FIXTURE}` needs to know the service: {_USAGE}", pytrace=False)
     if marker.args or "service" not in marker.kwargs:
         pytest.fail(f"the marker {MARKER} takes names, and needs the service: {_USAGE}", pytrace=False)
-    with quiet_members():
+    with quiet_log():
         try:
             made = MemoryCluster(**marker.kwargs)
         except (TypeError, ConfigurationError) as error:

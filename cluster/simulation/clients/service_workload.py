@@ -10,7 +10,8 @@ by the referee, on the members.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import traceback
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from random import Random
 from typing import Final, Protocol
@@ -27,6 +28,8 @@ from trimaran.client import (
 from trimaran.service_api import ClusteredService, ClusterTimeoutError, SessionClosedError
 from trimaran.service_api.wire.session import EventCode
 
+from ..rules import RuleBroken
+from ..world.loop import SimulatedLoop
 from .history import History
 from .workload import WorkloadSettings
 
@@ -34,9 +37,13 @@ REQUEST_FUNCTION: Final = "simulation_request"
 QUERY_FUNCTION: Final = "simulation_query"
 _QUERY_CHANCE: Final = 0.3
 _STALENESS_S: Final = 1.0
+WORKLOAD_RULE: Final = "clients see what the author of their workload expects"
 
 DrawRequest = Callable[[Random, int], bytes]
 """Gives a client's next request, from its chance and how many it has sent in this session."""
+
+UseCluster = Callable[[ClusterClient, Random], Awaitable[None]]
+"""One round of a client."""
 
 _RANDOM_REQUEST_LIMIT: Final = 200
 _RETRY_MIN_S: Final = 0.05
@@ -208,12 +215,7 @@ class ServiceWorkload:
             return
 
     async def _pause(self, duration_s: float) -> None:
-        """Let time pass; stopping ends it."""
-        try:
-            async with asyncio.timeout(duration_s):
-                await self._stopped.wait()
-        except TimeoutError:
-            return
+        await pause_until(self._stopped, duration_s)
 
     # --- EgressListener
 
@@ -226,3 +228,86 @@ class ServiceWorkload:
 
     def on_session_event(self, code: EventCode, detail: str) -> None:
         """A session that ended is seen at the next request."""
+
+
+class RoundsWorkload:
+    """One client application that does what its author wrote, round after round, in one session after another.
+
+    What a round raises ends the session if it is among `weather`: what faults do to a client. Anything else ends the
+    run: a rule of the author is broken.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        number: int,
+        *,
+        random: Random,
+        settings: WorkloadSettings,
+        use: UseCluster,
+        weather: tuple[type[Exception], ...],
+    ) -> None:
+        self.number, self.config = number, config
+        self.round_count = 0
+        self._random, self._settings, self._use, self._weather = random, settings, use, weather
+        self._stopped = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<RoundsWorkload {self.number} rounds={self.round_count}>"
+
+    def stop(self) -> None:
+        """Begin no more rounds."""
+        self._stopped.set()
+
+    def abandon(self) -> None:
+        """Nothing is kept about what was in flight."""
+
+    async def run(self) -> None:
+        """Use the cluster until `stop`."""
+        while not self._stopped.is_set():
+            config = replace(self.config, random=Random(self._random.getrandbits(64)).random)
+            try:
+                async with await ClusterClient.connect([], config=config) as client:
+                    await self._use_session(client)
+            except self._weather:
+                await self._pause(_RETRY_MIN_S + self._random.random() * _RETRY_MIN_S)
+            except Exception as error:
+                _end_run(self._broken(error))
+                return
+
+    def _broken(self, error: Exception) -> RuleBroken:
+        places = [place for place in traceback.extract_tb(error.__traceback__) if place.name == self._use.__name__]
+        where = {"file": places[-1].filename, "line": places[-1].lineno} if places else {}
+        return RuleBroken(WORKLOAD_RULE, client=self.number, round=self.round_count, error=error, **where)
+
+    async def _use_session(self, client: ClusterClient) -> None:
+        while not (client.is_closed or self._stopped.is_set()):
+            if self.round_count == self._settings.operation_limit:
+                await self._stopped.wait()
+                return
+            self.round_count += 1
+            await self._use(client, self._random)
+            await self._pause(self._random.expovariate(1 / self._settings.think_mean_s))
+
+    async def _pause(self, duration_s: float) -> None:
+        await pause_until(self._stopped, duration_s)
+
+
+def _end_run(broken: RuleBroken) -> None:
+    """Let the environment raise it, out of the run: in the process of a client it would end that one only."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    loop.scheduler.call_after(0, _raise, broken)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+async def pause_until(stopped: asyncio.Event, duration_s: float) -> None:
+    """Let time pass; stopping ends it."""
+    try:
+        async with asyncio.timeout(duration_s):
+            await stopped.wait()
+    except TimeoutError:
+        return

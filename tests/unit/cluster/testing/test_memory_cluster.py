@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from trimaran import ConfigurationError
+from trimaran.cluster.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster, StillWaitingError
-from trimaran.cluster.testing.memory_cluster import quiet_members
 
 from .counting import Counter, Diverging, Doubling
 
 
 @contextmanager
 def made(service: Any = Counter, **settings: Any) -> Iterator[MemoryCluster]:
-    with quiet_members(), MemoryCluster(service, **settings) as cluster:
+    with quiet_log(), MemoryCluster(service, **settings) as cluster:
         cluster.run(cluster.wait_for_leader())
         yield cluster
 

@@ -1,0 +1,142 @@
+"""`simulate`: a service under faults from a test, rules of its author, and failures that can be run again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from trimaran import ClientSession, ClusterClient, ConfigurationError
+from trimaran.cluster.simulation.faults import KIND_NAMES
+from trimaran.cluster.simulation.run import Options, RunOutcome
+from trimaran.cluster.testing import ClientWorkload, simulate
+from trimaran.cluster.testing.simulating import REPLAY_VARIABLE, parse_replay, replay_line
+
+from .counting import Counter
+
+
+class Additions(ClientWorkload):
+    def __init__(self) -> None:
+        self.acknowledged = 0
+
+    async def use(self, client: ClusterClient, random: Random) -> None:
+        await client.request(b"1")
+        self.acknowledged += 1
+
+    def invariant(self, service: Counter) -> None:
+        assert service.total >= 0
+
+    def at_rest(self, services: Sequence[Counter]) -> None:
+        assert services
+        assert all(service.total >= self.acknowledged for service in services)
+
+
+class Forgetting(Counter):
+    """Writes a snapshot that has nothing."""
+
+    async def on_take_snapshot(self, snapshot: Any) -> None:
+        await snapshot.offer(b"0 0")
+
+
+class Capped(Counter):
+    """Answers wrongly from 20 on."""
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        reply = super().on_request(session, timestamp, payload)
+        return b"20" if self.total > 20 else reply
+
+
+def fails(service: Any, workload: Any, **settings: Any) -> str:
+    with pytest.raises(AssertionError) as raised:
+        simulate(service, workload, **{"members": 3, "length": 3, **settings})
+    return str(raised.value)
+
+
+def test_a_service_that_is_right_passes_under_faults() -> None:
+    totals = simulate(Counter, Additions, seeds=3, members=3, length=3)
+
+    assert totals.seed_count == 3
+    assert sum(totals.fired.values()) > 0
+
+
+def test_an_invariant_that_breaks_is_told_with_a_smaller_run_and_the_line_that_repeats_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Low(Additions):
+        def invariant(self, service: Counter) -> None:
+            assert service.total < 5, "five is too much"
+
+    told = fails(Counter, Low, seeds=[4], shrink_runs=12)
+
+    assert "an invariant of the service holds" in told
+    assert "five is too much" in told
+    assert re.search(r"shrunk in \d+ runs: length 3 to", told)
+    found = re.search(rf"replay: {REPLAY_VARIABLE}='(.*?)' pytest \S+::test_an_invariant\w+$", told)
+    assert found is not None, told
+    monkeypatch.setenv(REPLAY_VARIABLE, found[1])
+    assert "five is too much" in fails(Counter, Low, seeds=[9], shrink_runs=0)
+
+
+def test_what_must_hold_at_rest_finds_state_that_a_snapshot_forgets() -> None:
+    others = set(KIND_NAMES) - {"snapshot", "shutdown"}
+
+    told = fails(Forgetting, Additions, seeds=[10], length=10, without=others, shrink_runs=0)
+
+    assert "what must hold of services at rest holds" in told
+    assert "test_simulating.py" in told
+
+
+def test_a_client_that_sees_what_its_author_does_not_expect_ends_the_run_at_once() -> None:
+    class Watching(ClientWorkload):
+        async def use(self, client: ClusterClient, random: Random) -> None:
+            before = int(await client.request(b"0"))
+            assert int(await client.request(b"1")) > before
+
+    told = fails(Capped, Watching, seeds=[1], clients=1, shrink_runs=0, without=KIND_NAMES)
+
+    assert "clients see what the author of their workload expects" in told
+    assert "test_simulating.py" in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workload": Additions()}, "expected a subclass of ClientWorkload, not an object"),
+        ({"service": Counter()}, "is an instance"),
+        ({"without": ["earthquake"]}, "expected kinds of faults"),
+        ({"seeds": 0}, "seeds=0 expected at least one"),
+    ],
+    ids=["object", "instance", "kind", "no seeds"],
+)
+def test_wrong_use_says_what_to_do(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        simulate(**{"service": Counter, "workload": Additions, **settings})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(requester_count=0),
+        Options(member_count=1, client_count=1, requester_count=0, safety_timeouts=0.5, operation_limit=2),
+        Options(without=frozenset(KIND_NAMES)),
+        Options(without=frozenset(KIND_NAMES[2:])),
+        Options(without=frozenset(KIND_NAMES[:2])),
+    ],
+    ids=["plain", "small", "no faults", "few faults", "most faults"],
+)
+def test_what_a_failure_prints_is_read_as_the_same_run(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    line = replay_line(RunOutcome(7, options))
+    found = re.match(rf"{REPLAY_VARIABLE}='?(.*?)'? python", line)
+
+    assert found is not None
+    assert parse_replay(found[1]) == ([7], options)
+
+
+@pytest.mark.parametrize("text", ["seven", "7 --colour red", "7 --length long", "'"])
+def test_a_replay_that_nobody_printed_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected what a failure printed"):
+        parse_replay(text)
