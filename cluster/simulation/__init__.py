@@ -8,4 +8,4 @@ run: one seed · campaign, shrink: many seeds, and what is left of a failure
 from .run import Failure as Failure
 from .run import Options as Options
 from .run import RunOutcome as RunOutcome
-from .run import simulate as simulate
+from .run import run_seed as run_seed

@@ -106,7 +106,7 @@ class RunOutcome:
     trace_hash: str = ""
 
 
-def simulate(
+def run_seed(
     seed: int,
     options: Options | None = None,
     *,

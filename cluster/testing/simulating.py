@@ -31,8 +31,7 @@ from ..simulation.clients.service_workload import RoundsWorkload
 from ..simulation.clients.workload import WorkloadSettings
 from ..simulation.faults import KIND_NAMES
 from ..simulation.rules import ServiceChecks
-from ..simulation.run import Options, RunOutcome
-from ..simulation.run import simulate as simulate_seed
+from ..simulation.run import Options, RunOutcome, run_seed
 from ..simulation.shrink import shrink
 from .harness import new_service
 
@@ -162,7 +161,7 @@ def _run(
     ) -> RoundsWorkload:
         return RoundsWorkload(config, number, random=random, settings=settings, use=shared.use, weather=_WEATHER)
 
-    return simulate_seed(
+    return run_seed(
         seed,
         options,
         make_service=service,

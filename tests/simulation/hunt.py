@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from types import FrameType
 from typing import Final
 
-from trimaran.cluster.simulation.run import Failure, Options, RunOutcome, simulate
+from trimaran.cluster.simulation.run import Failure, Options, RunOutcome, run_seed
 
 from .plant import CONTROL_OPTIONS, Plant, planted
 from .scenarios import SCENARIOS, run_scenario
@@ -106,7 +106,7 @@ def run_bounded(seed: int, options: Options) -> RunOutcome:
     """Run a seed; one that goes on for ever fails."""
     try:
         with _limited(RUN_LIMIT_S):
-            return simulate(seed, options)
+            return run_seed(seed, options)
     except Endless:
         return RunOutcome(seed, options, failure=Failure(ENDLESS_RULE, f"{ENDLESS_RULE}: limit_s={RUN_LIMIT_S}", 0.0))
 

@@ -19,7 +19,7 @@ from ...simulation.clients.service_workload import (
     draw_request_of,
     takes_requests,
 )
-from ...simulation.run import Options, RunOutcome, simulate
+from ...simulation.run import Options, RunOutcome, run_seed
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,7 +41,7 @@ class SeedJob:
     def run(self, seed: int, options: Options, *, write_line: Callable[[str], None] | None = None) -> RunOutcome:
         """Run one seed once."""
         if self.service is None:
-            return simulate(seed, options, write_line=write_line)
+            return run_seed(seed, options, write_line=write_line)
         services = self.load_services(self.service)
         # The first service that takes requests answers them, and the first that takes queries those.
         requested = next((service for service in services if takes_requests(service)), services[0])
@@ -52,7 +52,7 @@ class SeedJob:
             uses_requests=takes_requests(requested),
             draw_query=None if QUERY_KIND in options.without else next(filter(None, draw_queries), None),
         )
-        return simulate(
+        return run_seed(
             seed,
             options,
             make_service=services[0],

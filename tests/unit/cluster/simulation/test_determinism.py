@@ -9,15 +9,15 @@ import sys
 import pytest
 
 from tests.places import ROOT
-from trimaran.cluster.simulation.run import Options, simulate
+from trimaran.cluster.simulation.run import Options, run_seed
 
 OPTIONS = Options(member_count=3, safety_timeouts=5)
 
 PROGRAM = """
 import gc, sys
-from trimaran.cluster.simulation.run import Options, simulate
+from trimaran.cluster.simulation.run import Options, run_seed
 gc.set_threshold(int(sys.argv[1]))
-print(simulate(int(sys.argv[2]), Options(member_count=3, safety_timeouts=5)).trace_hash)
+print(run_seed(int(sys.argv[2]), Options(member_count=3, safety_timeouts=5)).trace_hash)
 """
 
 
@@ -36,7 +36,7 @@ def trace_hash_elsewhere(seed: int, *, hash_seed: str, gc_threshold: int) -> str
 
 
 def test_the_same_seed_gives_the_same_run_twice() -> None:
-    first, second = simulate(3, OPTIONS), simulate(3, OPTIONS)
+    first, second = run_seed(3, OPTIONS), run_seed(3, OPTIONS)
 
     assert first.event_count > 1_000
     assert second == first
@@ -44,13 +44,13 @@ def test_the_same_seed_gives_the_same_run_twice() -> None:
 
 @pytest.mark.parametrize(("hash_seed", "gc_threshold"), [("1", 700), ("2", 200)])
 def test_another_process_gives_the_same_trace(hash_seed: str, gc_threshold: int) -> None:
-    here = simulate(0, OPTIONS)
+    here = run_seed(0, OPTIONS)
 
     assert trace_hash_elsewhere(0, hash_seed=hash_seed, gc_threshold=gc_threshold) == here.trace_hash
 
 
 def test_another_seed_gives_another_trace() -> None:
-    hashes = {simulate(seed, Options(safety_timeouts=1)).trace_hash for seed in range(3)}
+    hashes = {run_seed(seed, Options(safety_timeouts=1)).trace_hash for seed in range(3)}
 
     assert len(hashes) == 3
 
@@ -58,8 +58,8 @@ def test_another_seed_gives_another_trace() -> None:
 def test_writing_the_lines_of_a_trace_does_not_change_it() -> None:
     lines: list[str] = []
 
-    silent = simulate(1, Options(safety_timeouts=1))
-    written = simulate(1, Options(safety_timeouts=1), write_line=lines.append)
+    silent = run_seed(1, Options(safety_timeouts=1))
+    written = run_seed(1, Options(safety_timeouts=1), write_line=lines.append)
 
     assert lines
     assert written.trace_hash == silent.trace_hash

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from trimaran.cluster.simulation.clients.service_workload import ServiceWorkload, draw_query_of, takes_requests
-from trimaran.cluster.simulation.run import Options, RunOutcome, simulate
+from trimaran.cluster.simulation.run import Options, RunOutcome, run_seed
 from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 
 SEED = 3
@@ -108,7 +108,7 @@ def run(service_class: type[ClusteredService], seed: int = SEED) -> RunOutcome:
         ServiceWorkload, uses_requests=takes_requests(service_class), draw_query=draw_query_of(service_class)
     )
     wanted = Options(member_count=3, safety_timeouts=20)
-    return simulate(seed, wanted, make_service=service_class, make_workload=make_workload)
+    return run_seed(seed, wanted, make_service=service_class, make_workload=make_workload)
 
 
 def test_a_deterministic_service_is_left_alone_and_its_queries_run() -> None:

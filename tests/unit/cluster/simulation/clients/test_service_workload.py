@@ -20,7 +20,7 @@ from trimaran.cluster.simulation.clients.service_workload import (
 )
 from trimaran.cluster.simulation.clients.workload import WorkloadSettings
 from trimaran.cluster.simulation.faults import KIND_NAMES
-from trimaran.cluster.simulation.run import Options, RunOutcome, simulate
+from trimaran.cluster.simulation.run import Options, RunOutcome, run_seed
 from trimaran.service_api import ClientSession, ClusteredService
 from trimaran.service_api.wire.session import EventCode
 
@@ -49,7 +49,7 @@ class Numbered(ClusteredService):
 
 
 def run(service: type[ClusteredService], options: Options = CALM) -> RunOutcome:
-    return simulate(
+    return run_seed(
         5,
         options,
         make_service=service,
