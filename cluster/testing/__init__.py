@@ -1,7 +1,7 @@
 """The test kit: what tests of a service need, in one process and on virtual time.
 
-`harness` runs one service without a cluster, `memory_cluster` a whole cluster, `simulating` many seeds under faults;
-`plugin` is what pytest loads, and imports the others when a test needs them.
+`harness` runs one service without a cluster, `memory_cluster` a whole cluster, `simulating` many seeds under faults,
+`replaying` recorded traffic; `plugin` is what pytest loads, and imports the others when a test needs them.
 """
 
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .harness import HarnessSession as HarnessSession
     from .harness import ServiceHarness as ServiceHarness
     from .memory_cluster import MemoryCluster as MemoryCluster
+    from .replaying import replay_log as replay_log
     from .simulating import ClientWorkload as ClientWorkload
     from .simulating import simulate as simulate
     from .waiting import StillWaitingError as StillWaitingError
@@ -24,6 +25,7 @@ else:
             "MemoryCluster": "memory_cluster",
             "ServiceHarness": "harness",
             "StillWaitingError": "waiting",
+            "replay_log": "replaying",
             "simulate": "simulating",
         },
     )

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from random import Random
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
@@ -30,12 +31,14 @@ from ..core.events import ActionRequested
 from ..service.digests import digest_of
 from ..service.failure_log import FailureLog
 from ..service.state_difference import describe_difference
-from ..simulation.cluster import Member, Settings, SimulatedCluster
+from ..simulation.cluster import DIRECTORY, Member, Settings, SimulatedCluster
 from ..simulation.kept_log import complete_snapshot_positions
 from ..simulation.member_disks import MemberDisks
 from .harness import new_service, snapshot_of
 from .waiting import StillWaitingError, Watched, describe_wait
 
+_PARTS: Final = "archive", "cluster"
+"""What a member's directory consists of."""
 CLIENT: Final = "client"
 """What `partition` calls the machine of the test and of its clients."""
 MEMBER_LIMIT: Final = 9
@@ -313,6 +316,20 @@ class MemoryCluster:
             f"services have different states after the same log: members={first.member_id},{other.member_id} "
             f"{describe_difference(states[0], states[1])}"
         )
+
+    def save_directory(self, member_id: int, directory: Path | str) -> None:
+        """Write a member's directory to the real disk as it is now, for `replay_log` or the commands of `trimaran`.
+
+        Raises:
+            FileExistsError: there is such a directory.
+        """
+        (member,) = self._chosen([member_id])
+        disk, target = member.machine.disk, Path(directory)
+        target.mkdir(parents=True)
+        for part in _PARTS:
+            (target / part).mkdir()
+            for name in disk.list_directory(DIRECTORY / part):
+                (target / part / name).write_bytes(disk.content(DIRECTORY / part / name))
 
     # --- clients
 

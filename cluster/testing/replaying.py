@@ -1,0 +1,203 @@
+"""`replay_log`: recorded traffic as a regression test of a service.
+
+A log is delivered to the service again, and what the service gives out, and what it has become, are held against a
+file that an earlier run wrote, or against other code. The file holds digests only: it stays small, and a difference is
+told with the entries between which it lies and with what the service gives out there now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from trimaran.service_api import ClusteredService, ConfigurationError
+
+from ..service.digests import digest_of
+from ..time_travel.outputs import Output, OutputKind
+from ..time_travel.replay import ReplayedService, replay_service
+from ..time_travel.what_if import what_if
+from .harness import new_service
+
+RECORD_VARIABLE: Final = "TRIMARAN_RECORD"
+"""The environment variable that has the files written that logs are held against."""
+_BOUND: Final = "recorded"
+"""A directory that was copied from a running member does not know how far its log is committed."""
+_MARK_LIMIT: Final = 500
+"""The most places at which a file can tell where a difference begins."""
+_SHOWN_LIMIT: Final = 5
+
+
+@dataclass(slots=True)
+class RecordedRun:
+    """What came of a replay, as it stands in a file."""
+
+    end_position: int
+    output_counts: dict[str, int] = field(default_factory=dict)
+    state: str | None = None
+    """A digest of the state at the end; None where the service does not say what its state is."""
+    marks: list[tuple[int, int, str]] = field(default_factory=list)
+    """How many outputs there were up to a position, and a digest of them all."""
+
+
+def replay_log(
+    directory: Path | str,
+    service: Callable[[], ClusteredService],
+    *,
+    expected: Path | str | None = None,
+    old: Callable[[], ClusteredService] | None = None,
+) -> ReplayedService:
+    """Deliver a log to a service, and compare what it gives out with an earlier run; return the service as it is then.
+
+        def test_recorded_traffic():
+            replay_log("tests/orders", OrderBook, expected="tests/orders.json")
+
+    The first time run it with `TRIMARAN_RECORD=1 pytest`: that writes the file. So does it after a change that is
+    meant, and the difference of the file shows in the review. Replies, messages to clients, timers, offers to the
+    cluster, errors, and the state at the end are compared. The outputs of the whole log are held in memory.
+
+    Args:
+        directory: A member's, of our cluster or of Aeron's; it is read as far as it is recorded, and not changed.
+        service: The class, or a function that makes the service.
+        expected: The file of an earlier run.
+        old: The code to compare with instead: the first output that differs is told.
+
+    Raises:
+        AssertionError: something differs, with what and where.
+        ConfigurationError: neither or both of `expected` and `old`, no file and no word to write it, or no such log.
+    """
+    __tracebackhide__ = True  # pytest shows the test and the message, nothing between
+    new_service(service)
+    if (expected is None) == (old is None):
+        raise ConfigurationError(
+            "replay_log compares with a file (expected=...) or other code (old=...): name one of them"
+        )
+    if old is not None:
+        _compare_with_code(directory, service, old)
+        return replay_service(directory, service, bound=_BOUND)
+    outputs: list[Output] = []
+    replayed = replay_service(directory, service, snapshot="oldest", bound=_BOUND, sink=outputs.append)
+    if not replayed.log_position:
+        raise ConfigurationError(f"directory={directory}: its log has no entries, so nothing would be compared")
+    run, file = _summary(replayed, outputs), Path(str(expected))
+    if os.environ.get(RECORD_VARIABLE, "") not in ("", "0"):
+        file.write_text(json.dumps(asdict(run), indent=1) + "\n")
+        return replayed
+    problems = [*_differences(_read(file), run, outputs)]
+    if problems:
+        problems.append(f"  if that is meant: {RECORD_VARIABLE}=1 pytest writes {file} again")
+        raise AssertionError("\n".join([f"the log in {directory} gives another result than {file} says", *problems]))
+    return replayed
+
+
+def _compare_with_code(
+    directory: Path | str, new: Callable[[], ClusteredService], old: Callable[[], ClusteredService]
+) -> None:
+    __tracebackhide__ = True
+    new_service(old)
+    found = what_if(directory, old=old, new=new, bound=_BOUND)
+    if found.is_same:
+        return
+    lines = [f"the log in {directory} gives another result with the new code: differences={found.difference_count}"]
+    for difference in islice(found.sample, _SHOWN_LIMIT):
+        lines.append(f"  at log_position={difference.position}: {difference.change.value}")
+        lines += [f"    old: {_shown(difference.old)}"] if difference.old is not None else []
+        lines += [f"    new: {_shown(difference.new)}"] if difference.new is not None else []
+    if found.state is not None:
+        lines.append(f"  state at log_position={found.state.position}: {found.state.detail}")
+    raise AssertionError("\n".join(lines))
+
+
+def _summary(replayed: ReplayedService, outputs: Sequence[Output]) -> RecordedRun:
+    state = state_digest(replayed)
+    run = RecordedRun(replayed.log_position, _counts(outputs), state)
+    step = -(-len(outputs) // _MARK_LIMIT) or 1
+    digest = blake2b(digest_size=8)
+    for number, output in enumerate(outputs, start=1):
+        digest.update(_encoded(output))
+        if number % step == 0 or number == len(outputs):
+            run.marks.append((number, output.position, digest.hexdigest()))
+    return run
+
+
+def state_digest(replayed: ReplayedService) -> str | None:
+    """Return a digest of a service's state: of its `state_hash`, or of what it writes into a snapshot."""
+    service = replayed.service
+    if service.has_state_hash:
+        return digest_of(service.state_hash()).hex()
+    if type(service).on_take_snapshot is ClusteredService.on_take_snapshot:
+        return None
+    return digest_of(replayed.snapshot_messages()).hex()
+
+
+def _counts(outputs: Sequence[Output]) -> dict[str, int]:
+    counts = {kind.value: 0 for kind in OutputKind}
+    for output in outputs:
+        counts[output.kind.value] += 1
+    return {kind: count for kind, count in counts.items() if count}
+
+
+def _read(file: Path) -> RecordedRun:
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"no such file: expected={file}; {RECORD_VARIABLE}=1 pytest writes it from what the service does now"
+        ) from None
+    try:
+        read: dict[str, Any] = json.loads(text)
+        run = RecordedRun(**read)
+        run.marks = [(int(count), int(position), str(digest)) for count, position, digest in run.marks]
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(f"expected={file}: not what replay_log wrote: {error}") from error
+    return run
+
+
+def _differences(before: RecordedRun, now: RecordedRun, outputs: Sequence[Output]) -> Iterator[str]:
+    if before.end_position != now.end_position:
+        yield f"  the log ends at log_position={now.end_position}, it was {before.end_position}: another log?"
+        return
+    if before.marks != now.marks:
+        yield f"  outputs: {now.output_counts}, they were {before.output_counts}"
+        yield from _first_difference(before, now, outputs)
+    if before.state != now.state:
+        yield f"  state: digest={now.state}, it was {before.state}"
+
+
+def _first_difference(before: RecordedRun, now: RecordedRun, outputs: Sequence[Output]) -> Iterator[str]:
+    """Tell between which entries the outputs begin to differ, and what they are there now."""
+    digests = {count: digest for count, _, digest in now.marks}
+    equal_count, equal_position = 0, 0
+    for count, position, digest in before.marks:
+        known = digests.get(count) or _digest_up_to(outputs, count)
+        if known != digest:
+            yield f"  they differ after log_position={equal_position}, at {position} at the latest; now they are there:"
+            break
+        equal_count, equal_position = count, position
+    else:
+        yield f"  there are more than there were, after log_position={equal_position}:"
+    for output in islice(outputs, equal_count, equal_count + _SHOWN_LIMIT):
+        yield f"    {_shown(output)}"
+
+
+def _digest_up_to(outputs: Sequence[Output], count: int) -> str | None:
+    if count > len(outputs):
+        return None
+    digest = blake2b(digest_size=8)
+    for output in islice(outputs, count):
+        digest.update(_encoded(output))
+    return digest.hexdigest()
+
+
+def _encoded(output: Output) -> bytes:
+    return repr((*output[:2], output.kind.value, *output[3:])).encode()
+
+
+def _shown(output: Output) -> str:
+    facts = {name: value for name, value in output._asdict().items() if value not in (None, b"") and name != "kind"}
+    return f"{output.kind.value} " + " ".join(f"{name}={value!r}" for name, value in facts.items())
