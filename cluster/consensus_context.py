@@ -18,6 +18,7 @@ from .core.log.retention import RetentionPolicy
 from .core.membership.configuration import Configuration, MemberKind
 from .core.membership.feature_levels import lowest_feature_level
 from .core.membership.roster import Roster
+from .core.snapshots.snapshot_policy import ON_REQUEST_ONLY, SnapshotPolicy
 from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
 from .runtime.host import Host
@@ -108,12 +109,23 @@ def _make_config(
             keep_snapshots=config.keep_snapshots,
             keep_log_bytes=config.keep_log_bytes,
         ),
+        snapshot_policy=_make_snapshot_policy(config, services),
         app_version=config.app_version,
         stops_when_diverged=config.when_diverged == "stop",
         leader_priority=config.leader_priority,
         clock_skew_limit_ns=config.clock_skew_limit_ms * 1_000_000,
         code_digest=code.digest,
         feature_level=lowest_feature_level(services),
+    )
+
+
+def _make_snapshot_policy(config: NodeConfig, services: Sequence[ClusteredService]) -> SnapshotPolicy:
+    """Return when this member, while it leads, has snapshots taken; never where a service cannot write its state."""
+    if not all(service.takes_snapshots for service in services):
+        return ON_REQUEST_ONLY
+    return SnapshotPolicy(
+        interval_ns=config.snapshot_interval_ms * _NS_PER_MS,
+        log_bytes=config.snapshot_log_bytes,
     )
 
 

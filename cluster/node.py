@@ -74,7 +74,7 @@ from .runtime.snapshots.recovery import (
 )
 from .runtime.snapshots.retention import Retention
 from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
-from .runtime.snapshots.snapshot_taker import SnapshotTaker
+from .runtime.snapshots.snapshot_taker import SnapshotTaker, find_length_bytes
 from .runtime.watching.disk_space import DiskSpaceWatch
 from .runtime.watching.log_tap import keep_failure
 from .runtime.watching.metrics_server import MetricsServer
@@ -158,7 +158,7 @@ class Node:
         self._fetcher: SnapshotFetcher | None = None
         self._retention = self._make_retention()
         self._progress = self._make_progress_tracker()
-        self._status = self._make_status_publisher()
+        self._status = self._make_status_publisher(services)
 
     def __repr__(self) -> str:
         return f"<Node member={self._config.member_id} {self.module!r}>"
@@ -504,7 +504,7 @@ class Node:
             monotonic_ns=self._clock.monotonic_ns,
         )
 
-    def _make_status_publisher(self) -> StatusPublisher:
+    def _make_status_publisher(self, services: Sequence[ClusteredService]) -> StatusPublisher:
         return StatusPublisher(
             self.module,
             clock=self._clock,
@@ -514,6 +514,8 @@ class Node:
             gate=self.gate,
             damaged_places=lambda: self.archive.damage.places,
             differing_members=lambda: self._links.differences,
+            snapshot_length=lambda: find_length_bytes(self.archive, self.module.snapshots.newest),
+            snapshotless_services=[type(service).__qualname__ for service in services if not service.takes_snapshots],
             snapshot_fetch=self._snapshot_fetch,
             disk_space=lambda: self._disk_space.newest,
             certificate=lambda: self._network.expires,

@@ -163,6 +163,10 @@ class MemberStatus(Document):
     """How far its service has been given the log."""
     snapshot_position: Position | None = None
     """Where its newest complete snapshot was taken; None if it has none."""
+    snapshot_length_bytes: Count | None = None
+    """How long its services' recordings of that are; None if it has none."""
+    snapshotless_services: list[str] = Field(default_factory=list)
+    """Its services that have no `on_take_snapshot`: no snapshot is ever taken."""
     log_after_snapshot_bytes: Count = 0
     """How much committed log there is after its newest snapshot; without one, in all."""
     log_after_snapshot_s: Seconds | None = None

@@ -150,9 +150,14 @@ class ClusteredService:
         """Write all state to `snapshot`. May be a coroutine, so that a large state is written in pieces.
 
         No log entry is processed meanwhile. A service without this method has no snapshots: each that is asked for
-        fails, and every start replays the whole log. One without state may write nothing.
+        fails, none is taken by itself, and every start replays the whole log. One without state may write nothing.
         """
         raise LocalProtocolError(f"the service has no on_take_snapshot: service={type(self).__qualname__}")
+
+    @property
+    def takes_snapshots(self) -> bool:
+        """Whether there is an `on_take_snapshot`; a service that wraps another answers for that one."""
+        return type(self).on_take_snapshot is not ClusteredService.on_take_snapshot
 
     def on_role_change(self, role: Role) -> None:
         """This member leads from now on, or no longer does: `role` is LEADER or FOLLOWER.

@@ -77,8 +77,8 @@ _STOPPED: Final = frozenset({ModuleState.QUITTING, ModuleState.CLOSED})
 _LEADER_LOST: Final = frozenset({K.LEADER_LINK_CLOSED, K.LOG_LINK_CLOSED, K.LEADER_HEARTBEAT_TIMEOUT})
 
 
-Asker = int | AdminAsker
-"""Who asked: the number of a tool's request, or a client's admin request."""
+Asker = int | AdminAsker | None
+"""Who asked: the number of a tool's request, or a client's admin request; None: the leader itself."""
 
 
 @dataclass(slots=True)
@@ -215,7 +215,7 @@ class ActionControl:
             position = self._append(log_action, publisher)
         self._pending = _Pending(action, event.asker, position)
         if state is not self.state:
-            self._machine.enter(state, f"{action.name} requested")
+            self._machine.enter(state, f"{action.name} {event.reason}")
         self._report(self._pending, ActionStep.APPENDED, said)
         self._update_holding()
         self.on_commit(self._ctx.commit_position)
@@ -471,6 +471,8 @@ class ActionControl:
     ) -> None:
         """Tell a tool every step, a client only the end: the protocol has one answer for it."""
         is_final = step in FINAL_STEPS
+        if asker is None:
+            return
         if isinstance(asker, int):
             self._ctx.emit(fx.ActionProgressed(asker, step, log_position, detail, member_id, is_final))
         elif is_final:

@@ -330,6 +330,7 @@ class ConsensusModule:
                 self._last_activity_ns,
                 self.actions,
                 self.transfer,
+                self.snapshots,
             )
             leader.poll()
         else:

@@ -40,6 +40,7 @@ from .peers.terms import LAST_TERM_ID, TERM_LEAP_LIMIT, first_vouched_term_id
 from .reason import Reason
 from .reason import ReasonKind as K
 from .reluctance import Reluctance
+from .snapshots.snapshot_policy import ON_REQUEST_ONLY, SnapshotPolicy
 
 PROTOCOL_VERSION = 1 << 16
 """Version of the consensus protocol, major.minor.patch in three bytes. Source: seed 001, `protocolVersion=65536`."""
@@ -79,6 +80,7 @@ class ConsensusConfig:
     catchup_near_bytes: int
     """A follower in catch-up joins the live log when it is this close to its end; less than the leader retains."""
     retention: RetentionPolicy = KEEP_ALL
+    snapshot_policy: SnapshotPolicy = ON_REQUEST_ONLY
     app_version: int = 1
     feature_level: int = 0
     """The highest feature level that the services know."""

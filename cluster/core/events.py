@@ -192,7 +192,8 @@ class AdminAsker:
 class ActionRequested:
     """Somebody wants the cluster to do something; a tool's `asker`, a number, comes back with each step."""
 
-    asker: int | AdminAsker
+    asker: int | AdminAsker | None
+    """None: the leader itself, and nobody is told."""
     action: ControlToggle
     log_position: int | None = None
     """Of a SKIP_ENTRY: where the entry ends that is to be skipped."""
@@ -200,6 +201,8 @@ class ActionRequested:
     """Of a CHANGE_MEMBERS: how."""
     feature_level: int | None = None
     """Of a RAISE_FEATURE_LEVEL: to which; None: the highest that every member can."""
+    reason: str = "requested"
+    """Why, for the log line."""
 
 
 @dataclass(slots=True)

@@ -55,6 +55,8 @@ from .reason import Reason
 from .reason import ReasonKind as K
 from .service_messages import ServiceMessages
 from .sessions.sessions import SessionManager
+from .snapshots.snapshot import SnapshotControl
+from .snapshots.snapshot_schedule import SnapshotSchedule
 from .timers import TimerService
 from .transfer import TransferControl
 
@@ -85,6 +87,7 @@ class LeaderTerm:
         last_activity_ns: Callable[[int], int | None],
         actions: ActionControl,
         transfer: TransferControl,
+        snapshots: SnapshotControl,
     ) -> None:
         self._ctx = ctx
         self._sessions = sessions
@@ -93,6 +96,7 @@ class LeaderTerm:
         self._last_activity_ns = last_activity_ns
         self._actions = actions
         self._transfer = transfer
+        self._snapshot_schedule = SnapshotSchedule(ctx, actions, snapshots)
         self.reads = LeaderReads(ctx)
         ctx.commit_publish_pending_since_ns = None
         self._next_heartbeat_ns = ctx.now_ns
@@ -139,6 +143,7 @@ class LeaderTerm:
         ctx = self._ctx
         self._actions.poll()
         self._transfer.poll()
+        self._snapshot_schedule.poll()
         if not self._actions.is_holding:
             self._fire_timers()
             self._service_messages.append(self.publisher)
@@ -173,6 +178,7 @@ class LeaderTerm:
         if ctx.commit_publish_pending_since_ns is not None:
             deadline_ns = min(deadline_ns, ctx.commit_publish_pending_since_ns + _COMMIT_DELAY_NS)
         deadline_ns = min(deadline_ns, self._transfer.next_deadline_ns())
+        deadline_ns = min(deadline_ns, self._snapshot_schedule.next_deadline_ns())
         termination_ns = self._actions.termination.next_deadline_ns()
         if termination_ns is not None:
             deadline_ns = min(deadline_ns, termination_ns)

@@ -60,7 +60,7 @@ class _Transfer:
     target_id: MemberId
     is_named: bool
     """Whether it is this target or none."""
-    asker: Asker | None
+    asker: Asker
     why: str
     deadline_ns: int
     log_position: int
@@ -158,7 +158,7 @@ class TransferControl:
         first_ns = _FIRST_PAUSE_HEARTBEAT_TIMEOUTS * self._ctx.config.leader_heartbeat_timeout_ns
         return min(first_ns << min(self._unasked_count, 20), _PAUSE_LIMIT_NS)
 
-    def _begin(self, target: ClusterMember, why: str, *, asker: Asker | None, is_named: bool) -> None:
+    def _begin(self, target: ClusterMember, why: str, *, asker: Asker, is_named: bool) -> None:
         ctx = self._ctx
         deadline_ns = ctx.now_ns + ctx.config.election_timeout_ns
         end_position = ctx.log_buffer.append_position

@@ -64,6 +64,8 @@ class ProblemKind(StrEnum):
     """A member in an election replays or copies a log, and gets no further."""
     SERVICE_HELD = "service_held"
     """A member stands still before an entry of the log at which its service fails each time."""
+    NO_SNAPSHOTS_POSSIBLE = "no_snapshots_possible"
+    """A service cannot write its state, and there is much log: each start replays all of it, and none is removed."""
     NO_SNAPSHOT = "no_snapshot"
     """The newest snapshot is old, and there is much log after it: a start takes long, and the disk fills."""
     DAMAGED = "damaged"
@@ -347,11 +349,18 @@ def _find_service_held(status: MemberStatus, limits: HealthLimits) -> Iterator[s
 def _find_no_snapshot(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
     """Both must be large: a busy cluster with a fresh snapshot is healthy, and so is a small log without one."""
     length_bytes, age_s = status.log_after_snapshot_bytes, status.log_after_snapshot_s
-    if length_bytes <= limits.max_log_after_snapshot_bytes or age_s is None:
+    if length_bytes <= limits.max_log_after_snapshot_bytes or age_s is None or status.snapshotless_services:
         return
     if age_s * 1_000 > limits.max_snapshot_age_ms:
         since = "the log began" if status.snapshot_position is None else "the newest snapshot"
         yield f"{length_bytes:,} bytes of log and {age_s / 3_600:,.1f} h since {since}"
+
+
+def _find_no_snapshots_possible(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    length_bytes = status.log_after_snapshot_bytes
+    if status.snapshotless_services and length_bytes > limits.max_log_after_snapshot_bytes:
+        names = ", ".join(status.snapshotless_services)
+        yield f"{length_bytes:,} bytes of log, and no on_take_snapshot in {names}"
 
 
 def _find_damage(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
@@ -436,7 +445,14 @@ MEMBER_RULES: Final = (
     MemberRule(
         ProblemKind.NO_SNAPSHOT,
         _find_no_snapshot,
-        "run `trimaran snapshot take`, and do so regularly",
+        "see `trimaran errors DIR` for why none is taken by itself (snapshot_interval_ms, snapshot_log_bytes), and run "
+        "`trimaran snapshot take`",
+    ),
+    MemberRule(
+        ProblemKind.NO_SNAPSHOTS_POSSIBLE,
+        _find_no_snapshots_possible,
+        "write on_take_snapshot, and load in on_start what it wrote: the log is kept whole and replayed at each start",
+        is_ready=True,  # it serves its clients, and no other member does better
     ),
     MemberRule(
         ProblemKind.DAMAGED,
@@ -448,7 +464,8 @@ MEMBER_RULES: Final = (
     MemberRule(
         ProblemKind.DISK_FULL,
         _find_disk_full,
-        "free space, or let it remove old log after a snapshot (keep_all=false): a member whose disk is full stops",
+        "free space, or let it remove old log after snapshots (keep_all, keep_log_bytes): a member whose "
+        "disk is full stops",
     ),
     MemberRule(
         ProblemKind.DESCRIPTORS_SCARCE,

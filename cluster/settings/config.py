@@ -277,7 +277,18 @@ class NodeConfig(BaseSettings):
         ),
     ] = "auto"
 
-    keep_all: Annotated[Switch, Field(description="never remove a part of the log or a snapshot")] = True
+    snapshot_interval_ms: Annotated[
+        AmountMillis,
+        Field(
+            description="the leader has a snapshot taken when the newest is this old, or somewhat earlier when little "
+            "is going on; 0: age is no reason"
+        ),
+    ] = 3_600_000
+    snapshot_log_bytes: Annotated[
+        AmountBytes,
+        Field(description="the same, when there is so much log after the newest snapshot; 0: length is no reason"),
+    ] = 1 << 30
+    keep_all: Annotated[Switch, Field(description="never remove a part of the log or a snapshot")] = False
     keep_snapshots: Annotated[
         Count,
         Field(
@@ -287,7 +298,7 @@ class NodeConfig(BaseSettings):
     ] = 2
     keep_log_bytes: Annotated[
         AmountBytes, Field(description="without keep_all: bytes of log to keep in addition, for members that were down")
-    ] = 256 << 20
+    ] = 1 << 30
 
     handover_timeout_ms: Annotated[
         AmountMillis,
@@ -327,10 +338,10 @@ class NodeConfig(BaseSettings):
     max_log_after_snapshot_bytes: Annotated[
         AmountBytes,
         Field(description="unhealthy: more log than this after a snapshot that is older than max_snapshot_age_ms"),
-    ] = 1 << 30
+    ] = 2 << 30
     max_snapshot_age_ms: Annotated[
         Millis, Field(description="unhealthy: see max_log_after_snapshot_bytes; without a snapshot, the age of the log")
-    ] = 3_600_000
+    ] = 7_200_000
     min_disk_free_percent: Annotated[
         Count, Field(ge=0, le=100, description="unhealthy: less than this is free on the disk of the directory")
     ] = 5

@@ -59,7 +59,9 @@ class Settings:
     spare_sync_delay_us: int = 0
     is_copied: bool = False
     """Whether leaders batch as they do while somebody copies their log; here a copy takes no time."""
-    keep_all: bool = _default("keep_all")
+    snapshot_interval_ms: int = 0
+    snapshot_log_bytes: int = 0
+    keep_all: bool = True
     keep_snapshots: int = _default("keep_snapshots")
     keep_log_bytes: int = 0
 

@@ -69,6 +69,11 @@ class ObservedService(ClusteredService):
         return self.service.takes_messages
 
     @property
+    def takes_snapshots(self) -> bool:
+        """Whether the service writes its state."""
+        return self.service.takes_snapshots
+
+    @property
     def takes_requests(self) -> bool:
         """Whether the service does."""
         return self.service.takes_requests

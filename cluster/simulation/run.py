@@ -132,6 +132,8 @@ def draw_settings(seed: int, member_count: int | None) -> Settings:
     drawn_count = random.choice((3, 3, 3, 3, 3, 3, 5, 5, 1, 2, 4, 7))
     timeout_ms = random.choice((200, 500, 1_000, 2_000))
     retention = Random(f"{seed} retention")
+    schedule = Random(f"{seed} snapshot schedule")
+    is_scheduled = schedule.random() < 0.3
     return Settings(
         member_count=drawn_count if member_count is None else member_count,
         leader_heartbeat_timeout_ms=timeout_ms,
@@ -144,6 +146,8 @@ def draw_settings(seed: int, member_count: int | None) -> Settings:
         file_sync_level=random.choice((1, 1, 2)),
         spare_sync_delay_us=Random(f"{seed} spare sync").choice((0, 0, 2_000, 20_000, 20_000)),
         is_copied=Random(f"{seed} copies").random() < 0.3,
+        snapshot_interval_ms=schedule.choice((0, 2, 5)) * timeout_ms if is_scheduled else 0,
+        snapshot_log_bytes=schedule.choice((5_000, 20_000, 80_000)) if is_scheduled else 0,
         keep_all=retention.random() < 0.4,
         keep_snapshots=retention.choice((1, 1, 2)),
         keep_log_bytes=retention.choice((0, 0, 40_000)),

@@ -24,19 +24,19 @@ from .recording_log import RecordingLog
 class RetentionPolicy:
     """How much of the past is kept.
 
-    The default keeps everything: the log is what people analyse, and what is deleted is lost on every member. To get
-    the disk space back, an operator sets `keep_all` to false; then two sets are kept, so that one may be damaged.
+    Two sets are kept, so that one may be damaged. What is deleted is lost on every member: who analyses the log sets
+    `keep_all`.
     """
 
-    keep_all: bool = True
+    keep_all: bool = False
     """Nothing is ever removed, neither log nor snapshots."""
     keep_snapshots: int = 2
     """The newest complete sets that stay, at least one."""
-    keep_log_bytes: int = 256 << 20
+    keep_log_bytes: int = 1 << 30
     """How much of the log stays below the oldest set that is kept, at least."""
 
 
-KEEP_ALL: Final = RetentionPolicy()
+KEEP_ALL: Final = RetentionPolicy(keep_all=True)
 
 
 def drop_old_snapshots(recording_log: RecordingLog, policy: RetentionPolicy, *, service_count: int) -> tuple[int, ...]:

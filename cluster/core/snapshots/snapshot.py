@@ -16,10 +16,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from trimaran.service_api import CloseReason, RemoteProtocolError
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, CorrelationId, MemberId, TermId, TimeUnit
+from trimaran.service_api.types import (
+    NULL_POSITION,
+    NULL_VALUE,
+    TICKS_PER_MS,
+    CorrelationId,
+    MemberId,
+    TermId,
+    TimeUnit,
+)
 from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE, CodedSnapshotMarker, with_code_digest
 from trimaran.service_api.wire.log.messages import ClusterActionRequest
-from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, EntryType
+from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, EntryType, RecordingLogEntry
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
 from trimaran.service_api.wire.message import Message
 
@@ -106,12 +114,40 @@ class SnapshotControl:
         position = self._ctx.newest_snapshot_position
         return None if position == NULL_POSITION else position
 
+    @property
+    def newest(self) -> Sequence[RecordingLogEntry]:
+        """The entries of the newest complete snapshot; none without one."""
+        return self._ctx.recording_log.latest_snapshots(self._ctx.config.service_count)
+
+    @property
+    def log_after_newest_bytes(self) -> int:
+        """How much committed log there is after the newest complete snapshot; without one, in all."""
+        return max(0, self._ctx.commit_position - (self.newest_position or 0))
+
+    def find_newest_time_ms(self) -> int | None:
+        """Return when the newest complete snapshot was taken, or the log began; None before the first term.
+
+        Epoch time in milliseconds, as the cluster had it.
+        """
+        ctx = self._ctx
+        newest = self.newest
+        terms = (entry for entry in ctx.recording_log.entries if entry.is_valid_term)
+        begin = newest[0] if newest else next(terms, None)
+        return None if begin is None else begin.timestamp // TICKS_PER_MS[ctx.time_unit]
+
+    def find_age_ns(self) -> int | None:
+        """Return how old that is by cluster time, while this member leads."""
+        ctx, newest_ms = self._ctx, self.find_newest_time_ms()
+        if newest_ms is None:
+            return None
+        return (ctx.cluster_clock.read(ctx.now_ns) // TICKS_PER_MS[ctx.time_unit] - newest_ms) * 1_000_000
+
     # --- every member, in log order
 
     def on_replay_action(self, event: ClusterActionRequest, end_position: int) -> bool:
         """A SNAPSHOT action is delivered. True if delivery has to stand still here until its snapshot is recorded."""
-        newest = self._ctx.recording_log.latest_snapshots(self._ctx.config.service_count)
-        if newest and newest[0].log_position >= end_position:
+        newest_position = self.newest_position
+        if newest_position is not None and newest_position >= end_position:
             return False
         if self._ctx.is_before_skip(end_position):
             return False  # a set there is one of a member that did not know of the skip: see `skipped_entries`

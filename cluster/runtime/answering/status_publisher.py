@@ -32,7 +32,7 @@ from trimaran.service_api.member_status import (
 )
 from trimaran.service_api.tls.certificates import Certificate
 from trimaran.service_api.transport import Purpose
-from trimaran.service_api.types import TICKS_PER_MS, MemberId
+from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 
 from ...core.consensus_module import ConsensusModule
@@ -71,6 +71,8 @@ class StatusPublisher:
         gate: ConnectionGate,
         damaged_places: Callable[[], Sequence[DamagedPlace]],
         differing_members: Callable[[], Mapping[MemberId, str]],
+        snapshot_length: Callable[[], int | None],
+        snapshotless_services: Sequence[str],
         snapshot_fetch: Callable[[], FetchProgress | None],
         disk_space: Callable[[], DiskSpace | None],
         certificate: Callable[[], Certificate | None],
@@ -87,6 +89,8 @@ class StatusPublisher:
         self._gate = gate
         self._damaged_places = damaged_places
         self._differing_members = differing_members
+        self._snapshot_length = snapshot_length
+        self._snapshotless_services = snapshotless_services
         self._snapshot_fetch = snapshot_fetch
         self._disk_space = disk_space
         self._certificate = certificate
@@ -108,7 +112,7 @@ class StatusPublisher:
         module, ctx = self._module, self._module.ctx
         now_ns, space, stalled_ns = self._clock.monotonic_ns(), self._disk_space(), self._progress.look()
         descriptors = self._gate.descriptors
-        damaged, snapshot_position = self._damaged_places(), module.snapshots.newest_position
+        damaged = self._damaged_places()
         return MemberStatus(
             member_id=ctx.config.member_id,
             cluster_id=format_cluster_id(ctx.cluster_id),
@@ -125,8 +129,10 @@ class StatusPublisher:
             append_position=ctx.append_position,
             commit_position=ctx.commit_position,
             delivered_position=self._delivered_position(),
-            snapshot_position=snapshot_position,
-            log_after_snapshot_bytes=max(0, ctx.commit_position - (snapshot_position or 0)),
+            snapshot_position=module.snapshots.newest_position,
+            snapshot_length_bytes=self._snapshot_length(),
+            snapshotless_services=[*self._snapshotless_services],
+            log_after_snapshot_bytes=module.snapshots.log_after_newest_bytes,
             log_after_snapshot_s=self._seconds_after_snapshot(),
             stalled_s=None if stalled_ns is None else _seconds(stalled_ns),
             log_recording_id=ctx.log_recording_id,
@@ -159,13 +165,8 @@ class StatusPublisher:
 
     def _seconds_after_snapshot(self) -> float | None:
         """Return the age of the newest snapshot, by the wall clock; without one, that of the first term."""
-        ctx = self._module.ctx
-        newest = ctx.recording_log.latest_snapshots(ctx.config.service_count)
-        terms = (entry for entry in ctx.recording_log.entries if entry.is_valid_term)
-        begin = newest[0] if newest else next(terms, None)
-        if begin is None:
-            return None
-        return max(0, self._clock.epoch_time() - begin.timestamp // TICKS_PER_MS[ctx.time_unit]) / _MS_PER_S
+        newest_ms = self._module.snapshots.find_newest_time_ms()
+        return None if newest_ms is None else max(0, self._clock.epoch_time() - newest_ms) / _MS_PER_S
 
 
 def describe_divergence(divergence: Divergence) -> DivergenceStatus:

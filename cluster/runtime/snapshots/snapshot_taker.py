@@ -21,6 +21,7 @@ import structlog
 from trimaran.archive import Archive, ArchiveError
 from trimaran.service_api import InvariantViolation, invariant
 from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, NULL_VALUE, SERVICE_SNAPSHOT_STREAM_ID
+from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
 from trimaran.service_api.wire.message import Message
 
@@ -161,6 +162,15 @@ def container_messages(container: ClusteredServiceAgent, service_id: int, effect
         return effect.service_messages
     *sessions, end_marker = effect.service_messages
     return chain(sessions, container.requests.snapshot_messages(), [end_marker])
+
+
+def find_length_bytes(archive: Archive, entries: Iterable[RecordingLogEntry]) -> int | None:
+    """Return how long the services' recordings of a snapshot are together; None if there is none, or no recording."""
+    ids = [entry.recording_id for entry in entries if entry.service_id != CONSENSUS_MODULE_SERVICE_ID]
+    try:
+        return sum(map(archive.recorded_position, ids)) if ids else None
+    except ArchiveError:
+        return None
 
 
 class _ServiceFailedError(Exception):

@@ -364,6 +364,24 @@ METRICS: Final = (
         _snapshot_position,
     ),
     MetricRow(
+        "trimaran_snapshot_age_seconds",
+        "gauge",
+        "age of this member's newest complete snapshot, or of its log while it has none; 0 before the first term",
+        lambda v: v.describe_status().log_after_snapshot_s or 0,
+    ),
+    MetricRow(
+        "trimaran_snapshot_bytes",
+        "gauge",
+        "length of the services' recordings of this member's newest complete snapshot; 0 while it has none",
+        lambda v: v.describe_status().snapshot_length_bytes or 0,
+    ),
+    MetricRow(
+        "trimaran_log_after_snapshot_bytes",
+        "gauge",
+        "committed log after this member's newest complete snapshot: what a start replays",
+        lambda v: v.module.snapshots.log_after_newest_bytes,
+    ),
+    MetricRow(
         "trimaran_snapshots_taken_total",
         "counter",
         "snapshots that this member has taken",

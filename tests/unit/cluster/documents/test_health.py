@@ -78,6 +78,10 @@ WELL: dict[ProblemKind, list[dict[str, Any]]] = {
         {"log_after_snapshot_bytes": 100 * GIB, "log_after_snapshot_s": 3_600.0},  # nor does a busy one, soon after
         {"log_after_snapshot_bytes": 100 * GIB, "log_after_snapshot_s": None},
     ],
+    ProblemKind.NO_SNAPSHOTS_POSSIBLE: [
+        {"log_after_snapshot_bytes": GIB, "log_after_snapshot_s": 1e6, "snapshotless_services": ["Echo"]},
+        {"log_after_snapshot_bytes": 100 * GIB, "log_after_snapshot_s": 60.0},
+    ],
     ProblemKind.DISK_FULL: [
         {"disk_free_bytes": 5 * GIB, "disk_size_bytes": 100 * GIB},
         {"disk_free_bytes": 0, "disk_size_bytes": None},
@@ -126,6 +130,11 @@ ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
         ProblemKind.NO_SNAPSHOT,
         {"log_after_snapshot_bytes": GIB + 1, "log_after_snapshot_s": 7_200.0},
         "1,073,741,825 bytes of log and 2.0 h since the log began",
+    ),
+    (
+        ProblemKind.NO_SNAPSHOTS_POSSIBLE,  # told once: that there is no snapshot is no second problem
+        {"log_after_snapshot_bytes": GIB + 1, "log_after_snapshot_s": 7_200.0, "snapshotless_services": ["A", "B"]},
+        "1,073,741,825 bytes of log, and no on_take_snapshot in A, B",
     ),
     (
         ProblemKind.DISK_FULL,

@@ -21,6 +21,7 @@ from trimaran.cluster.core.control_toggle import ControlToggle
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.simulation.cluster import DIRECTORY, Member
+from trimaran.cluster.simulation.kept_log import complete_snapshot_positions
 from trimaran.service_api import ClientSession, Cluster, ClusterError, SnapshotImage, SnapshotPublication
 from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
@@ -256,6 +257,43 @@ def test_service_that_writes_no_snapshots_has_none_and_loses_nothing() -> None:
         restart(small, *small.cluster.members.values())
         small.send(1)
         assert small.referee.counts.loaded_snapshots == 0
+
+
+SCHEDULED = replace(QUICK, snapshot_log_bytes=8_000, keep_all=False, keep_snapshots=2, segment_length_bytes=64 << 10)
+
+
+def test_untended_cluster_keeps_its_log_short_and_starts_from_a_snapshot() -> None:
+    """Nobody asks for a snapshot. The load goes on while a leader is killed; each member keeps two sets."""
+    with small_cluster(settings=SCHEDULED, make_service=Keeper) as small:
+        small.start()
+        for _ in range(12):
+            small.send(40, length=500)
+            small.cluster.run_for(12 * SECOND)  # what a snapshot took, nine times, is the rest between two
+        leader = small.leader
+        restart(small, leader)
+        for _ in range(3):
+            small.send(40, length=500)
+            small.cluster.run_for(12 * SECOND)
+
+        for member in small.cluster.members.values():
+            assert member.node is not None
+            assert member.node.module.snapshots.log_after_newest_bytes < 40_000
+            assert len(complete_snapshot_positions(member.machine.disk)) == 2
+            assert member.node.log_start_position > 0
+        restart(small, *small.cluster.members.values())
+        assert small.referee.counts.loaded_snapshots >= 3
+
+
+def test_service_that_writes_no_snapshots_is_not_asked_for_any() -> None:
+    with small_cluster(settings=SCHEDULED) as small:
+        small.start()
+        small.send(80, length=500)
+        small.cluster.run_for(60 * SECOND)
+
+        for member in small.cluster.members.values():
+            assert member.node is not None
+            assert member.node.vitals.counts.snapshots.failed == 0
+            assert member.node.vitals.describe_status().snapshotless_services == ["ObservedService"]
 
 
 @pytest.mark.parametrize("recording_id", [1, 2], ids=["service", "module"])

@@ -50,7 +50,7 @@ async def member(directory: Path, *services: ClusteredService, **settings: objec
         election_status_interval_ms=20,
         leader_heartbeat_timeout_ms=400,
         leader_heartbeat_interval_ms=40,
-        **settings,  # type: ignore[arg-type]  # whatever a test wants
+        **{"keep_all": True, **settings},  # type: ignore[arg-type]  # whatever a test wants
     )
     async with Node.open(config, *services) as node, asyncio.TaskGroup() as tasks:
         running = tasks.create_task(node.run())

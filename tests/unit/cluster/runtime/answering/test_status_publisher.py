@@ -66,6 +66,8 @@ def publisher_of(
         gate=ConnectionGate({Purpose.INGRESS: GateLimits.of_count(7)}),
         damaged_places=lambda: damaged,
         differing_members=lambda: differing or {},
+        snapshot_length=lambda: None,
+        snapshotless_services=[],
         snapshot_fetch=lambda: fetch,
         disk_space=lambda: space,
         certificate=lambda: certificate,
