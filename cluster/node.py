@@ -17,10 +17,13 @@ import structlog
 
 from trimaran.archive import Archive, ArchiveConfig, Recording
 from trimaran.archive.net.server.archive_server import ArchiveServer
+from trimaran.archive.store.replay import ReplayLimit
 from trimaran.service_api import ClusteredService, ConfigurationError, ServiceFailedError
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import (
+    BACKUP_STREAM_ID,
+    COMMIT_POSITION_COUNTER_ID,
     INSPECTION_STREAM_ID,
     OPERATION_STREAM_ID,
     SNAPSHOT_SHIPPING_STREAM_ID,
@@ -64,6 +67,7 @@ from .runtime.member_roster import MemberRoster
 from .runtime.queries import QueryHandler
 from .runtime.secret_files import SecretFiles
 from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
+from .runtime.snapshots.backup_provider import BackupProvider
 from .runtime.snapshots.recovery import (
     Recovered,
     check_replayed_code,
@@ -237,6 +241,7 @@ class Node:
                 gate=self.gate,
                 audit=self._audit,
                 cluster_id=lambda: self.module.ctx.cluster_id,
+                counters={COMMIT_POSITION_COUNTER_ID: self._watch_commit()},
             )
             try:
                 self.agent.hold()
@@ -273,6 +278,8 @@ class Node:
             self._skips.note_failure(failure)
             return NodeEnd.ENTRY_HELD
         self._skips.note_skip(self.log_start_position)
+        if self.agent.end is NodeEnd.STOPPED:
+            await self._retention.finish()
         logger.info("node.stopped")
         return self.agent.end
 
@@ -318,6 +325,7 @@ class Node:
             documents={
                 OPERATION_STREAM_ID: self._operations.row,
                 SNAPSHOT_SHIPPING_STREAM_ID: SnapshotProvider(self.module.ctx, self.archive, self._retention).row,
+                BACKUP_STREAM_ID: BackupProvider(self.module.ctx, self.archive, self._retention).row,
                 INSPECTION_STREAM_ID: inspector.row,
             },
             audit=self._audit,
@@ -560,6 +568,12 @@ class Node:
             started_ns=started_ns,
             start_position=self.module.ctx.append_position,
         )
+
+    def _watch_commit(self) -> ReplayLimit:
+        """Give the commit position as what bounds the replays of backups, so that no more than that ever leaves."""
+        limit = ReplayLimit(self.module.ctx.commit_position)
+        self.agent.watch(fx.CommitAdvanced, lambda effect: limit.advance(effect.position))
+        return limit
 
     def _make_retention(self) -> Retention:
         """Purge what is not needed any more, beginning with what a crash kept from being purged."""

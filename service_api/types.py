@@ -40,6 +40,12 @@ STATUS_STREAM_ID: Final = 200
 SNAPSHOT_SHIPPING_STREAM_ID: Final = 220
 """Ours: a member that lacks the oldest part of the log asks another, on its consensus endpoint, for its snapshot."""
 
+BACKUP_STREAM_ID: Final = 221
+"""Ours: a backup asks a member, on its consensus endpoint, where its log and snapshots are, or whether it is there."""
+
+COMMIT_POSITION_COUNTER_ID: Final = -2
+"""Bounds a replay of a member's log by its commit position; no recording has this id."""
+
 REFUSAL_STREAM_ID: Final = 202
 """Ours: instead of an answer, where the caller may not have one: a document that says who may."""
 

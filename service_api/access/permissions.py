@@ -38,6 +38,8 @@ class Permission(StrEnum):
     operator has said `--insecure-plaintext`. Where other users of the machine are not trusted, its settings close it.
     """
     SNAPSHOT_SHIPPING = "snapshot shipping"
+    BACKUP = "backup"
+    """To ask where log and snapshots are; what a backup then reads is archive reading."""
     MEMBER_LINK = "member link"
     """The links that carry consensus, the log, and catch-up."""
     SUSPEND = "suspend"
@@ -75,6 +77,7 @@ PERMISSIONS: Final[Mapping[Permission, Row]] = {
     Permission.ARCHIVE_READING: Row(True, _READERS),
     Permission.ARCHIVE_WRITING: Row(True, frozenset({_OPERATOR, _MEMBER})),
     Permission.SNAPSHOT_SHIPPING: Row(True, frozenset({_OPERATOR, _MEMBER})),
+    Permission.BACKUP: Row(True, _READERS),
     Permission.MEMBER_LINK: Row(True, frozenset({_MEMBER})),
     Permission.SUSPEND: _OPERATING,
     Permission.RESUME: _OPERATING,

@@ -11,7 +11,7 @@ A cluster member serves its archive with the same class, for others to read: who
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -25,6 +25,7 @@ from trimaran.service_api.transport import SOCKETS, Listener, NetworkStack, Purp
 from trimaran.service_api.types import NULL_VALUE
 
 from ...store.conductor import Archive
+from ...store.replay import ReplayLimit
 from .control_adapter import serve_connection
 from .control_session import READ_LENGTH_BYTES
 from .policy import ReadOnly
@@ -47,7 +48,8 @@ class ArchiveServer:
     zero-writes the segments of recordings ahead. Everything is listened on and dialled through `network`.
     `gate` is that of the process, which limits connections, and `audit` its audit trail, which has each change and what
     was refused; one of its own is made without. `cluster_id` gives the cluster that the archive is of, 0 while that is
-    not known: who means another one is refused. Without it that is the cluster of the network's certificate.
+    not known: who means another one is refused. Without it that is the cluster of the network's certificate. Replays
+    may be bounded by `counters`, by id, as by recordings.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class ArchiveServer:
         gate: ConnectionGate | None = None,
         audit: AuditTrail | None = None,
         cluster_id: Callable[[], int] | None = None,
+        counters: Mapping[int, ReplayLimit] | None = None,
     ) -> None:
         self.state: Final = ServerState(
             archive=archive,
@@ -83,6 +86,7 @@ class ArchiveServer:
             network=network,
             cluster_id=(lambda: network.cluster_id) if cluster_id is None else cluster_id,
             audit=_make_audit_trail() if audit is None else audit,
+            counters={} if counters is None else counters,
         )
         if gate is None:
             gate = ConnectionGate({Purpose.ARCHIVE: GateLimits.of_count(connection_limit)}, warn=_log.warning)

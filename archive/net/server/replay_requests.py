@@ -39,10 +39,13 @@ async def on_replay(
             recording_id=request.recording_id,
         )
     position = descriptor.start_position if request.position == NULL_POSITION else request.position
-    limit, limit_recording_id = None, NULL_VALUE
+    limit: ReplayLimit | None = None
+    limit_recording_id: int | None = NULL_VALUE
     if isinstance(request, messages.BoundedReplayRequest):
         limit, limit_recording_id = ReplayLimit(position), request.limit_counter_id
-        if limit_recording_id != NULL_VALUE:
+        if limit_recording_id in server.counters:
+            limit, limit_recording_id = server.counters[limit_recording_id], None
+        elif limit_recording_id != NULL_VALUE:
             archive.present_descriptor(limit_recording_id)
     largest = request.file_io_max_length or CHUNK_LENGTH_BYTES
     replay = ReplaySession(

@@ -35,7 +35,7 @@ class ServedReplay(Stream):
         replay_session_id: int,
         correlation_id: int,
         limit: ReplayLimit | None,
-        limit_recording_id: int,
+        limit_recording_id: int | None,
         replays: dict[int, ServedReplay],
     ) -> None:
         self.session: Final = session
@@ -46,6 +46,7 @@ class ServedReplay(Stream):
         self._correlation_id = correlation_id
         self._limit = limit
         self._limit_recording_id = limit_recording_id
+        """`NULL_VALUE`: the reader moves the limit; None: the archive's owner does."""
         self._replays = replays
         """Every replay of the server by its id: this one is among them until it ends."""
         self._setup = announce(descriptor, replay.position, replay_session_id)
@@ -94,8 +95,9 @@ class ServedReplay(Stream):
 
     async def _run(self) -> None:
         following: asyncio.Task[None] | None = None
-        if self._limit is not None and self._limit_recording_id != NULL_VALUE:
-            following = self.session.create_task(self._follow(self._limit))
+        bounding_id = self._limit_recording_id
+        if self._limit is not None and bounding_id is not None and bounding_id != NULL_VALUE:
+            following = self.session.create_task(self._follow(self._limit, bounding_id))
         try:
             await self._replay.run()
         except ArchiveError as error:
@@ -118,14 +120,14 @@ class ServedReplay(Stream):
             correlation_id=self._correlation_id,
         )
 
-    async def _follow(self, limit: ReplayLimit) -> None:
+    async def _follow(self, limit: ReplayLimit, recording_id: int) -> None:
         """Let the limit be what another recording has come to, for as long as that grows."""
         archive = self._archive
         recording: Recording | None = None
         try:
             while True:
-                limit.advance(archive.recorded_position(self._limit_recording_id))
-                recording = archive.active_recording(self._limit_recording_id)
+                limit.advance(archive.recorded_position(recording_id))
+                recording = archive.active_recording(recording_id)
                 if recording is None:
                     return
                 await recording.wait_recorded(limit.position + 1)

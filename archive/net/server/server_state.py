@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trimaran.service_api.access.audit import AuditTrail
@@ -16,6 +16,7 @@ from trimaran.service_api.wire.message import Message
 
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...store.conductor import Archive
+from ...store.replay import ReplayLimit
 from .control_session import ControlSession
 from .recording_events import RecordingEvents
 from .recording_session import RecordingSession
@@ -41,6 +42,8 @@ class ServerState:
     audit: AuditTrail
     cluster_id: Callable[[], int]
     """The cluster that the archive is of; 0 while that is not known."""
+    counters: Mapping[int, ReplayLimit] = field(default_factory=dict)
+    """Positions that replays may be bounded by besides those of recordings, by counter id."""
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     """Ids of control sessions, replays, publications and replications: never the same twice in one server."""
     events: RecordingEvents = field(default_factory=RecordingEvents)

@@ -12,6 +12,7 @@ is not waited for any more. It finds its place gone, and gets a snapshot instead
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -119,6 +120,14 @@ class Retention:
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    async def finish(self) -> None:
+        """Purge once more what nobody reads, when `run` has ended in order: a shutdown comes right after a snapshot.
+
+        What is not done then, the next start does.
+        """
+        with contextlib.suppress(ClusterError, OSError):
+            await self._purge()
 
     async def _purge(self) -> bool:
         """Go through everything once. True if something had to stay for now."""

@@ -46,8 +46,6 @@ from trimaran.service_api.types import (
     SERVICE_SNAPSHOT_STREAM_ID,
     SNAPSHOT_SHIPPING_STREAM_ID,
     MemberId,
-    RecordingId,
-    TermId,
 )
 from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
 from trimaran.service_api.wire.message import decode_message, registry_of
@@ -58,18 +56,17 @@ from ...core.context import ConsensusContext
 from ...core.log.recording_log import RecordingLog
 from ...core.snapshots.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
 from ...documents.query import query_documents
-from ...messages.backup import SnapshotRecording
 from ...messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer, SnapshotQuery
 from ..activities import ActivityScope
 from ..answering.document_server import DocumentRow
 from ..files.recording_log_file import RecordingLogFile
+from .offers import describe_snapshot, describe_terms, in_documents
 from .recovery import read_snapshots
 from .retention import Retention
 
 _QUERIES: Final = registry_of(SnapshotQuery)
 _QUERY_TIMEOUT_S: Final = 5.0
 _PROGRESS_INTERVAL_NS: Final = 5_000_000_000
-_TERMS_PER_DOCUMENT: Final = 256
 _TERM_LIMIT: Final = 1 << 20
 """More terms than any cluster goes through: what names more is no member."""
 
@@ -117,36 +114,20 @@ class SnapshotProvider:
             self._retention.lease(
                 query.follower_member_id, tuple(entry.recording_id for entry in entries), entries[0].log_position
             )
-            terms = [
-                LeadershipTermEntry(
-                    leadership_term_id=TermId(entry.leadership_term_id),
-                    term_base_log_position=entry.term_base_log_position,
-                    timestamp=entry.timestamp,
-                )
-                for entry in ctx.recording_log.entries
-                if entry.is_valid_term and entry.leadership_term_id <= entries[0].leadership_term_id
-            ]
+            newest_term_id = entries[0].leadership_term_id
+            terms = describe_terms(
+                entry for entry in ctx.recording_log.entries if entry.leadership_term_id <= newest_term_id
+            )
         yield SnapshotOffer(
             member_id=ctx.config.member_id,
             log_recording_id=ctx.log_recording_id,
             log_start_position=log_start_position,
             term_count=len(terms),
-            snapshots=tuple(
-                SnapshotRecording(
-                    recording_id=RecordingId(entry.recording_id),
-                    leadership_term_id=TermId(entry.leadership_term_id),
-                    term_base_log_position=entry.term_base_log_position,
-                    log_position=entry.log_position,
-                    timestamp=entry.timestamp,
-                    service_id=entry.service_id,
-                )
-                for entry in entries
-                if is_of_use
-            ),
+            snapshots=describe_snapshot(entries if is_of_use else ()),
             detail="" if is_of_use else _why_not(query.log_position, wants_seed=wants_seed),
         ).encode()
-        for begin in range(0, len(terms), _TERMS_PER_DOCUMENT):
-            yield LeadershipTerms(terms=tuple(terms[begin : begin + _TERMS_PER_DOCUMENT])).encode()
+        for document in in_documents(terms):
+            yield document
 
 
 def _why_not(log_position: int, *, wants_seed: bool) -> str:
