@@ -7,13 +7,13 @@ whether the agent runs.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from trimaran.archive.disk.file_system import FileSystem, ReadableFileSystem, read_file, replace_file
 from trimaran.service_api import ClusterError
-from trimaran.service_api.documents import read_document
+from trimaran.service_api.documents import Document, read_document
 
 BACKUP_STATUS_FILE_NAME: Final = "backup-status.json"
 STATUS_INTERVAL_S: Final = 1.0
@@ -21,12 +21,11 @@ FRESH_MS: Final = 10_000
 """A status that is older is one of an agent that does not run, or stands still."""
 
 
-class BackupStatus(BaseModel):
+class BackupStatus(Document):
     """How a backup is. Positions are bytes of the log, times epoch milliseconds of the agent's clock."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+    KIND: ClassVar[str] = "status of a backup"
 
-    schema_version: int = 1
     state: str
     """A name of `BackupState`."""
     reason: str

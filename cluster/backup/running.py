@@ -1,0 +1,55 @@
+"""Runs a backup on a path: opens the directory, runs the agent, and begins another backup where one cannot go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import aiofiles.os
+import structlog
+
+from trimaran.archive.config import ArchiveConfig
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.service_api import Clock, ConfigurationError
+from trimaran.service_api.transport import NetworkStack
+
+from .agent import BackupAgent, BackupGapError
+from .directory import BackupDirectory
+from .settings import BackupSettings
+
+logger = structlog.get_logger()
+
+
+async def run_backup(
+    path: Path,
+    settings: BackupSettings,
+    *,
+    archive: ArchiveConfig,
+    network: NetworkStack,
+    clock: Clock,
+    on_agent: Callable[[BackupAgent], None] = lambda agent: None,
+) -> None:
+    """Back a cluster up into the directory at `path` until cancelled. `on_agent` is told of each agent.
+
+    Where the members have removed the log that comes next, what is there gets the name `PATH.until-POSITION`, whole as
+    it is, and a new backup begins at `path` with the members' newest snapshot.
+
+    Raises:
+        ClusterError: the directory cannot be used, or is of another cluster.
+        OSError: the disk refused.
+    """
+    while True:
+        async with BackupDirectory.open(path, archive, clock=clock) as directory:
+            agent = BackupAgent(directory, settings, network=network, clock=clock)
+            on_agent(agent)
+            try:
+                await agent.run()
+            except BackupGapError as error:
+                gap, position = error, directory.recorded_position
+        kept = path.with_name(f"{path.name}.until-{position}")
+        if kept.exists():
+            raise ConfigurationError(f"{gap}; {kept} is there already: move it away")
+        disk = OsFileSystem()
+        await aiofiles.os.wrap(disk.rename)(path, kept)
+        await aiofiles.os.wrap(disk.sync_directory)(path.parent)
+        logger.warning("backup.begun_again", reason=str(gap), kept=str(kept))
