@@ -38,15 +38,15 @@ from trimaran.archive.net.connection import ArchiveConnection, Credentials
 from trimaran.archive.net.frame_stream import FrameStream, open_replay
 from trimaran.archive.net.replication import AHEAD_LIMIT_BYTES, check_fit, fetch_descriptor, replicate
 from trimaran.archive.store.recording import Recording
-from trimaran.service_api import Clock, ClusterError, ConfigurationError, invariant
+from trimaran.service_api import ClusterError, ConfigurationError, invariant
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id, parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterTimeoutError
-from trimaran.service_api.transport import NetworkStack
 from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
 from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
 
 from ..core.snapshots.shipped_snapshot import ShippedRecording, check_offer
+from ..runtime.host import Host
 from .asking import BackupAnswer, ask_for_backup
 from .choosing import FoundSource, find_source
 from .directory import BackupDirectory
@@ -70,16 +70,16 @@ class BackupGapError(ClusterError):
 class BackupAgent:
     """Backs a cluster up into one directory until it is cancelled."""
 
-    def __init__(
-        self, directory: BackupDirectory, settings: BackupSettings, *, network: NetworkStack, clock: Clock
-    ) -> None:
+    def __init__(self, directory: BackupDirectory, settings: BackupSettings, host: Host) -> None:
         self._directory = directory
         self._settings = settings
-        self._network = network
-        self._clock = clock
+        self._network = host.network
+        self._clock = clock = host.clock
         self.state = S.BACKUP_QUERY
         self.on_state_changed: Callable[[BackupState, BackupState], None] = lambda old, new: None
         self._reason = "started"
+        self._is_following = False
+        """Whether the log comes, so that another query is nothing to tell of."""
         self._members = settings.members
         self._source: FoundSource | None = None
         self._avoided: dict[int, None] = {}
@@ -106,7 +106,9 @@ class BackupAgent:
             return
         invariant(is_legal(old, new), "a backup goes on in order", old=old.name, new=new.name)
         self.state, self._reason = new, reason
-        log = logger.warning if new is S.RESET_BACKUP else logger.info
+        is_routine = self._is_following and new is not S.RESET_BACKUP
+        self._is_following = new is not S.RESET_BACKUP and (self._is_following or new is S.BACKING_UP)
+        log = logger.debug if is_routine else logger.warning if new is S.RESET_BACKUP else logger.info
         log(
             "backup.state_changed",
             old=old.name,

@@ -24,12 +24,12 @@ import structlog
 
 from trimaran.archive import Archive, ArchiveError
 from trimaran.archive.config import ArchiveConfig
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem
+from trimaran.archive.disk.file_system import FileSystem
 from trimaran.archive.format.messages import RecordingDescriptorRow
 from trimaran.archive.log.log_file import choose_log
 from trimaran.archive.net.replication import layout_like
 from trimaran.archive.store.recording import Recording
-from trimaran.service_api import Clock, ClusterError, ConfigurationError
+from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
 from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
 
@@ -37,6 +37,7 @@ from ..core.log.recording_log import RecordingLog
 from ..core.snapshots.shipped_snapshot import ShippedRecording, ShippedTerm
 from ..runtime.files.cluster_id_file import ClusterIdFile
 from ..runtime.files.recording_log_file import RecordingLogFile
+from ..runtime.host import Host
 from ..runtime.snapshots.recovery import read_snapshots
 
 SYNC_LEVEL: Final = 2
@@ -60,24 +61,23 @@ class BackupDirectory:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(
-        cls, path: Path, config: ArchiveConfig, *, clock: Clock, disk: FileSystem | None = None
-    ) -> AsyncIterator[BackupDirectory]:
+    async def open(cls, path: Path, config: ArchiveConfig, host: Host) -> AsyncIterator[BackupDirectory]:
         """Make or open the directory, repair what a crash left, and remove copies that were not completed.
 
         Raises:
             ConfigurationError: the directory cannot be used.
             ClusterError: another process uses it, or a file in it is damaged.
         """
-        system = OsFileSystem() if disk is None else disk
-        cluster = path / "cluster"
+        system, cluster = host.file_system, path / "cluster"
         try:
             system.make_directory(cluster)
             archive = await Archive.launch(
                 path / "archive",
                 replace(config, file_sync_level=SYNC_LEVEL),
-                clock_ms=clock.epoch_time,
+                clock_ms=host.clock.epoch_time,
                 file_system=system,
+                make_worker=host.make_worker,
+                monotonic_ns=host.clock.monotonic_ns,
                 is_power_loss_possible=True,
             )
         except OSError as error:

@@ -9,10 +9,9 @@ import aiofiles.os
 import structlog
 
 from trimaran.archive.config import ArchiveConfig
-from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.service_api import Clock, ConfigurationError
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api import ConfigurationError
 
+from ..runtime.host import Host
 from .agent import BackupAgent, BackupGapError
 from .directory import BackupDirectory
 from .settings import BackupSettings
@@ -25,8 +24,7 @@ async def run_backup(
     settings: BackupSettings,
     *,
     archive: ArchiveConfig,
-    network: NetworkStack,
-    clock: Clock,
+    host: Host,
     on_agent: Callable[[BackupAgent], None] = lambda agent: None,
 ) -> None:
     """Back a cluster up into the directory at `path` until cancelled. `on_agent` is told of each agent.
@@ -39,17 +37,17 @@ async def run_backup(
         OSError: the disk refused.
     """
     while True:
-        async with BackupDirectory.open(path, archive, clock=clock) as directory:
-            agent = BackupAgent(directory, settings, network=network, clock=clock)
+        async with BackupDirectory.open(path, archive, host) as directory:
+            agent = BackupAgent(directory, settings, host)
             on_agent(agent)
             try:
                 await agent.run()
             except BackupGapError as error:
                 gap, position = error, directory.recorded_position
         kept = path.with_name(f"{path.name}.until-{position}")
-        if kept.exists():
+        disk = host.file_system
+        if kept.name in disk.list_directory(path.parent):
             raise ConfigurationError(f"{gap}; {kept} is there already: move it away")
-        disk = OsFileSystem()
         await aiofiles.os.wrap(disk.rename)(path, kept)
         await aiofiles.os.wrap(disk.sync_directory)(path.parent)
         logger.warning("backup.begun_again", reason=str(gap), kept=str(kept))

@@ -200,6 +200,12 @@ COMMANDS: Final = {
         OPERATE,
         "trimaran recover plan data/node-0 data/node-1",
     ),
+    "backup": Command(
+        "trimaran.cluster.cli.backup:app",
+        "Back a cluster up, check the backup, and restore a cluster from it.",
+        OPERATE,
+        "trimaran backup run --directory backup --config trimaran-data/cluster.toml; trimaran backup status backup",
+    ),
     "state": Command(
         "trimaran.cluster.cli.state:state",
         "Show a member's node state and mark files.",

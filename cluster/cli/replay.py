@@ -164,7 +164,7 @@ def replay(
             service_dir=service_dir,
             service_id=service_id,
             position=position,
-            moment=_read_time(time),
+            moment=parse_time_option(time),
             snapshot=_read_snapshot_choice(snapshot, is_comparison=not is_replay or outputs is not None),
             bound=_read_bound(bound),
         )
@@ -285,7 +285,12 @@ def _read_number(option: str, text: str, expected: str) -> int:
         raise ConfigurationError(f"{option} {text}: expected {expected}") from None
 
 
-def _read_time(text: str | None) -> int | datetime | None:
+def parse_time_option(text: str | None) -> int | datetime | None:
+    """Read the time of an option: a number as in the log, or a date; None without one.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
     try:
         return None if text is None else parse_time(text)
     except ValueError as error:

@@ -1,0 +1,22 @@
+"""`trimaran backup`: copy a cluster to another directory and follow it; check the copy; make a new cluster of it.
+
+Exit status: 0 success; 1 it failed; 2 wrong usage; 3 the agent does not run (`status`); 10 the backup is damaged, or is
+far behind (`status`, `verify`).
+"""
+
+from typing import Final
+
+from trimaran.archive.tool.output import new_group
+
+from .restore import restore
+from .run import run
+from .status import show_status
+from .verify import verify
+
+app: Final = new_group("Back a cluster up, check the backup, and restore a cluster from it.")
+app.command("run", epilog="Example: trimaran backup run --directory backup --config trimaran-data/cluster.toml")(run)
+app.command("status", epilog="Example: trimaran backup status backup")(show_status)
+app.command("verify", epilog="Example: trimaran backup verify backup --service counter:Counter")(verify)
+app.command(
+    "restore", epilog="Example: trimaran backup restore --from backup --members 0=10.0.0.1:9000 --directory restored"
+)(restore)

@@ -1,0 +1,73 @@
+"""`trimaran backup restore`: a new cluster of a backup, as it was at its end, at a position or at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimaran.archive.tool.output import OutputFormat, OutputOption, new_table, print_object
+from trimaran.service_api import ConfigurationError
+from trimaran.service_api.cluster_id import format_cluster_id, parse_cluster_id
+
+from ...backup.restoring import restore_backup
+from ...runtime.system_clock import SystemClock
+from ...settings.member_endpoints import parse_members
+from ..certs.development import draw_cluster_id
+from ..interchange.passes import pass_bar
+from ..replay import parse_time_option
+
+
+def restore(
+    source: Annotated[str, typer.Option("--from", metavar="DIR", help="The directory of the backup.")],
+    members: Annotated[
+        str, typer.Option("--members", metavar="MEMBERS", help="Members of the new cluster: 0=host:port,...")
+    ],
+    directory: Annotated[
+        Path, typer.Option("--directory", metavar="OUT", help="A new directory, which gets node-ID for each member.")
+    ],
+    position: Annotated[
+        int | None, typer.Option("--position", min=0, help="As it was at this log position. [default: all of it]")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", help="As it was at this time: a date (UTC), or a number as in the log.")
+    ] = None,
+    cluster_id: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster-id", metavar="ID", help="The new cluster's id, as its certificates say. [default: drawn]"
+        ),
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Write the directories of a new cluster that goes on from a backup.
+
+    The new cluster has another cluster id, so nothing of the old cluster can join it, and both can run at once. Copy
+    each directory to the machine of its member.
+    """
+    new_id = draw_cluster_id() if cluster_id is None else parse_cluster_id(cluster_id)
+    if new_id == 0:
+        raise ConfigurationError(f"--cluster-id={cluster_id} expected 16 hexadecimal digits")
+    with pass_bar("restoring", None) as on_progress:
+        restored = restore_backup(
+            source,
+            parse_members(members),
+            directory,
+            cluster_id=new_id,
+            now_ms=SystemClock().epoch_time(),
+            position=position,
+            time=parse_time_option(time),
+            on_progress=on_progress,
+        )
+    row = {
+        "cluster_id": format_cluster_id(new_id),
+        "log_position": restored.log_position,
+        "leadership_term_id": restored.record.leadership_term_id,
+        "end_position": restored.record.end_position,
+        "directories": [str(path) for path in restored.directories],
+    }
+    table = new_table("what", "is", folding=["is"])
+    for what, value in row.items():
+        table.add_row(what, ", ".join(value) if isinstance(value, list) else str(value))
+    print_object(row, output, lambda: table)
