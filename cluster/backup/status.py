@@ -1,4 +1,4 @@
-"""What a backup agent says of itself: a file in its directory, written anew every second and at each change.
+"""What a backup agent says of itself: a file in its directory, written again every second and at each change.
 
 The file is the answer of `trimaran backup status`: it needs no port, and is there when the agent has died. Its age says
 whether the agent runs.
@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from pydantic import Field
 
-from trimaran.archive.disk.file_system import FileSystem, ReadableFileSystem, read_file, replace_file
+from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_file, replace_file
 from trimaran.service_api import ClusterError
 from trimaran.service_api.documents import Document, read_document
 
@@ -65,7 +65,7 @@ def write_status(disk: FileSystem, directory: Path, status: BackupStatus) -> Non
     replace_file(disk, directory / BACKUP_STATUS_FILE_NAME, status.model_dump_json().encode())
 
 
-def read_status(disk: ReadableFileSystem, directory: Path) -> BackupStatus:
+def read_status(directory: Path) -> BackupStatus:
     """Read what the agent of a directory wrote last.
 
     Raises:
@@ -73,6 +73,6 @@ def read_status(disk: ReadableFileSystem, directory: Path) -> BackupStatus:
     """
     path = directory / BACKUP_STATUS_FILE_NAME
     try:
-        return read_document(BackupStatus, read_file(disk, path))
+        return read_document(BackupStatus, read_file(OsFileSystem(), path))
     except OSError as error:
         raise ClusterError(f"no status of a backup: path={path}: {error}; was `trimaran backup run` here?") from error

@@ -24,7 +24,7 @@ from ..time_travel.services import ServiceLike
 
 
 @dataclass(slots=True, frozen=True)
-class Check:
+class BackupCheck:
     """One thing that was checked."""
 
     what: str
@@ -39,7 +39,7 @@ def verify_backup(
     service: ServiceLike | None = None,
     service_dir: Path | str = ".",
     on_progress: Callable[[int], None] = lambda position: None,
-) -> Iterator[Check]:
+) -> Iterator[BackupCheck]:
     """Check the backup at a path or URL; give each thing as it is done. Damage is a problem of a check.
 
     Raises:
@@ -51,7 +51,7 @@ def verify_backup(
     for entry in member.read_catalog().entries:
         verdict = verify_recording(member.archive.file_system, member.archive.directory, entry, on_progress=on_progress)
         if not verdict.skipped:
-            yield Check(
+            yield BackupCheck(
                 f"recording {verdict.recording_id}",
                 f"positions {verdict.start_position} to {verdict.stop_position}, {verdict.frame_count} frames, "
                 f"checksums {verdict.checksum}",
@@ -64,38 +64,38 @@ def verify_backup(
         yield _check_snapshot(log, snapshot.entries)
     if log.log.start_position > 0 and not log.snapshots(count):
         problem = f"the log begins at {log.log.start_position}, and no snapshot is there to begin with"
-        yield Check("begin", f"log from {log.log.start_position}", problem)
+        yield BackupCheck("begin", f"log from {log.log.start_position}", problem)
     if service is not None:
         for found in verify_snapshots(log, service, service_dir=service_dir):
-            yield Check(
+            yield BackupCheck(
                 f"state at {found.to_position}",
                 f"replayed from {found.from_position}, {found.length_bytes} bytes compared",
                 found.problem,
             )
 
 
-def _check_terms(log: MemberLog) -> Check:
+def _check_terms(log: MemberLog) -> BackupCheck:
     """Terms follow each other, and the log reaches the newest."""
     terms = [entry for entry in log.recording_log.entries if entry.is_valid_term]
     detail = f"{len(terms)} terms, log to {log.recorded_position}"
     for before, after in pairwise(terms):
         if after.leadership_term_id != before.leadership_term_id + 1:
-            return Check("recording.log", detail, f"no term between {before} and {after}")
+            return BackupCheck("recording.log", detail, f"no term between {before} and {after}")
         if after.term_base_log_position < before.term_base_log_position:
-            return Check("recording.log", detail, f"{after} begins before {before}")
+            return BackupCheck("recording.log", detail, f"{after} begins before {before}")
     if terms and terms[-1].term_base_log_position > log.recorded_position:
         problem = f"term {terms[-1].leadership_term_id} begins at {terms[-1].term_base_log_position}"
-        return Check("recording.log", detail, f"{problem}, after the log's end")
-    return Check("recording.log", detail)
+        return BackupCheck("recording.log", detail, f"{problem}, after the log's end")
+    return BackupCheck("recording.log", detail)
 
 
-def _check_snapshot(log: MemberLog, entries: tuple[RecordingLogEntry, ...]) -> Check:
+def _check_snapshot(log: MemberLog, entries: tuple[RecordingLogEntry, ...]) -> BackupCheck:
     what = f"snapshot at {entries[0].log_position}"
     try:
         message_count = asyncio.run(_read_to_the_end(log, entries))
     except ClusterError as error:
-        return Check(what, "cannot be used", str(error))
-    return Check(what, f"{message_count} messages of services")
+        return BackupCheck(what, "cannot be used", str(error))
+    return BackupCheck(what, f"{message_count} messages of services")
 
 
 async def _read_to_the_end(log: MemberLog, entries: tuple[RecordingLogEntry, ...]) -> int:

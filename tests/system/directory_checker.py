@@ -61,6 +61,10 @@ def check_directory(
         if log.stream_id == LOG_STREAM_ID and not is_before_seed:
             others = [recording for recording in recordings if recording.recording_id not in invalid_ids]
             check_log_and_snapshots(log, others, terms, snapshots, faults, by_aeron=by_aeron)
+    if (directory / "cluster" / "backup-status.json").exists():  # nobody votes in a backup
+        if faults:
+            raise DirectoryFault(f"{directory}:\n  " + "\n  ".join(faults))
+        return DirectoryReport(directory, recordings, terms, snapshots, -1)
     node_state = (directory / "cluster" / "node-state.dat").read_bytes()
     candidate_term_id = check_node_state(node_state, faults, by_aeron=by_aeron)
     if not is_imported:

@@ -8,7 +8,6 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.tool.output import (
     EXIT_UNHEALTHY,
     OutputFormat,
@@ -36,7 +35,7 @@ def show_status(
 
     Exit status: 0; 3 the agent does not run; 10 it is further behind than --max-behind.
     """
-    status = read_status(OsFileSystem(), directory / "cluster")
+    status = read_status(directory / "cluster")
     age_s = max(0, SystemClock().epoch_time() - status.written_ms) / 1_000
     is_running = status.state != "CLOSED" and age_s * 1_000 <= FRESH_MS
     row = {

@@ -14,7 +14,7 @@ from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOpt
 from ...backup.verification import verify_backup
 
 
-def verify(
+def verify_all(
     backup: Annotated[str, typer.Argument(metavar="DIR|URL", help="The backup: a directory, or its URL in a store.")],
     service: Annotated[
         str | None,

@@ -5,19 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.cluster.backup.backed_up import LOG_SETTINGS, PLACE, backed_up, commit_position
+from tests.unit.cluster.backup.backed_up import LOG_SETTINGS, backed_up, commit_position
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import Keeper, restart, take
+from trimaran.cluster.backup.asking import BackupAnswer, ask_for_backup
 from trimaran.cluster.backup.choosing import BackupSource
-from trimaran.cluster.backup.restoring import restore_backup
+from trimaran.cluster.backup.restoring import Restored, restore_backup
 from trimaran.cluster.backup.states import BackupState
 from trimaran.cluster.backup.verification import verify_backup
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.documents.query import query_document
+from trimaran.cluster.messages.backup import HeartbeatRequest, HeartbeatResponse
 from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.cluster.time_travel.replay import replay_service
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.identity import CallerRole
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from trimaran.service_api.identity import Caller, CallerRole, Proof
+from trimaran.service_api.types import BACKUP_STREAM_ID, COMMIT_POSITION_COUNTER_ID, CorrelationId
+from trimaran.service_api.wire.message import Message, decode_message, registry_of
 
 S = BackupState
 
@@ -278,16 +283,16 @@ def test_what_is_not_committed_never_reaches_a_backup() -> None:
             small.cluster.kill(follower.member_id)
         assert old.node is not None
         committed = old.node.module.ctx.commit_position
-        old.machine.loop and old.machine.loop.call_soon(  # type: ignore[func-returns-value]
-            old.node.agent.post, ev.ActionRequested(0, ControlToggle.SNAPSHOT)
-        )
+        assert old.machine.loop is not None
+        old.machine.loop.call_soon(old.node.agent.post, ev.ActionRequested(0, ControlToggle.SNAPSHOT))
         small.cluster.run_for(SECOND // 20)
 
         assert old.node.module.ctx.append_position > committed
         assert backup.status.recorded_position == committed
 
 
-def test_a_backup_that_was_away_too_long_begins_again_beside_what_it_had() -> None:
+def test_a_backup_that_was_away_too_long_goes_on_from_nothing_else() -> None:
+    """What comes next is gone on all members: the agent ends, and `run_backup` puts the directory aside."""
     settings = replace(LOG_SETTINGS, keep_all=False, keep_snapshots=1)
     with backed_up(settings) as (small, backup):
         small.send(20)
@@ -296,14 +301,13 @@ def test_a_backup_that_was_away_too_long_begins_again_beside_what_it_had() -> No
         backup.kill()
         for _ in range(3):
             small.send(100, length=1_000)
-            position = take(small)
+            take(small)
         backup.start()
 
-        status = backup.catch_up(snapshot_position=position)
+        small.wait(lambda: backup.failure is not None)  # this disk renames no directory
 
-        assert status.log_start_position > end
-        assert f"{PLACE.name}.until-{end}" in backup.disk.list_directory(PLACE.parent)
-        backup.expect_log_of(small.leader)
+        assert (backup.status.state, backup.status.recorded_position) == ("CLOSED", end)
+        assert isinstance(backup.failure, FileNotFoundError)
 
 
 def test_a_restore_to_a_position_has_the_messages_up_to_it_and_no_more(tmp_path: Path) -> None:
@@ -322,7 +326,62 @@ def test_a_restore_to_a_position_has_the_messages_up_to_it_and_no_more(tmp_path:
     assert payloads(tmp_path / "restored" / "node-2") == sent(20)
 
 
-def restore(tmp_path: Path, *, position: int | None = None):  # type: ignore[no-untyped-def]  # see Restored
+def test_query_with_a_log_position_is_answered_with_the_snapshot_of_there() -> None:
+    with backed_up() as (small, _):
+        positions = []
+        for _ in range(3):
+            small.send(5)
+            positions.append(take(small))
+        answers: list[BackupAnswer] = []
+
+        async def ask() -> None:
+            answers.extend(
+                [
+                    await ask_for_backup(
+                        small.leader.config.me.consensus,
+                        cluster_id=NULL_CLUSTER_ID,
+                        network=small.cluster.network,
+                        timeout_s=5.0,
+                        log_position=bound,
+                    )
+                    for bound in (None, positions[2], positions[2] - 32, positions[1], 0)
+                ]
+            )
+
+        small.cluster.network.identify("asker", Caller(CallerRole.OBSERVER, "asker", Proof.CERTIFICATE))
+        small.cluster.add_client("asker", ask)
+        small.wait(lambda: len(answers) == 5)
+
+        first, second, third = positions
+        assert [answer.snapshot_position for answer in answers] == [third, third, second, second, first]
+        assert all(answer.commit_counter_id == COMMIT_POSITION_COUNTER_ID for answer in answers)
+        assert [member.member_id for member in answers[0].members] == [0, 1, 2]
+
+
+def test_member_answers_a_heartbeat() -> None:
+    with backed_up() as (small, _):
+        told: list[Message] = []
+
+        async def ask() -> None:
+            request = HeartbeatRequest(correlation_id=CorrelationId(77), response_stream_id=-1)
+            answer = await query_document(
+                small.leader.config.me.consensus,
+                BACKUP_STREAM_ID,
+                5.0,
+                request=request.encode(),
+                network=small.cluster.network,
+            )
+            told.append(decode_message(answer, registry=registry_of(HeartbeatResponse)))
+
+        small.cluster.network.identify("asker", Caller(CallerRole.OBSERVER, "asker", Proof.CERTIFICATE))
+        small.cluster.add_client("asker", ask)
+        small.wait(lambda: bool(told))
+
+        assert told == [HeartbeatResponse(correlation_id=CorrelationId(77))]
+
+
+def restore(tmp_path: Path, *, position: int | None = None) -> Restored:
+    """Make a cluster of three of the backup."""
     return restore_backup(
         str(tmp_path / "backup"),
         parse_members("1=a:7000,2=b:7000,3=c:7000"),
