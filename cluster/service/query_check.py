@@ -10,8 +10,6 @@ not checked: one log line says so.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable
 from hashlib import blake2b
 from typing import Final
 
@@ -20,6 +18,7 @@ import structlog
 from trimaran.service_api import ClusteredService, LocalProtocolError
 
 from .digests import DIGEST_BYTES, digest_of
+from .kept_snapshot import write_snapshot
 
 _STATE_LIMIT_BYTES: Final = 1 << 20
 _SHOWN_BYTES: Final = 64
@@ -101,20 +100,5 @@ class _InMemory:
 
 def _digest_snapshot(service: ClusteredService) -> bytes:
     publication = _InMemory()
-    result = service.on_take_snapshot(publication)
-    if inspect.isawaitable(result):
-        _run_without_waiting(result)
+    write_snapshot(service, publication)
     return publication.digest.digest()
-
-
-def _run_without_waiting(awaitable: Awaitable[None]) -> None:
-    """Run a coroutine that has nothing to wait for."""
-    steps = awaitable.__await__()
-    try:
-        next(iter(steps))
-    except StopIteration:
-        return
-    close = getattr(steps, "close", None)
-    if close is not None:
-        close()
-    raise LocalProtocolError("on_take_snapshot waits for something while it writes")

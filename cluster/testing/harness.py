@@ -7,9 +7,8 @@ follows from it, such as messages that the service offers to the cluster, is del
 
 from __future__ import annotations
 
-import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar, cast
 
 from trimaran.service_api import CloseReason, ClusteredService, ConfigurationError, LocalProtocolError
@@ -20,7 +19,7 @@ from trimaran.service_api.wire.log.messages import SessionCloseEvent, SessionOpe
 from ..messages.snapshot import ClientSessionSnapshot
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
-from ..service.kept_snapshot import KeptImage, KeptPublication
+from ..service.kept_snapshot import KeptImage, KeptPublication, run_without_waiting, write_snapshot
 from ..service.replies import RequestRunner
 
 START_TIME: Final = 1_700_000_000_000
@@ -94,7 +93,8 @@ class ServiceHarness(Generic[S]):
         time: Cluster time at the start, in milliseconds since the Unix epoch.
 
     Raises:
-        ConfigurationError: `service` makes no service, or its `on_start` waits for something outside.
+        ConfigurationError: `service` makes no service.
+        LocalProtocolError: its `on_start` waits for something outside: use the fixture `cluster`.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class ServiceHarness(Generic[S]):
                 log_position=0 if before is None else before.log_position,
                 timestamp=self._now,
             )
-        finish(container.start(), "on_start")
+        run_without_waiting(container.start(), "on_start")
         return container
 
     # --- entries
@@ -373,9 +373,7 @@ class _HeardSession(ContainerClientSession):
 def snapshot_of(service: ClusteredService) -> list[bytes]:
     """Have a service write its state, and return the messages."""
     publication = KeptPublication()
-    result = service.on_take_snapshot(publication)
-    if inspect.isawaitable(result):
-        finish(result, "on_take_snapshot")
+    write_snapshot(service, publication)
     return publication.messages
 
 
@@ -396,25 +394,3 @@ def new_service(make: Callable[[], S]) -> S:
     if not isinstance(service, ClusteredService):
         raise ConfigurationError(f"service={make!r} made type={type(service).__name__} expected a ClusteredService")
     return cast("S", service)
-
-
-def finish(awaitable: Awaitable[None], callback: str) -> None:
-    """Run a coroutine that waits for nothing, to its end, without an event loop: a test may have one of its own.
-
-    Raises:
-        ConfigurationError: it waits for something outside, which needs an event loop.
-    """
-    steps: Generator[Any, None, None] = awaitable.__await__()
-    try:
-        for _ in range(_SUSPENSION_LIMIT):
-            if next(steps) is not None:
-                steps.close()
-                break
-    except StopIteration:
-        return
-    except RuntimeError as error:
-        if "event loop" not in str(error):
-            raise
-    raise ConfigurationError(
-        f"{callback} waits for something outside the service, which a harness cannot do: use the fixture `cluster`"
-    )

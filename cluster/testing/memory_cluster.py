@@ -57,6 +57,8 @@ TERM_LENGTH_BYTES: Final = 1 << 20
 
 T = TypeVar("T")
 MakeService = Callable[[], ClusteredService]
+Code = MakeService | Sequence[MakeService]
+"""What a member runs: one service, or several in order of their ids."""
 
 
 class MemoryCluster:
@@ -72,7 +74,7 @@ class MemoryCluster:
     function use `cluster.run(client.request(b"5"))`. Members are numbered from 0.
 
     Args:
-        service: The class, or a function without arguments that makes the service.
+        service: The class, or a function without arguments that makes the service; a list where a node runs several.
         members: How many members there are, 1 to 9.
         seed: What everything random is drawn from. The same seed gives the same run, event by event.
         term_length_bytes: A power of two from 64 KiB. The largest message is an eighth of it: 128 KiB by default.
@@ -82,17 +84,17 @@ class MemoryCluster:
     """
 
     def __init__(
-        self, service: MakeService, *, members: int = 3, seed: int = 0, term_length_bytes: int = TERM_LENGTH_BYTES
+        self, service: Code, *, members: int = 3, seed: int = 0, term_length_bytes: int = TERM_LENGTH_BYTES
     ) -> None:
-        new_service(service)  # what is no service is said here, not by three members
+        code = _makers(service)
         if type(members) is not int or not 1 <= members <= MEMBER_LIMIT:
             raise ConfigurationError(f"members={members!r} expected a whole number from 1 to {MEMBER_LIMIT}")
         self.service_errors: list[tuple[int, int, BaseException]] = []
         """What callbacks raised and members answered: member id, log position, exception, in order."""
         self.stopped: dict[int, BaseException | None] = {}
         """Members that ended by themselves and were not asked to, with why. Empty it if a test expects that."""
-        self._code: dict[MemberId, MakeService] = {MemberId(number): service for number in range(members)}
-        self._services: dict[MemberId, ClusteredService] = {}
+        self._code: dict[MemberId, Sequence[MakeService]] = {MemberId(number): code for number in range(members)}
+        self._services: dict[MemberId, tuple[ClusteredService, ...]] = {}
         self._stopping: set[int] = set()
         self._secrets, self._client_random = Random(f"{seed} secrets"), Random(f"{seed} clients")
         self._keep = Random(f"{seed} power")
@@ -106,6 +108,7 @@ class MemoryCluster:
                 ingress_window_bytes=max(4 * _MTU_LENGTH_BYTES, term_length_bytes // 2),
             ),
             self._make_service,
+            make_others=lambda member: self._services[member.member_id][1:],
         )
         self._cluster.on_node, self._cluster.on_member_exit = self._on_node, self._on_exit
         self._disks = MemberDisks()
@@ -243,10 +246,17 @@ class MemoryCluster:
 
     @property
     def services(self) -> Mapping[int, Any]:
-        """The service of each running member by member id: its state may be looked at, and must not be changed."""
-        running = {int(member.member_id) for member in self._cluster.members.values() if member.node is not None}
+        """The service of each running member by member id: its state may be looked at, and must not be changed.
+
+        Where a node runs several services it is a tuple of them.
+        """
+        running = {member.member_id for member in self._cluster.members.values() if member.node is not None}
         return MappingProxyType(
-            {int(number): service for number, service in sorted(self._services.items()) if number in running}
+            {
+                int(number): services if len(services) > 1 else services[0]
+                for number, services in sorted(self._services.items())
+                if number in running
+            }
         )
 
     async def wait_for_leader(self) -> int:
@@ -309,13 +319,14 @@ class MemoryCluster:
         )
 
     def _compare_states(self, first: Member, other: Member) -> None:
-        states = [_state_of(self._services[member.member_id]) for member in (first, other)]
-        if None in states or digest_of(states[0]) == digest_of(states[1]):
-            return
-        raise AssertionError(
-            f"services have different states after the same log: members={first.member_id},{other.member_id} "
-            f"{describe_difference(states[0], states[1])}"
-        )
+        for one, two in zip(self._services[first.member_id], self._services[other.member_id], strict=True):
+            states = _state_of(one), _state_of(two)
+            if None in states or digest_of(states[0]) == digest_of(states[1]):
+                continue
+            raise AssertionError(
+                f"services have different states after the same log: members={first.member_id},{other.member_id} "
+                f"service={type(one).__qualname__} {describe_difference(*states)}"
+            )
 
     def save_directory(self, member_id: int, directory: Path | str) -> None:
         """Write a member's directory to the real disk as it is now, for `replay_log` or the commands of `trimaran`.
@@ -405,7 +416,7 @@ class MemoryCluster:
 
     # --- starting again
 
-    async def restart(self, *member_ids: int, code: MakeService | None = None, accept_code: bool = False) -> None:
+    async def restart(self, *member_ids: int, code: Code | None = None, accept_code: bool = False) -> None:
         """Start members again, or all if none is named; those that run are killed before.
 
         Waits until they have caught up with the leader, where a majority of the members runs.
@@ -420,15 +431,14 @@ class MemoryCluster:
         """
         self._check_loop()
         members = self._chosen(member_ids or self._all_ids())
-        if code is not None:
-            new_service(code)
+        makers = None if code is None else _makers(code)
         for member in members:
             self._cluster.kill(member.member_id)
         for member in members:
-            self._start(member, code, accept_code)
+            self._start(member, makers, accept_code)
         await self._started(members)
 
-    def _start(self, member: Member, code: MakeService | None, accept_code: bool) -> None:
+    def _start(self, member: Member, code: Sequence[MakeService] | None, accept_code: bool) -> None:
         if code is not None:
             self._code[member.member_id] = code
         if accept_code:
@@ -476,7 +486,7 @@ class MemoryCluster:
             lambda: all(_newest_snapshot(member) > before[member.member_id] for member in members if member.is_running),
         )
 
-    async def snapshot_and_restart(self, *, code: MakeService | None = None) -> None:
+    async def snapshot_and_restart(self, *, code: Code | None = None) -> None:
         """Stop the whole cluster after a snapshot, as `trimaran shutdown` does, and start it again from it.
 
         Args:
@@ -502,7 +512,7 @@ class MemoryCluster:
             self._stopping = set()
         await self.restart(code=code)
 
-    async def upgrade(self, code: MakeService, *, accept_code: bool = False) -> None:
+    async def upgrade(self, code: Code, *, accept_code: bool = False) -> None:
         """Give the members other code, one after another while the cluster serves, the leader last.
 
         Before each member a snapshot is taken, so it replays nothing that the older code ran.
@@ -514,7 +524,7 @@ class MemoryCluster:
         Raises:
             ClusterError: why a member did not start with the new code.
         """
-        new_service(code)
+        makers = _makers(code)
         leader = await self.wait_for_leader()
         order = [number for number in self._all_ids() if number != leader] + [leader]
         for number in order:
@@ -522,7 +532,7 @@ class MemoryCluster:
                 await self.snapshot()
             (member,) = self._chosen([number])
             await self._stop(member)
-            self._start(member, code, accept_code)
+            self._start(member, makers, accept_code)
             await self._started([member])
 
     async def _stop(self, member: Member) -> None:
@@ -545,7 +555,7 @@ class MemoryCluster:
         leader.machine.loop.call_soon(leader.node.agent.post, ActionRequested(0, action))
 
     def _check_snapshots(self) -> None:
-        for service in self._services.values():
+        for service in (one for services in self._services.values() for one in services):
             if type(service).on_take_snapshot is ClusteredService.on_take_snapshot:
                 raise ConfigurationError(
                     f"the service takes no snapshots: service={type(service).__qualname__} expected a method "
@@ -566,8 +576,8 @@ class MemoryCluster:
         return [members[MemberId(int(number))] for number in member_ids]
 
     def _make_service(self, member: Member) -> ClusteredService:
-        service = self._services[member.member_id] = new_service(self._code[member.member_id])
-        return service
+        services = self._services[member.member_id] = tuple(map(new_service, self._code[member.member_id]))
+        return services[0]
 
     def _on_node(self, member: Member) -> None:
         assert member.node is not None
@@ -632,3 +642,17 @@ def _state_of(service: ClusteredService) -> object:
     if type(service).on_take_snapshot is ClusteredService.on_take_snapshot:
         return None
     return snapshot_of(service)
+
+
+def _makers(code: Code) -> Sequence[MakeService]:
+    """Return what makes the services of a node.
+
+    Raises:
+        ConfigurationError: one of them makes no service, or there is none; said here, and not by three members.
+    """
+    makers = code if isinstance(code, Sequence) else [code]
+    for make in makers:
+        new_service(make)
+    if not makers:
+        raise ConfigurationError("service=[] expected at least one")
+    return makers

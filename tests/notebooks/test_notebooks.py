@@ -8,7 +8,6 @@ the service without a cluster; and of the Aeron recording what Aeron's own progr
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections import Counter
@@ -28,7 +27,7 @@ from tests.interchange.samples import run as trimaran
 from tests.notebooks.conftest import Run
 from tests.unit.archive.streams import load_truth
 from trimaran import archive
-from trimaran.cluster.cli.shared.single_process import replies_of
+from trimaran.cluster.testing import ServiceHarness
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:<])/[\w.-]+(?:/[\w.-]+)+")
 """A place of a machine in what a cell has printed; neither the end of a tag nor the path of a URL."""
@@ -49,7 +48,8 @@ def frame_count(morning: RecordedMorning) -> int:
 def refused_requests() -> list[tuple[str, int]]:
     """Host and hour of every request that is refused in a run without a cluster."""
     requests = web_requests()
-    replies = asyncio.run(replies_of(AccessQuota(), [request.encode() for request in requests]))
+    alone = ServiceHarness(AccessQuota)
+    replies = [alone.request(request.encode()) for request in requests]
     return [
         (request.host, (request.time_s - MIDNIGHT_S) // 3600)
         for request, reply in zip(requests, replies, strict=True)

@@ -17,7 +17,7 @@ from notebooks.demo.traffic import FRONT_ENDS, front_end_of, web_requests
 from tests.interchange.samples import run as trimaran
 from trimaran import archive
 from trimaran.client import ClusterClient
-from trimaran.cluster.cli.shared.single_process import replies_of
+from trimaran.cluster.testing import ServiceHarness
 from trimaran.service_api.wire.log.layout import SESSION_CLOSE_EVENT, SESSION_OPEN_EVENT
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,8 @@ def terms(morning: RecordedMorning) -> list[dict[str, Any]]:
 
 def test_the_clients_were_told_what_a_run_without_a_cluster_says(morning: RecordedMorning) -> None:
     requests = web_requests()
-    replies = asyncio.run(replies_of(AccessQuota(), [request.encode() for request in requests]))
+    alone = ServiceHarness(AccessQuota)
+    replies = [alone.request(request.encode()) for request in requests]
 
     expected = Counter(reply.partition(b"\t")[0].decode() for reply in replies)
 

@@ -27,12 +27,12 @@ from trimaran.service_api.transport import NetworkStack
 from ...core.members import quorum_threshold
 from ...settings.config import parse_members
 from ...settings.service_loading import load_service_class
+from ...testing.harness import ServiceHarness
 from ..app import report_error
 from ..certs.development import CERTIFICATES_NAME, Certificates
 from ..shared.cluster_report import ask_cluster
 from ..shared.examples import REQUESTS_FILE, SERVICE_MODULE, examples_directory
 from ..shared.local_nodes import LocalNodes, free_base_ports
-from ..shared.single_process import replies_of
 from .demo_report import (
     DemoReport,
     LeaderSeen,
@@ -204,7 +204,8 @@ async def _run(options: DemoOptions) -> DemoReport:
     service_dir = examples_directory()
     service_class = load_service_class(f"{SERVICE_MODULE}:{SERVICE_CLASS}", service_dir)
     messages = load_messages(options.requests_file, _encoder())
-    expected = await replies_of(service_class(), messages)
+    alone = ServiceHarness(service_class)
+    expected = [alone.request(message) for message in messages]
     directory = _fresh_directory(options.directory)
     certificates = _make_certificates(options, directory)
     nodes = LocalNodes(

@@ -2,75 +2,59 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
 
 from examples.access_quota import ALLOWED_LIMIT, AccessQuota, Request
 from examples.quota_watch import QUIET_MS, ByName, QuotaWatch, timer_of
-from trimaran.cluster.cli.shared.single_process import InMemoryCluster, InMemorySession, InMemorySnapshot
-from trimaran.service_api import ClusterSessionId
+from trimaran.cluster.testing import ServiceHarness
 
 
-@dataclass(slots=True)
-class ClusterWithTimers(InMemoryCluster):
-    """Notes the timers that are set."""
-
-    deadlines: dict[int, int] = field(default_factory=dict)
-
-    def schedule_timer(self, correlation_id: int, deadline: int) -> None:
-        self.deadlines[correlation_id] = deadline
+def ask(harness: ServiceHarness[Any], host: str, count: int) -> list[bytes]:
+    payload = Request(host, 1_000, "/").encode()
+    return [harness.request(payload) for _ in range(count)]
 
 
-def started(snapshot: InMemorySnapshot | None = None) -> tuple[QuotaWatch, ClusterWithTimers]:
-    service, cluster = QuotaWatch(), ClusterWithTimers()
-    asyncio.run(service.on_start(cluster, snapshot))
-    return service, cluster
+@pytest.fixture
+def watch() -> ServiceHarness[QuotaWatch]:
+    return ServiceHarness(QuotaWatch)
 
 
-def ask(service: AccessQuota, host: str, count: int, *, timestamp: int = 0) -> list[bytes]:
-    session = InMemorySession(ClusterSessionId(1))
-    payload = memoryview(Request(host, 1_000, "/").encode())
-    return [service.on_request(session, timestamp, payload) for _ in range(count)]
+def test_it_decides_as_the_quota_alone(watch: ServiceHarness[QuotaWatch]) -> None:
+    assert ask(watch, "h", ALLOWED_LIMIT + 5) == ask(ServiceHarness(AccessQuota), "h", ALLOWED_LIMIT + 5)
 
 
-def test_it_decides_as_the_quota_alone() -> None:
-    service, _ = started()
+def test_each_refusal_moves_the_timer_of_its_host_on(watch: ServiceHarness[QuotaWatch]) -> None:
+    begun = watch.time
+    ask(watch, "a", ALLOWED_LIMIT + 1)
+    watch.advance(0.1)
+    ask(watch, "b", ALLOWED_LIMIT + 1)
+    watch.advance(0.1)
+    ask(watch, "a", 1)
 
-    assert ask(service, "h", ALLOWED_LIMIT + 5) == ask(AccessQuota(), "h", ALLOWED_LIMIT + 5)
-
-
-def test_each_refusal_moves_the_timer_of_its_host_on() -> None:
-    service, cluster = started()
-
-    ask(service, "a", ALLOWED_LIMIT + 1, timestamp=100)
-    ask(service, "b", ALLOWED_LIMIT + 1, timestamp=200)
-    ask(service, "a", 1, timestamp=300)
-
-    assert cluster.deadlines == {timer_of(b"a"): 300 + QUIET_MS, timer_of(b"b"): 200 + QUIET_MS}
+    assert watch.timers == {timer_of(b"a"): begun + 200 + QUIET_MS, timer_of(b"b"): begun + 100 + QUIET_MS}
 
 
-def test_a_plain_message_is_told_how_many_were_refused() -> None:
-    service, _ = started()
-    ask(service, "h", ALLOWED_LIMIT + 3)
-    session = InMemorySession(ClusterSessionId(2))
+def test_a_plain_message_is_told_how_many_were_refused(watch: ServiceHarness[QuotaWatch]) -> None:
+    ask(watch, "h", ALLOWED_LIMIT + 3)
 
-    service.on_session_message(session, 0, memoryview(b"?"))
+    watch.offer(b"?")
 
-    assert session.replies == [b"3"]
+    assert watch.egress == [b"3"]
 
 
-def test_a_snapshot_brings_everything_back() -> None:
-    service, _ = started()
-    ask(service, "h", ALLOWED_LIMIT + 2)
-    service.on_timer_event(1, 500)
-    snapshot = InMemorySnapshot()
+def test_a_snapshot_brings_everything_back(watch: ServiceHarness[QuotaWatch]) -> None:
+    ask(watch, "g", ALLOWED_LIMIT + 1)
+    watch.advance(QUIET_MS / 1_000)
+    ask(watch, "h", ALLOWED_LIMIT + 1)
 
-    asyncio.run(service.on_take_snapshot(snapshot))
-    loaded, cluster = started(snapshot)
+    watch.restart()
 
-    assert (loaded.refused_count, loaded.calmed_count) == (2, 1)
-    assert ask(loaded, "h", 1, timestamp=600) == [b"denied\t0"]
-    assert cluster.deadlines == {timer_of(b"h"): 600 + QUIET_MS}
+    assert (watch.service.refused_count, watch.service.calmed_count) == (2, 1)
+    watch.advance(0.6)
+    assert ask(watch, "h", 1) == [b"denied\t0"]
+    assert watch.timers == {timer_of(b"h"): watch.time + QUIET_MS}
 
 
 class Proxy:

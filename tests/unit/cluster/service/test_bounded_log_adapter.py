@@ -7,14 +7,14 @@ from random import Random
 import pytest
 
 from tests.unit.cluster.service.log_writer import SESSION, TERM, Rig
-from trimaran.cluster.cli.shared.single_process import InMemorySnapshot
 from trimaran.cluster.messages.snapshot import ClientSessionSnapshot as ClientSessionMessage
+from trimaran.cluster.service.kept_snapshot import KeptImage
 from trimaran.service_api import CloseReason, ClusterError, InvariantViolation
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId
 from trimaran.service_api.wire.log.messages import ClusterAction, MembershipChangeEvent
 
-NO_IMAGE = InMemorySnapshot()
+NO_IMAGE = KeptImage([])
 CLOSING = ClusterSessionId(SESSION + 1)
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from trimaran.cluster.cli.shared.single_process import InMemoryCluster, InMemorySession, InMemorySnapshot
+from trimaran.cluster.service.kept_snapshot import KeptImage, KeptPublication
 from trimaran.cluster.simulation.clients.history import ClientOperation
 from trimaran.cluster.simulation.clients.register_model import (
     APPEND,
@@ -33,6 +33,8 @@ from trimaran.cluster.simulation.registers import (
 )
 from trimaran.service_api import CloseReason
 from trimaran.service_api.types import ClusterSessionId
+
+from .in_memory import InMemoryCluster, InMemorySession
 
 
 @dataclass(slots=True)
@@ -311,13 +313,13 @@ async def test_a_snapshot_holds_everything() -> None:
     session = log.open()
     log.ask(session, RequestKind.PUT, 1, 70)
     log.ask(session, RequestKind.WRITE_LATER, 2, 80, delay_ms=50)
-    snapshot = InMemorySnapshot()
+    snapshot = KeptPublication()
     await log.service.on_take_snapshot(snapshot)
     loaded = Log()
     loaded.cluster = log.cluster
 
     loaded.service = Registers()
-    await loaded.service.on_start(log.cluster, snapshot)
+    await loaded.service.on_start(log.cluster, KeptImage(snapshot.messages))
 
     assert loaded.service.state_hash() == log.service.state_hash()
     assert loaded.ask(session, RequestKind.PUT, 1, 70) == Answer(AnswerStatus.OK, 1, 1, 64, ())

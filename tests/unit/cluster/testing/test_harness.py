@@ -103,7 +103,7 @@ def test_calls_outside_of_an_entry_are_refused_as_on_a_member(harness: ServiceHa
     ids=["instance", "no service", "no class", "back in time", "no timer", "endless", "sleeping"],
 )
 def test_wrong_use_says_what_to_do(use: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises((ConfigurationError, LocalProtocolError), match=message):
         use()
 
 

@@ -10,16 +10,15 @@ import pytest
 from examples.access_quota import AccessQuota, Request
 from trimaran.cluster.cli.demo.demo_errors import DemoFailedError
 from trimaran.cluster.cli.demo.request_stream import RequestStream
-from trimaran.cluster.cli.shared.single_process import InMemorySession, replies_of
-from trimaran.service_api import ClusterSessionId, SessionClosedError
+from trimaran.cluster.testing import ServiceHarness
+from trimaran.service_api import SessionClosedError
 
 
 class FakeCluster:
     """Runs requests in the order in which they came, once each, when the test says so."""
 
     def __init__(self) -> None:
-        self.service = AccessQuota()
-        self.session = InMemorySession(ClusterSessionId(7))
+        self.harness = ServiceHarness(AccessQuota)
         self.incoming: deque[tuple[bytes, asyncio.Future[bytes]]] = deque()
         self.leadership_term_id = 0
 
@@ -32,7 +31,7 @@ class FakeCluster:
         """Run some of what has come."""
         for _ in range(min(limit, len(self.incoming))):
             payload, future = self.incoming.popleft()
-            future.set_result(self.service.on_request(self.session, 0, memoryview(payload)))
+            future.set_result(self.harness.request(payload))
 
 
 def make_messages(count: int) -> list[bytes]:
@@ -64,7 +63,8 @@ async def test_every_request_is_answered_once_and_as_in_a_single_process() -> No
 
     await drive(cluster, asyncio.create_task(stream.run(cluster, stall_timeout_s=10)))
 
-    assert stream.replies == await replies_of(AccessQuota(), messages)
+    alone = ServiceHarness(AccessQuota)
+    assert stream.replies == [alone.request(message) for message in messages]
     assert (stream.answered_count, stream.inflight_count) == (200, 0)
     assert stream.failover_ns is None
 

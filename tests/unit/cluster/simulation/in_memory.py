@@ -1,29 +1,22 @@
-"""Runs a service in this process, without a cluster: the reference that a cluster's replies are held against.
-
-It is the whole contract of the log in a few lines: one order of messages, one reply list per session. Timers
-and messages of services are refused, since nothing here has a clock or a log.
-"""
+"""What a service sees of a member and of a client, in plain fields that a test sets."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import NoReturn
 from uuid import UUID
 
+from trimaran.cluster.service.service_logger import OnceLogger
 from trimaran.service_api import (
     ClientSession,
-    ClusteredService,
     ClusterSessionId,
     LocalProtocolError,
     MemberId,
     Role,
     TimeUnit,
 )
-
-from ...service.service_logger import OnceLogger
 
 _ONLY_MEMBER = MemberId(0)
 
@@ -102,37 +95,3 @@ class InMemoryCluster:
     def offer(self, payload: bytes | bytearray | memoryview) -> None:
         """Refuse: where a message of a service comes in the order of the others, only a log can say."""
         raise LocalProtocolError(f"no messages of services in a single-process run: length={len(payload)}")
-
-
-@dataclass(slots=True)
-class InMemorySnapshot:
-    """A snapshot in memory: written by one service, loaded by another."""
-
-    messages: list[bytes] = field(default_factory=list)
-
-    async def offer(self, message: bytes | bytearray | memoryview) -> None:
-        """Append a message."""
-        self.messages.append(bytes(message))
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        """The messages in order."""
-        for message in self.messages:
-            yield message
-
-
-async def start(service: ClusteredService, snapshot: InMemorySnapshot | None = None) -> InMemoryCluster:
-    """Start a service as a node would, empty or from a snapshot."""
-    cluster = InMemoryCluster()
-    started = service.on_start(cluster, snapshot)
-    if inspect.isawaitable(started):
-        await started
-    return cluster
-
-
-async def replies_of(service: ClusteredService, requests: Iterable[bytes]) -> Sequence[bytes]:
-    """Every reply of a fresh service to one session's requests, in order."""
-    cluster = await start(service)
-    session = InMemorySession(ClusterSessionId(1))
-    cluster.sessions[session.id] = session
-    service.on_session_open(session, cluster.time)
-    return [bytes(service.on_request(session, cluster.time, memoryview(request))) for request in requests]
