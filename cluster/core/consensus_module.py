@@ -335,6 +335,7 @@ class ConsensusModule:
             leader.poll()
         else:
             self._phase = self.follower = FollowerTerm(ctx, self.actions)
+            self.membership.on_follow()
         self.transfer.on_term_begun()
 
     # --- what means the same in every phase that has no handler of its own for it

@@ -180,6 +180,12 @@ class ConsensusContext:
         self.vouched_term_id = first_vouched_term_id(self.log_leadership_term_id, self.candidate_term_id)
 
     @property
+    def is_removed(self) -> bool:
+        """Whether this member is none any more by its own log, and knows that to be committed."""
+        current = self.roster.current
+        return current.log_position <= self.commit_position and current.find(self.config.member_id) is None
+
+    @property
     def is_log_empty(self) -> bool:
         """Whether this member holds nothing: no entry, and no mark of a term."""
         return is_empty_log(self.log_leadership_term_id, self.append_position)

@@ -1,6 +1,6 @@
 """A leader hands its term over to a follower that has the whole log. Five reasons: an operator or client asks, the
 leader is to stop, another member is preferred, the leader's own log is damaged where a member needs it, or the leader
-is a witness.
+is a witness or removed.
 
 Stopping, or beginning an election, is not enough. The members would notice silence or closed links, canvass and wait a
 random time; and under load the leader's log is always some messages longer than any other. So there are three steps:
@@ -139,15 +139,15 @@ class TransferControl:
                 target, f"leader_priority={target.leader_priority} against {ctx.config.leader_priority}"
             )
 
-    def _look_for_heir(self) -> None:
-        """Witness: hand over to a member that can lead, again and again until one does."""
+    def _look_for_heir(self, why: str) -> None:
+        """Hand over to a member that can lead, again and again until one does."""
         ctx = self._ctx
         if ctx.now_ns < self._next_look_ns:
             return
         self._next_look_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
         target = self._best()
         if target is not None:
-            self._begin(target, "this leader is a witness", asker=None, is_named=False)
+            self._begin(target, why, asker=None, is_named=False)
 
     def _begin_unasked(self, target: ClusterMember, why: str) -> None:
         self._not_before_ns = self._ctx.now_ns + self._pause_ns()
@@ -175,7 +175,9 @@ class TransferControl:
         transfer, ctx = self._running, self._ctx
         if transfer is None:
             if ctx.roster.is_witness:
-                self._look_for_heir()
+                self._look_for_heir("this leader is a witness")
+            elif ctx.is_removed and self._actions.find_refusal(ControlToggle.TRANSFER) is None:
+                self._look_for_heir("this leader is removed")
             else:
                 self._look_for_preferred()
             return

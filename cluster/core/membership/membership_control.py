@@ -5,7 +5,8 @@ one change too many does not stop the cluster for good, and a learner is promote
 
 A member that is removed stops when it knows that to be committed: by its own log, by a commit position that the leader
 tells it for so long, or by the configuration that the others answer it with (`roster`). A leader that removes itself
-leads until that is committed and the others have had time to hear so; it counts nowhere meanwhile.
+leads until that is committed, counts nowhere meanwhile, and then hands over (`transfer`). Where nobody can take over,
+it stops once the others have had time to hear that it is removed.
 
 Source: Raft dissertation, chapter 4.
 """
@@ -60,19 +61,20 @@ class MembershipControl:
         if current.log_position == 0 and self._fits(current):
             members = tuple(replace(member, is_as_formed=True) for member in current.members)
             self._append(replace(current, members=members, cause=ConfigurationCause.FORM), publisher)
+        elif current.log_position == self._seen_position and self._ctx.roster.leaving:
+            self._begin_farewell()
+
+    def on_follow(self) -> None:
+        """Another member leads: a leader before it that is none any more has heard so, or is gone."""
+        if self._ctx.roster.current.log_position == self._seen_position:
+            self._dismiss_leaving()
 
     def roll_back(self) -> None:
         """This member leads no more; one that has removed itself stops, if that is committed."""
         is_leaving, self._farewell_until_ns = self._farewell_until_ns != NEVER_NS, NEVER_NS
         self._publisher = None
-        if is_leaving and self._is_removed:
+        if is_leaving and self._ctx.is_removed:
             self._stop("this leader has removed itself")
-
-    @property
-    def _is_removed(self) -> bool:
-        """Whether this member is none any more by its own log, and knows that to be committed."""
-        current = self._ctx.roster.current
-        return current.log_position == self._seen_position and current.find(self._ctx.config.member_id) is None
 
     # --- the leader
 
@@ -185,14 +187,24 @@ class MembershipControl:
         ctx.emit(fx.ConfigurationCommitted(current))
         is_leader = self._publisher is not None
         if is_leader:
-            timeout_ns = ctx.config.leader_heartbeat_timeout_ns
-            self._farewell_until_ns = ctx.now_ns + _FAREWELL_HEARTBEAT_TIMEOUTS * timeout_ns
+            self._begin_farewell()
             self.on_members_changed()
         else:
-            for member_id in roster.leaving:
-                roster.dismiss(member_id)
+            self._dismiss_leaving()
         if roster.latest.find(ctx.config.member_id) is None and not is_leader:
             self._stop(f"the members are {current.describe()} since log_position={current.log_position}")
+
+    def _begin_farewell(self) -> None:
+        ctx = self._ctx
+        duration_ns = _FAREWELL_HEARTBEAT_TIMEOUTS * ctx.config.leader_heartbeat_timeout_ns
+        self._farewell_until_ns = ctx.now_ns + duration_ns
+
+    def _dismiss_leaving(self) -> None:
+        """Follower: speak no more to members that are none; to the leader only after its term, which a vote ends."""
+        roster = self._ctx.roster
+        for member_id in roster.leaving:
+            if member_id != self._ctx.leader_member_id:
+                roster.dismiss(member_id)
 
     def poll(self) -> None:
         """Leader: end what is left to say to members that are removed, itself included, when that is due."""
@@ -209,7 +221,7 @@ class MembershipControl:
                 roster.dismiss(member_id)
         if is_over:
             self._farewell_until_ns = NEVER_NS
-            if self._is_removed:
+            if ctx.is_removed:
                 self._stop("this leader has removed itself")
 
     def next_deadline_ns(self) -> int:

@@ -18,6 +18,7 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.control_toggle import ActionStep as A
 from trimaran.cluster.core.control_toggle import ControlToggle as T
 from trimaran.cluster.core.election_state import ElectionState
+from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
 from trimaran.cluster.core.reason import ReasonKind
 from trimaran.cluster.core.reluctance import Reluctance
 from trimaran.cluster.messages.consensus import AppendPosition, CanvassPosition, RequestVote
@@ -528,6 +529,54 @@ def test_request_for_a_vote_with_an_older_log_is_refused_when_the_log_is_stopped
 
 
 # --- nobody asks
+
+
+def remove(cluster: Cluster, leader: Node) -> None:
+    """Have a leader removed; its process ends as a real one does."""
+    former = cluster.on_effect
+
+    def on_effect(node: Node, effect: fx.Effect) -> None:
+        former(node, effect)
+        if isinstance(effect, fx.MemberRemoved):
+            cluster.after(1, lambda: cluster.crash(node.member_id))
+
+    cluster.on_effect = on_effect
+    wanted = MemberChange(MemberChangeKind.REMOVE, leader.member_id)
+    leader.post(ev.ActionRequested(1, T.CHANGE_MEMBERS, change=wanted))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_leader_that_removes_itself_hands_over_as_soon_as_that_is_committed(seed: int) -> None:
+    """Without that, the clients wait until the others miss it: for the farewell, and for an election."""
+    cluster, leader, told = busy_cluster(seed, mtu_length_bytes=1408)
+    term_id, removed_ns = leader.ctx.leadership_term_id, cluster.now_ns
+
+    remove(cluster, leader)
+
+    assert cluster.run_until(lambda: cluster.leader() not in (None, leader), limit_ns=5_000 * MS)
+    heir = cluster.leader()
+    assert heir is not None
+    assert cluster.now_ns - removed_ns < leader.ctx.config.leader_heartbeat_timeout_ns
+    assert heir.ctx.leadership_term_id == term_id + 1
+    assert (heir.member_id, "CANVASS") not in told.path
+    assert cluster.run_until(lambda: not leader.is_alive, limit_ns=100 * MS)
+    cluster.run(1_000 * MS)
+    assert cluster.leader() is heir
+    assert all([*node.ctx.members] == [*heir.ctx.members] for node in cluster.nodes.values() if node is not leader)
+    assert leader.member_id not in heir.ctx.members
+    assert cluster.failures == []
+
+
+def test_leader_that_removes_itself_goes_in_the_end_where_nobody_can_take_over() -> None:
+    cluster, leader, _ = busy_cluster(1, mtu_length_bytes=1408)
+    for node in cluster.nodes.values():
+        node.post(ev.ReluctanceChanged(Reluctance.LOG_DAMAGED, "a test says so"))
+    cluster.run(1_200 * MS)
+
+    remove(cluster, leader)
+
+    assert cluster.run_until(lambda: not leader.is_alive, limit_ns=5_000 * MS)
+    assert cluster.run_until(lambda: cluster.leader() not in (None, leader), limit_ns=5_000 * MS)
 
 
 def transfers(told: Told) -> list[tuple[int, str]]:
