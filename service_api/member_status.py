@@ -9,7 +9,7 @@ from pydantic import Field
 
 from .documents import ClusterIdLine, Count, Document, DocumentPart, Id, Line, Position, RoleName, Seconds
 
-STATUS_LENGTH_LIMIT_BYTES: Final = 16384
+STATUS_LENGTH_LIMIT_BYTES: Final = 65536
 """The longest frame that is taken for a status; a real one has about 600 bytes."""
 
 
@@ -116,6 +116,16 @@ class DivergenceStatus(DocumentPart):
     """What each member found there."""
 
 
+class ConfiguredMemberStatus(DocumentPart):
+    """A member of the cluster, by the newest configuration that the member that answers goes by."""
+
+    member_id: Id
+    kind: Line
+    """`voter`, `learner` or `witness`."""
+    consensus: Line
+    """Where the member that answers dials its consensus endpoint."""
+
+
 class CertificateStatus(DocumentPart):
     """The certificate of a member that expires first, of those that it works with."""
 
@@ -155,6 +165,10 @@ class MemberStatus(Document):
     """The leader it leads as or follows; None while it knows of none."""
     leadership_term_id: Id | None
     """The newest leadership term it takes part in; None before the first."""
+    configuration_position: Position = 0
+    """Where the log entry ends that says who the members are; 0 while settings say so."""
+    members: list[ConfiguredMemberStatus] = Field(default_factory=list)
+    """Who the members are by that entry, in order of their ids; empty of an older member, which does not say."""
     append_position: Position
     """How far its own recording of the log is durable."""
     commit_position: Position

@@ -129,6 +129,7 @@ def diagnose(report: ClusterReport, limits: HealthLimits, member_id: int | None 
         statuses={
             member.member_id: member.status or f"{member.outcome.value}: {member.detail or member.endpoint}"
             for member in report.members
+            if member.kind is not None or member.outcome is Outcome.OTHER_CLUSTER
         },
         leader=find_leader(member.status for member in report.members if member.status is not None),
         strangers=frozenset(m.member_id for m in report.members if m.outcome is Outcome.OTHER_CLUSTER),

@@ -52,8 +52,9 @@ async def find_cluster(config: NodeConfig, network: NetworkStack) -> Configurati
                 return found
             if config.member_id <= found.high_member_id:
                 raise ConfigurationError(
-                    f"member_id={config.member_id} was a member of this cluster and is none any more: an id is used "
-                    f"once; the next free one is {found.high_member_id + 1}"
+                    f"member_id={config.member_id} is no member of this cluster, and can become none: ids only rise, "
+                    f"so that none is used twice, and the highest was {found.high_member_id}; the next free one is "
+                    f"{found.high_member_id + 1}"
                 )
             reason = (
                 f"member_id={config.member_id} is no member yet: the members are {found.describe()}; run `trimaran "

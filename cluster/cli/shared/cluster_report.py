@@ -3,12 +3,16 @@
 The members are asked at once, but each answers at its own moment and about itself: positions of a cluster under load
 are some microseconds apart, and a member that was cut off may still claim to lead an old term. So the leader is the one
 of the highest term (`find_leader`), and it has a quorum when a majority, the leader included, answers *in its term*.
+
+Settings only begin a cluster. Who the members are, and who has a vote, is what the leader says; without a leader, the
+member with the newest configuration. Members that settings do not know are asked in a second round.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
@@ -16,10 +20,11 @@ from pydantic import BaseModel, ConfigDict
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_OK, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.documents import printable_line
-from trimaran.service_api.member_status import MemberStatus, find_leader
+from trimaran.service_api.member_status import ConfiguredMemberStatus, MemberStatus, find_leader
 from trimaran.service_api.transport import SOCKETS, NetworkStack
 
 from ...core.members import quorum_threshold
+from ...core.membership.configuration import MemberKind
 from ...documents.query import Outcome, StatusQueryError, query_status
 from ...runtime.system_clock import SystemClock
 
@@ -34,6 +39,8 @@ class MemberReport(BaseModel):
     member_id: int
     endpoint: str
     """Its consensus endpoint, which was asked."""
+    kind: str | None = None
+    """`voter`, `learner` or `witness`; None if it is no member: it was removed, or never added."""
     outcome: Outcome
     detail: str | None
     """What happened instead of an answer, as a sentence."""
@@ -47,7 +54,8 @@ class MemberReport(BaseModel):
 class ClusterReport(BaseModel):
     """What `trimaran status -o json` prints: one object, always with all of these keys.
 
-    `members` are in the order in which they were configured, those that did not answer included.
+    `members` are in the order in which they were asked, those that did not answer included: first those of the
+    settings, also where they are no members any more, then those that only the cluster itself knows.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -60,7 +68,7 @@ class ClusterReport(BaseModel):
     verdict: str
     """All of the following as one line for people."""
     has_quorum: bool
-    """Whether there is a leader and a majority of all members answered in its term: then `status` ends with 0."""
+    """Whether there is a leader and a majority of the voters answered in its term: then `status` ends with 0."""
     leader_member_id: int | None
     """The member that leads in the highest term; None when nobody does."""
     leadership_term_id: int | None
@@ -68,11 +76,17 @@ class ClusterReport(BaseModel):
     commit_position: int | None
     """The highest commit position that a member knows of."""
     member_count: int
+    """How many members the cluster has, voters or not."""
     answered_count: int
+    """How many of them answered."""
     in_term_count: int
     """How many members, the leader included, lead or follow in the leader's term."""
+    voter_count: int
+    """How many members have a vote."""
+    voters_in_term_count: int
+    """How many of these lead or follow in the leader's term."""
     quorum_count: int
-    """How many make a majority."""
+    """How many voters make a majority."""
     members: list[MemberReport]
 
 
@@ -85,12 +99,42 @@ async def ask_cluster(
 ) -> ClusterReport:
     """Ask every member at once and put their answers together; takes at most `timeout_s`.
 
+    It takes up to twice as long where the cluster has members that are not in `endpoints`, or elsewhere than there.
     With a `cluster_id` the answer of another cluster's member is no answer, and its outcome says so.
     """
     asked_at_ms = SystemClock().epoch_time()
-    return make_report(
-        await ask_members(endpoints, timeout_s, cluster_id=cluster_id, network=network), asked_at_ms=asked_at_ms
-    )
+    answers = await ask_members(endpoints, timeout_s, cluster_id=cluster_id, network=network)
+    elsewhere = find_members_elsewhere(answers)
+    if elsewhere:
+        again = await ask_members(elsewhere, timeout_s, cluster_id=cluster_id, network=network)
+        answers = [*{answer.member_id: answer for answer in (*answers, *again)}.values()]
+    return make_report(answers, asked_at_ms=asked_at_ms)
+
+
+def find_members_elsewhere(answers: Sequence[MemberReport]) -> dict[int, str]:
+    """Find where the cluster itself has members that were not asked, or did not answer where they were asked."""
+    asked = {answer.member_id: answer.endpoint for answer in answers if answer.outcome is not Outcome.ANSWERED}
+    answered = {answer.member_id for answer in answers} - asked.keys()
+    return {
+        member.member_id: member.consensus
+        for member in _find_members(answers)
+        if member.member_id not in answered and asked.get(member.member_id) != member.consensus
+    }
+
+
+def _find_members(answers: Sequence[MemberReport]) -> Sequence[ConfiguredMemberStatus]:
+    """Find who the members are; where nobody says so, all that were asked, with a vote."""
+    statuses = [answer.status for answer in answers if answer.status is not None and answer.status.members]
+    leader = find_leader(statuses)
+    if leader is not None:
+        return leader.members
+    newest = max(statuses, key=lambda status: status.configuration_position, default=None)
+    if newest is not None:
+        return newest.members
+    return [
+        ConfiguredMemberStatus(member_id=answer.member_id, kind=MemberKind.VOTER, consensus=answer.endpoint)
+        for answer in answers
+    ]
 
 
 async def ask_members(
@@ -115,9 +159,17 @@ def make_report(answers: Sequence[MemberReport], *, asked_at_ms: int) -> Cluster
     """Put the members' answers together into one picture."""
     statuses = [answer.status for answer in answers if answer.status is not None]
     leader = find_leader(statuses)
-    in_term_count = 0 if leader is None else sum(_is_in_term_of(status, leader) for status in statuses)
-    quorum_count = quorum_threshold(len(answers))
-    has_quorum = leader is not None and in_term_count >= quorum_count
+    kinds = {member.member_id: member.kind for member in _find_members(answers)}
+    voters = {member_id for member_id, kind in kinds.items() if kind != MemberKind.LEARNER}
+    in_term = {status.member_id for status in statuses if leader is not None and _is_in_term_of(status, leader)}
+    counts = _Counts(
+        members=len(kinds),
+        answered=sum(status.member_id in kinds for status in statuses),
+        in_term=len(in_term & kinds.keys()),
+        voters=len(voters),
+        voters_in_term=len(in_term & voters),
+    )
+    has_quorum = leader is not None and counts.voters_in_term >= counts.quorum
     terms = [status.leadership_term_id for status in statuses if status.leadership_term_id is not None]
     commit_position = max((status.commit_position for status in statuses), default=None)
     cluster_ids = {status.cluster_id for status in (statuses if leader is None else [leader])} - {None}
@@ -125,18 +177,18 @@ def make_report(answers: Sequence[MemberReport], *, asked_at_ms: int) -> Cluster
     return ClusterReport(
         cluster_id=cluster_ids.pop() if len(cluster_ids) == 1 else None,
         asked_at_ms=asked_at_ms,
-        verdict=str(others[0])
-        if others and not statuses
-        else _verdict(leader, commit_position, (len(answers), len(statuses), in_term_count, quorum_count)),
+        verdict=str(others[0]) if others and not statuses else _verdict(leader, commit_position, counts),
         has_quorum=has_quorum,
         leader_member_id=None if leader is None else leader.member_id,
         leadership_term_id=max(terms, default=None),
         commit_position=commit_position,
-        member_count=len(answers),
-        answered_count=len(statuses),
-        in_term_count=in_term_count,
-        quorum_count=quorum_count,
-        members=[_with_lag(answer, leader) for answer in answers],
+        member_count=counts.members,
+        answered_count=counts.answered,
+        in_term_count=counts.in_term,
+        voter_count=counts.voters,
+        voters_in_term_count=counts.voters_in_term,
+        quorum_count=counts.quorum,
+        members=[_with_lag(answer, leader, kinds.get(answer.member_id)) for answer in answers],
     )
 
 
@@ -166,30 +218,45 @@ def _is_in_term_of(status: MemberStatus, leader: MemberStatus) -> bool:
     return (status.leader_member_id, status.leadership_term_id) == (leader.member_id, leader.leadership_term_id)
 
 
-def _with_lag(answer: MemberReport, leader: MemberStatus | None) -> MemberReport:
+def _with_lag(answer: MemberReport, leader: MemberStatus | None, kind: str | None) -> MemberReport:
     status = answer.status
     if status is None or leader is None:
-        return answer
+        return answer.model_copy(update={"kind": kind})
     # A follower that answered a moment after its leader may seem to be ahead.
     return answer.model_copy(
         update={
+            "kind": kind,
             "append_lag_bytes": max(0, leader.append_position - status.append_position),
             "commit_lag_bytes": max(0, leader.commit_position - status.commit_position),
         }
     )
 
 
-def _verdict(leader: MemberStatus | None, commit_position: int | None, counts: tuple[int, int, int, int]) -> str:
-    """Say it in one line; `counts` are the members, those that answered, those in the leader's term, a majority."""
-    member_count, answered_count, in_term_count, quorum_count = counts
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Counts:
+    """The numbers of a report, as its fields say what they are."""
+
+    members: int
+    answered: int
+    in_term: int
+    voters: int
+    voters_in_term: int
+
+    @property
+    def quorum(self) -> int:
+        return quorum_threshold(self.voters)
+
+
+def _verdict(leader: MemberStatus | None, commit_position: int | None, counts: _Counts) -> str:
+    """Say it in one line."""
     if commit_position is None:
-        return f"no member answers: 0 of {member_count}"
+        return f"no member answers: 0 of {counts.members}"
     commit = f"commit {commit_position:,}"
     if leader is None:
-        return f"no leader: {answered_count} of {member_count} members answer, {commit}"
+        return f"no leader: {counts.answered} of {counts.members} members answer, {commit}"
     leads = f"leader {leader.member_id} in term {leader.leadership_term_id}"
-    if in_term_count < quorum_count:
-        return f"no quorum: {leads}, but only {in_term_count} of {member_count} members in it, {commit}"
+    if counts.voters_in_term < counts.quorum:
+        return f"no quorum: {leads}, but only {counts.voters_in_term} of {counts.voters} voters in it, {commit}"
     if leader.module_state == "SUSPENDED":
         leads += ", suspended"
-    return f"{leads}, {in_term_count} of {member_count} members, {commit}"
+    return f"{leads}, {counts.in_term} of {counts.members} members, {commit}"

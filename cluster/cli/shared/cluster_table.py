@@ -21,6 +21,8 @@ _STATE_STYLES: Final = {"LEADER": "bold green", "FOLLOWER": "green"}
 _ELECTING_STYLE: Final = "yellow"
 _ORDINARY_STATES: Final = frozenset({"INIT", "ACTIVE"})
 _FAILED_STYLE: Final = "red"
+_OTHER_ROLES: Final = {"learner": "LEARNER", "witness": "WITNESS", None: "NO MEMBER"}
+"""What a member's kind says that its role does not."""
 
 
 def status_table(report: ClusterReport) -> Group:
@@ -35,13 +37,14 @@ def _positions(report: ClusterReport) -> Table:
     table = new_table("member", "role", "state", *numbers[1:], numbers=numbers, folding=["role", "state"])
     for member in report.members:
         status = member.status
+        role = _OTHER_ROLES.get(member.kind)
         if status is None:
             failed = Text(member.outcome, style=_FAILED_STYLE)
-            table.add_row(str(member.member_id), ABSENT, failed, *[ABSENT] * 5)
+            table.add_row(str(member.member_id), role or ABSENT, failed, *[ABSENT] * 5)
             continue
         table.add_row(
             str(member.member_id),
-            status.role,
+            role or status.role,
             _state(status),
             format_number(status.leadership_term_id),
             format_number(status.append_position),

@@ -391,7 +391,7 @@ def with_member(
     """Add a member, with the next free id unless one is given: a learner, or a witness, which counts at once.
 
     Raises:
-        ChangeRefusedError: the id was used before, or an endpoint is another member's.
+        ChangeRefusedError: the id is not higher than every id before, or an endpoint is another member's.
     """
     free_id = current.high_member_id + 1
     new_id = free_id if member_id is None else member_id
@@ -399,7 +399,7 @@ def with_member(
         raise ChangeRefusedError(f"member_id={new_id} is a member already: the next free id is {free_id}")
     if new_id < free_id:
         raise ChangeRefusedError(
-            f"member_id={new_id} was a member's before: an id is used once; expected {free_id} or more"
+            f"member_id={new_id} expected {free_id} or more: ids only rise, so that none is used twice"
         )
     member = ConfiguredMember(MemberId(new_id), kind, endpoints)
     return _next(current, (*current.members, member), ConfigurationCause.ADD, high_member_id=new_id)

@@ -20,6 +20,7 @@ from trimaran.service_api.documents import RoleName, printable_line
 from trimaran.service_api.member_status import (
     CertificateStatus,
     ClockStatus,
+    ConfiguredMemberStatus,
     DamagedPlaceStatus,
     DifferingMember,
     DivergenceStatus,
@@ -126,6 +127,8 @@ class StatusPublisher:
             control_toggle=module.actions.toggle.name,
             leader_member_id=ctx.leader_member_id,
             leadership_term_id=_id_or_none(ctx.leadership_term_id),
+            configuration_position=ctx.roster.current.log_position,
+            members=_describe_members(module),
             append_position=ctx.append_position,
             commit_position=ctx.commit_position,
             delivered_position=self._delivered_position(),
@@ -213,6 +216,18 @@ def _describe_election(module: ConsensusModule, now_ns: int) -> ElectionStatus |
         duration_s=None if closed_ns is None else _seconds(closed_ns - last.started_ns),
         leadership_term_id=None if closed_ns is None else _id_or_none(last.leadership_term_id),
     )
+
+
+def _describe_members(module: ConsensusModule) -> list[ConfiguredMemberStatus]:
+    roster = module.ctx.roster
+    return [
+        ConfiguredMemberStatus(
+            member_id=member.member_id,
+            kind=member.kind,
+            consensus=printable_line(roster.address_of(member.member_id).consensus),
+        )
+        for member in roster.current.members
+    ]
 
 
 def _describe_held(module: ConsensusModule) -> HeldStatus | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimaran.cluster.cli.shared.cluster_report import MemberReport
 from trimaran.cluster.documents.query import Outcome
 from trimaran.service_api.documents import RoleName
-from trimaran.service_api.member_status import ElectionStatus, MemberStatus
+from trimaran.service_api.member_status import ConfiguredMemberStatus, ElectionStatus, MemberStatus
 
 LINK_CLOSED = ElectionStatus(
     reason="link to leader 0 closed",
@@ -25,8 +25,13 @@ def member_status(
     append: int = 123_456,
     commit: int | None = None,
     election: ElectionStatus | None = LINK_CLOSED,
+    members: str = "",
+    configuration_position: int = 0,
 ) -> MemberStatus:
-    """A member in a term, or in an election if `state` says so; the winner of an election has its role from then on."""
+    """A member in a term, or in an election if `state` says so; the winner of an election has its role from then on.
+
+    `members` are those of its configuration, as `0 1 3:learner`; none of a member that does not say.
+    """
     role: RoleName = "LEADER" if state.startswith("LEADER") else "FOLLOWER"
     return MemberStatus(
         member_id=member_id,
@@ -38,6 +43,13 @@ def member_status(
         state=state,
         leader_member_id=leader,
         leadership_term_id=term,
+        configuration_position=configuration_position,
+        members=[
+            ConfiguredMemberStatus(
+                member_id=int(each), kind=kind or "voter", consensus=f"127.0.0.1:{9001 + 100 * int(each)}"
+            )
+            for each, _, kind in (member.partition(":") for member in members.split())
+        ],
         append_position=append,
         commit_position=append if commit is None else commit,
         delivered_position=append if commit is None else commit,

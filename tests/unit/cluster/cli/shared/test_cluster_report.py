@@ -7,7 +7,12 @@ import json
 import pytest
 
 from tests.unit.cluster.cli.answers import answered, failed, member_status
-from trimaran.cluster.cli.shared.cluster_report import ClusterReport, MemberReport, make_report
+from trimaran.cluster.cli.shared.cluster_report import (
+    ClusterReport,
+    MemberReport,
+    find_members_elsewhere,
+    make_report,
+)
 from trimaran.cluster.documents.query import Outcome
 
 LEADER = member_status(1, state="LEADER", append=123_456)
@@ -30,7 +35,7 @@ def test_a_leader_with_a_majority_in_its_term_is_a_quorum() -> None:
 def test_a_leader_alone_is_no_quorum() -> None:
     report = report_of(failed(0), answered(LEADER), failed(2, Outcome.TIMED_OUT, "no answer"))
 
-    assert report.verdict == "no quorum: leader 1 in term 3, but only 1 of 3 members in it, commit 123,456"
+    assert report.verdict == "no quorum: leader 1 in term 3, but only 1 of 3 voters in it, commit 123,456"
     assert not report.has_quorum
     assert report.leader_member_id == 1
 
@@ -93,6 +98,58 @@ def test_members_before_their_first_term_have_no_term() -> None:
     starting = member_status(0, state="STARTING", leader=None, term=None, append=0, election=None)
 
     assert report_of(answered(starting)).leadership_term_id is None
+
+
+def counts(report: ClusterReport) -> tuple[int, int, int, int]:
+    return report.member_count, report.in_term_count, report.voters_in_term_count, report.quorum_count
+
+
+def test_members_are_those_of_the_leaders_log_and_not_those_of_settings() -> None:
+    """Settings only begin a cluster. Two of five are no majority, however few are asked."""
+    leader = member_status(1, state="LEADER", members="1 2 3 4 5")
+
+    report = report_of(failed(0), answered(leader), answered(member_status(2)))
+
+    assert counts(report) == (5, 2, 2, 3)
+    assert report.verdict == "no quorum: leader 1 in term 3, but only 2 of 5 voters in it, commit 123,456"
+    assert [member.kind for member in report.members] == [None, "voter", "voter"]
+
+
+def test_learner_is_a_member_without_a_vote() -> None:
+    leader = member_status(1, state="LEADER", members="1 2 3 4:learner")
+
+    report = report_of(answered(leader), failed(2), failed(3), answered(member_status(4)))
+
+    assert counts(report) == (4, 2, 1, 2)
+    assert not report.has_quorum
+    assert report_of(answered(leader), answered(member_status(2)), failed(3), failed(4)).has_quorum
+
+
+def test_removed_member_that_answers_counts_nowhere() -> None:
+    leader = member_status(1, state="LEADER", members="1 2 3")
+
+    report = report_of(answered(member_status(0)), answered(leader), failed(2), failed(3))
+
+    assert counts(report) == (3, 1, 1, 2)
+    assert not report.has_quorum
+
+
+def test_without_a_leader_the_newest_configuration_says_who_the_members_are() -> None:
+    old = member_status(0, state="CANVASS", leader=None, members="0 1 2", configuration_position=320)
+    new = member_status(1, state="CANVASS", leader=None, members="0 1 2 3", configuration_position=640)
+
+    report = report_of(answered(old), answered(new), failed(2))
+
+    assert report.verdict == "no leader: 2 of 4 members answer, commit 123,456"
+
+
+def test_members_that_were_not_asked_and_those_that_have_moved_are_found() -> None:
+    leader = member_status(1, state="LEADER", members="1 2 3")
+    moved = failed(2).model_copy(update={"endpoint": "127.0.0.1:7777"})
+
+    assert find_members_elsewhere([failed(0), answered(leader), moved]) == {2: "127.0.0.1:9201", 3: "127.0.0.1:9301"}
+    assert find_members_elsewhere([answered(leader), failed(2), failed(3)]) == {}
+    assert find_members_elsewhere([failed(0), failed(1)]) == {}
 
 
 def test_lag_is_counted_from_the_leader_and_never_negative() -> None:

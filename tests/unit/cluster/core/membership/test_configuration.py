@@ -163,7 +163,7 @@ def test_member_comes_in_as_a_learner_with_the_next_free_id() -> None:
     ("member_id", "endpoints", "said"),
     [
         (2, configured(8).endpoints, "member_id=2 is a member already: the next free id is 8"),
-        (5, configured(8).endpoints, "member_id=5 was a member's before: an id is used once; expected 8 or more"),
+        (5, configured(8).endpoints, "member_id=5 expected 8 or more: ids only rise, so that none is used twice"),
         (8, configured(1).endpoints, "endpoint=host1:9000 of member 8 is taken by member 1"),
     ],
 )
