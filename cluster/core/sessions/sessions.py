@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from trimaran.service_api import CloseReason
-from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId
+from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId, MemberId
 from trimaran.service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent
 from trimaran.service_api.wire.session import (
     AdminRequestType,
@@ -170,8 +170,19 @@ class SessionManager:
             redirect(self._ctx, event.connection_id, event.correlation_id)
 
     def on_follower_keep_alive(self, event: ClientKeepAlive) -> None:
-        """A client says, not to a leader, which session is its: to be known should this member lead next."""
-        self._bind_if_held(event.connection_id, event.cluster_session_id)
+        """A client says, not to a leader, which session is its: to be known should this member lead next.
+
+        One of an older term is told who leads. Its leader may have become a follower, on a connection that stands, and
+        the new one a member that it has not heard of.
+        """
+        connection_id, session_id = event.connection_id, event.cluster_session_id
+        self._bind_if_held(connection_id, session_id)
+        ctx, leader_id = self._ctx, self._ctx.leader_member_id
+        is_older = event.leadership_term_id < ctx.leadership_term_id
+        if not is_older or leader_id is None or ctx.roster.latest.find(leader_id) is None:
+            return
+        if self._sessions_by_connection.get(connection_id) == session_id and session_id in self.sessions:
+            ctx.emit(fx.SendToClient(connection_id, self._new_leader_event(session_id, leader_id)))
 
     def _bind_if_held(self, connection_id: int, session_id: ClusterSessionId) -> None:
         session = self.sessions.get(session_id)
@@ -393,20 +404,21 @@ class SessionManager:
         """Leader: tell every client that is connected where the members are now."""
         ctx = self._ctx
         for session_id, connection_id in self._connections.items():
-            ctx.emit(fx.SendToClient(connection_id, self._new_leader_event(session_id)))
+            ctx.emit(fx.SendToClient(connection_id, self._new_leader_event(session_id, ctx.config.member_id)))
 
-    def _new_leader_event(self, session_id: ClusterSessionId) -> NewLeaderEvent:
+    def _new_leader_event(self, session_id: ClusterSessionId, leader_id: MemberId) -> NewLeaderEvent:
         ctx = self._ctx
         return NewLeaderEvent(
             leadership_term_id=ctx.leadership_term_id,
             cluster_session_id=session_id,
-            leader_member_id=ctx.config.member_id,
+            leader_member_id=leader_id,
             ingress_endpoints=ctx.ingress_endpoints,
         )
 
     def _welcome(self, connection_id: int, session_id: ClusterSessionId) -> None:
         """Link a connection to a session that was opened under another leader, or on another connection."""
-        self._ctx.emit(fx.SendToClient(connection_id, self._new_leader_event(session_id)))
+        event = self._new_leader_event(session_id, self._ctx.config.member_id)
+        self._ctx.emit(fx.SendToClient(connection_id, event))
         self._open_ingress(connection_id, session_id)
 
     def _open_ingress(self, connection_id: int, session_id: ClusterSessionId) -> None:

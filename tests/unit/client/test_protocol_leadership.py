@@ -34,6 +34,17 @@ class TestLeadership:
         assert dialogue.sent(1) == [keep_alive(5), b"to 1"]
         assert b"to 1" not in dialogue.sent(0)
 
+    def test_a_follower_says_who_leads_and_where(self) -> None:
+        """The leader of the session follows now, and has not closed the connection; its successor is new."""
+        dialogue = Dialogue()
+        dialogue.open(leader=0, term=4)
+
+        dialogue.say(0, new_leader_event(term=5, leader=3, endpoints=f"{ENDPOINTS_TEXT},3=10.0.0.4:9000"))
+
+        assert dialogue.protocol.state is ClientState.AWAIT_NEW_LEADER_CONNECTION
+        assert dialogue.protocol.leader_member_id == 3
+        assert "10.0.0.4:9000" in dialogue.dialled
+
     @pytest.mark.parametrize("term", [3, 4])
     def test_a_leader_of_no_higher_term_is_ignored(self, term: int) -> None:
         dialogue = Dialogue()

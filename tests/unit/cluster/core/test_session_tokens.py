@@ -25,7 +25,7 @@ from trimaran.cluster.core.sessions.session_claims import SessionClaims
 from trimaran.cluster.core.sessions.session_state import SessionState
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
 from trimaran.cluster.messages.snapshot import ClientSessionSnapshot
-from trimaran.service_api.types import CorrelationId, TermId
+from trimaran.service_api.types import CorrelationId, MemberId, TermId
 from trimaran.service_api.wire.log.messages import ClusterAction, ClusterActionRequest, SessionOpenEvent
 from trimaran.service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
 from trimaran.service_api.wire.session_token import channel_digest, is_digest_of, token_channel, token_digest
@@ -179,6 +179,24 @@ def test_new_leader_knows_whose_connection_it_is(secret: bytes, is_before_open: 
 
     assert bindings(solo.effects) == ([(9, 3)] if secret == SECRET else [])
     assert refusals(solo.effects) == (secret == WRONG)
+
+
+@pytest.mark.parametrize(("secret", "term_id", "is_told"), [(SECRET, 0, True), (WRONG, 0, False), (SECRET, 1, False)])
+def test_follower_tells_a_client_of_an_older_term_who_leads(secret: bytes, term_id: int, is_told: bool) -> None:
+    """The leader that the client had follows now, on a connection that stands; where the new one is, it cannot know."""
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.module.on_replay_session_open(open_event(3), 0)
+    solo.follow(leader_id=2, term_id=1)
+
+    told = answers(solo.feed(show(3, connection_id=9, secret=secret), keep_alive(3, connection_id=9, term_id=term_id)))
+
+    expected = NewLeaderEvent(
+        leadership_term_id=TermId(1),
+        cluster_session_id=session_id_of(3),
+        leader_member_id=MemberId(2),
+        ingress_endpoints=solo.ctx.ingress_endpoints,
+    )
+    assert told == ([(9, expected)] if is_told else [])
 
 
 def test_claim_of_a_session_is_not_weakened_by_somebody_elses() -> None:
