@@ -1,0 +1,283 @@
+"""Values and messages in bytes: MessagePack, with the fields of a message in their order and without their names.
+
+A message on the wire and in the log:
+
+    byte 0       0xC1, which no MessagePack begins with
+    byte 1       `Kind`
+    bytes 2..10  the fingerprint of the schema that the rest is written by
+    then         the value; of a message its fields as an array
+
+A value that is in a message is written by msgspec as it is; a record in it is a map, so it tolerates fields that come
+and go. Sets are sorted. The types that can be written are those of `schema`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from enum import IntEnum
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
+
+from ..errors import RemoteProtocolError
+from .messages import ServiceError, wire_name
+from .schema import (
+    FINGERPRINT_BYTES,
+    Field,
+    Schema,
+    describe,
+    fields_of,
+    find_change,
+    find_field_change,
+    fingerprint_of,
+    is_pydantic,
+    show_type,
+)
+
+MAGIC: Final = 0xC1
+HEADER_BYTES: Final = 2 + FINGERPRINT_BYTES
+
+T = TypeVar("T")
+Bytes = bytes | memoryview
+
+
+class Kind(IntEnum):
+    """What the rest of a payload is."""
+
+    COMMAND = 1
+    QUERY = 2
+    REPLY = 3
+    ERROR = 4
+    EVENT = 5
+    SCHEMA = 6
+    """A client tells by which schema it writes: that is in the log before the first message written so."""
+    SCHEMAS = 7
+    """A query: which schemas the service has, and which are in its log."""
+
+
+def _to_builtins(value: Any) -> Any:
+    """What msgspec does not know by itself."""
+    if is_pydantic(type(value)):
+        return {name: getattr(value, name) for name in type(value).model_fields}
+    if isinstance(value, tuple | list | dict):  # a subclass of ours or of somebody else's
+        return dict(value) if isinstance(value, dict) else list(value)
+    raise NotImplementedError(f"type={type(value).__qualname__} has no form in bytes")
+
+
+def _from_builtins(kind: type[Any], value: Any) -> Any:
+    if is_pydantic(kind):
+        return cast("Any", kind).model_validate(value)
+    raise NotImplementedError(f"type={kind.__qualname__} has no form in bytes")
+
+
+def _has_set(schema: Schema) -> bool:
+    return isinstance(schema, list) and (
+        schema[0] in ("set", "frozenset") or any(_has_set(each) for each in schema[1:] if isinstance(each, list))
+    )
+
+
+def make_encoder(schema: Schema) -> msgspec.msgpack.Encoder:
+    """Make an encoder that writes equal values of a schema equally in every process."""
+    return msgspec.msgpack.Encoder(enc_hook=_to_builtins, order="deterministic" if _has_set(schema) else None)
+
+
+def make_decoder(annotation: Any) -> msgspec.msgpack.Decoder[Any]:
+    """Make a decoder that refuses what is no value of a type."""
+    return msgspec.msgpack.Decoder(annotation, dec_hook=_from_builtins)
+
+
+def to_builtins(value: Any) -> Any:
+    """Give a value as plain dicts, lists, strings and numbers, its sets sorted."""
+    return msgspec.to_builtins(value, enc_hook=_to_builtins, order="deterministic", builtin_types=(bytes,))
+
+
+READ_ANY: Final = msgspec.msgpack.Decoder()
+
+
+class ValueCodec(Generic[T]):
+    """Values of one type: a reply, or a field of the state.
+
+    `encode` and `decode` raise `msgspec.ValidationError`, `TypeError`, `OverflowError` or `ValueError` for what is no
+    value of it.
+    """
+
+    def __init__(self, annotation: Any, where: str) -> None:
+        self.annotation = annotation
+        self.schema: Schema = describe(annotation, where)
+        self.fingerprint = fingerprint_of(self.schema)
+        self.encode: Callable[[Any], bytes] = make_encoder(self.schema).encode
+        self.decode: Callable[[Bytes], T] = make_decoder(annotation).decode
+
+    def __repr__(self) -> str:
+        return f"<ValueCodec {self.annotation!r}>"
+
+    def decode_older(self, body: Bytes, schema: Schema, where: str) -> T:
+        """Read what was written by another schema.
+
+        Raises:
+            RemoteProtocolError: it cannot be read as this type; says what has changed.
+        """
+        change = find_change(schema, self.schema, where)
+        if change is not None:
+            raise RemoteProtocolError(change)
+        return cast("T", msgspec.convert(READ_ANY.decode(body), self.annotation, strict=False, dec_hook=_from_builtins))
+
+
+class MessageCodec(Generic[T]):
+    """Messages of one class.
+
+    `schema` is `{"name", "fields": [[name, schema, has_default], ...]}`, with "reply" where a class is answered.
+    """
+
+    def __init__(self, message: type[T], reply: Schema | None = None) -> None:
+        self.message = message
+        self.name = wire_name(message)
+        self._fields = fields_of(message)
+        names = [each.name for each in self._fields]
+        where = message.__qualname__
+        self.schema: Schema = {
+            "name": self.name,
+            "fields": [[each.name, describe(each.type, f"{where}.{each.name}"), each.has_default] for each in self._fields],
+        }
+        if reply is not None:
+            self.schema["reply"] = reply
+        self.fingerprint = fingerprint_of(self.schema)
+        self._names = names
+        self._get = _getter(names)
+        self._encode = make_encoder(["tuple", *(schema for _, schema, _ in self.schema["fields"])]).encode
+        self._decode = make_decoder(tuple[tuple(each.type for each in self._fields)] if names else tuple[()]).decode
+        self._make = _maker(message, names)
+
+    def __repr__(self) -> str:
+        return f"<MessageCodec {self.name} {self.fingerprint.hex()}>"
+
+    def header(self, kind: Kind) -> bytes:
+        """Return what stands before each message."""
+        return bytes((MAGIC, kind)) + self.fingerprint
+
+    def encode(self, message: T) -> bytes:
+        """Write the fields of a message.
+
+        Raises:
+            TypeError, OverflowError, ValueError: a value has no form in bytes.
+        """
+        return self._encode(self._get(message))
+
+    def decode(self, body: Bytes) -> T:
+        """Read a message that this codec, here or elsewhere, wrote.
+
+        Raises:
+            RemoteProtocolError: the bytes are no such message; says which field is wrong.
+        """
+        try:
+            return self._make(self._decode(body))
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            raise RemoteProtocolError(self._explain(error)) from error
+
+    def check(self, message: T) -> bytes:
+        """Write a message, and make sure that it can be read.
+
+        Raises:
+            RemoteProtocolError: a field has a value that is not of its type; says which.
+        """
+        try:
+            body = self.encode(message)
+        except (TypeError, OverflowError, ValueError) as error:
+            raise RemoteProtocolError(f"{self.name}: {error}") from error
+        self.decode(body)
+        return body
+
+    def decode_older(self, body: Bytes, schema: Schema) -> T:
+        """Read a message that was written by another schema of the same name.
+
+        Raises:
+            RemoteProtocolError: it cannot be read as this class; says which field has changed, and what to do.
+        """
+        change = find_field_change(schema["fields"], self.schema["fields"], self.name)
+        if change is not None:
+            raise RemoteProtocolError(f"{change}; give the field a default, or write an @upcasts for the older class")
+        try:
+            values = dict(zip((name for name, _, _ in schema["fields"]), READ_ANY.decode(body), strict=True))
+            kept = {name: values[name] for name in self._names if name in values}
+            return msgspec.convert(kept, self._twin(), strict=False, dec_hook=_from_builtins).made(self.message)
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            raise RemoteProtocolError(f"{self.name}: {error}") from error
+
+    def _twin(self) -> Any:
+        """Make a struct with the same fields, all of them by name."""
+
+        def made(twin: Any, message: type[T]) -> T:
+            return message(**{name: getattr(twin, name) for name in self._names})
+
+        return msgspec.defstruct(self.name, [_as_definition(each) for each in self._fields], namespace={"made": made}, kw_only=True)
+
+    def _explain(self, error: Exception) -> str:
+        """Say which field is wrong, in words that no other version of a library would choose otherwise.
+
+        A service's answer to bad bytes is the same on every member.
+        """
+        place = re.search(r"\$\[(\d+)\]", str(error))
+        name = self._names[int(place[1])] if place and int(place[1]) < len(self._names) else None
+        if is_pydantic(self.message) and name is None:
+            name = next((str(one["loc"][0]) for one in getattr(error, "errors", list)() if one["loc"]), None)
+        if name is None:
+            return f"{self.name}: the bytes are not {len(self._names)} fields: {', '.join(self._names)}"
+        schema = next(schema for each, schema, _ in self.schema["fields"] if each == name)
+        return f"{self.name}: {name} is no {show_type(schema)} that is allowed there"
+
+
+def _as_definition(field: Field) -> Any:
+    if not field.has_default:
+        return (field.name, field.type)
+    if field.default_factory is not None:
+        return (field.name, field.type, msgspec.field(default_factory=field.default_factory))
+    return (field.name, field.type, msgspec.field(default=field.default))
+
+
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return cast("Callable[[Any], tuple[Any, ...]]", attrgetter(*names))
+    return lambda message: tuple(getattr(message, name) for name in names)
+
+
+def _maker(message: type[T], names: list[str]) -> Callable[[tuple[Any, ...]], T]:
+    if is_pydantic(message) or _has_keywords_only(message):
+        return lambda values: message(**dict(zip(names, values, strict=True)))
+    return lambda values: message(*values)
+
+
+def _has_keywords_only(message: type) -> bool:
+    if issubclass(message, msgspec.Struct):
+        return message.__struct_config__.kw_only if hasattr(message.__struct_config__, "kw_only") else True
+    return any(each.kw_only for each in getattr(message, "__dataclass_fields__", {}).values() if each.init)
+
+
+def schema_to_bytes(schema: Schema) -> bytes:
+    """Write a schema, the same in every process."""
+    return json.dumps(schema, sort_keys=True, separators=(",", ":")).encode()
+
+
+def schema_from_bytes(data: Bytes, *, limit_bytes: int) -> Schema:
+    """Read the schema of a message that somebody announced.
+
+    Raises:
+        RemoteProtocolError: it is none; says why.
+    """
+    if len(data) > limit_bytes:
+        raise RemoteProtocolError(f"schema of {len(data)} bytes expected at most {limit_bytes}")
+    try:
+        schema = json.loads(bytes(data))
+        fields = [(str(name), has_default) for name, _, has_default in schema["fields"]]
+        if not (isinstance(schema["name"], str) and schema["name"].isidentifier() and all(name.isidentifier() for name, _ in fields)):
+            raise ValueError("a name is none")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RemoteProtocolError(f"schema cannot be read: {error}") from error
+    return schema
+
+
+def error_message(error: type[ServiceError]) -> MessageCodec[ServiceError]:
+    """Make the codec of a class of errors."""
+    return MessageCodec(error)

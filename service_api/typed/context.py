@@ -1,0 +1,178 @@
+"""What a handler works with beside its message: time, who asks, and what is to follow.
+
+What a handler asks for, to send or to schedule, is done when it has returned. One that raises has asked for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from ..cluster import Cluster
+from ..errors import LocalProtocolError
+from ..session import ClientSession
+from ..types import TimeUnit
+from .messages import Event, Timer
+
+if TYPE_CHECKING:
+    from .service import TypedService
+
+_NS: Final = {TimeUnit.MILLIS: 1_000_000, TimeUnit.MICROS: 1_000, TimeUnit.NANOS: 1}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Context:
+    """The log entry that is handled. It is the same on every member, and valid until the handler returns."""
+
+    def __init__(self, service: TypedService, cluster: Cluster) -> None:
+        self._service = service
+        self._cluster = cluster
+        self._session: ClientSession | None = None
+        self._effects: list[Callable[[], object]] = []
+        self._random: Random | None = None
+        self._is_query = False
+
+    def __repr__(self) -> str:
+        return f"<Context position={self.position}>"
+
+    def begin(self, session: ClientSession | None, *, is_query: bool = False) -> None:
+        """Make ready for the next entry, or for a query."""
+        self._session = session
+        self._is_query = is_query
+        self._random = None
+        if self._effects:
+            self._effects = []
+
+    def perform(self) -> None:
+        """Do what the handler has asked for."""
+        effects, self._effects = self._effects, []
+        for effect in effects:
+            effect()
+
+    # --- time and place
+
+    @property
+    def position(self) -> int:
+        """The log position behind the entry, in bytes: it grows from entry to entry."""
+        return self._cluster.log_position
+
+    @property
+    def time_ns(self) -> int:
+        """Cluster time of the entry in nanoseconds since 1970. It never goes backwards."""
+        return self._cluster.time * _NS[self._cluster.time_unit]
+
+    @property
+    def now(self) -> datetime:
+        """Cluster time of the entry, in UTC: the same on every member, and when the entry is replayed."""
+        return _EPOCH + timedelta(microseconds=self.time_ns // 1_000)
+
+    @property
+    def cluster(self) -> Cluster:
+        """What an untyped service works with."""
+        return self._cluster
+
+    @property
+    def random(self) -> Random:
+        """Random numbers that every member draws equally: of the position alone, so nobody may count on them as secret.
+
+        Raises:
+            LocalProtocolError: a query is answered, which is not in the log.
+        """
+        self._check_logged("random")
+        if self._random is None:
+            self._random = Random(f"{self.position} {self._cluster.time}")
+        return self._random
+
+    def uuid(self) -> UUID:
+        """Draw a UUID of version 4, the same on every member."""
+        return UUID(int=self.random.getrandbits(128), version=4)
+
+    # --- who asks
+
+    @property
+    def session(self) -> ClientSession:
+        """The session that sent the message.
+
+        Raises:
+            LocalProtocolError: a timer or a query is handled, which has none.
+        """
+        if self._session is None:
+            raise LocalProtocolError("session: a timer and a query have none")
+        return self._session
+
+    @property
+    def principal(self) -> bytes:
+        """Who the client is, as its authenticator said; empty without authentication."""
+        return self.session.encoded_principal
+
+    # --- what is to follow
+
+    def send(self, event: Event, *to: ClientSession | int) -> None:
+        """Send an event to sessions, by themselves or their ids; to the one that sent the message where none is named.
+
+        At most once: what a leader had sent and did not reach its client when it died, the next one does not send.
+
+        Raises:
+            LocalProtocolError: the service does not declare this event, or a query is answered.
+        """
+        self._check_logged("send")
+        payload = self._service.encode_event(event)
+        sessions = self._cluster.client_sessions
+        for one in to or (self.session,):
+            session = sessions.get(one) if isinstance(one, int) else one  # type: ignore[call-overload]
+            if session is not None and not session.is_closing:
+                self._effects.append(lambda session=session: session.offer(payload))  # type: ignore[misc]
+
+    def broadcast(self, event: Event) -> None:
+        """Send an event to every open session."""
+        self._check_logged("broadcast")
+        sessions = self._cluster.client_sessions
+        if sessions:
+            self.send(event, *sessions.values())
+
+    def close_session(self) -> None:
+        """Have the session closed that sent the message."""
+        session = self.session
+        self._check_logged("close_session")
+        self._effects.append(session.close)
+
+    def schedule(
+        self, timer: Timer, *, after: timedelta | float | None = None, at: datetime | None = None
+    ) -> int:
+        """Have the service's `on_timer` method called with a message, after some seconds or at a time; gives an id.
+
+        Timers are in snapshots. One that is late, because there was no leader, fires as soon as there is one.
+
+        Raises:
+            LocalProtocolError: neither or both times are given, the service has no method for it, or a query is answered.
+        """
+        self._check_logged("schedule")
+        if (after is None) == (at is None):
+            raise LocalProtocolError("schedule: expected either after=seconds or at=datetime")
+        if at is not None:
+            if at.tzinfo is None:
+                raise LocalProtocolError(f"schedule: at={at} has no time zone; expected one, such as datetime.UTC")
+            deadline_ns = (at - _EPOCH) // timedelta(microseconds=1) * 1_000
+        else:
+            assert after is not None
+            delay = after if isinstance(after, timedelta) else timedelta(seconds=after)
+            deadline_ns = self.time_ns + delay // timedelta(microseconds=1) * 1_000
+        timer_id = self._service.keep_timer(timer)
+        deadline = -(-deadline_ns // _NS[self._cluster.time_unit])
+        self._effects.append(lambda: self._cluster.schedule_timer(timer_id, deadline))
+        return timer_id
+
+    def cancel(self, timer_id: int) -> bool:
+        """Drop a timer; False if it has fired, or there is none."""
+        self._check_logged("cancel")
+        if not self._service.drop_timer(timer_id):
+            return False
+        self._effects.append(lambda: self._cluster.cancel_timer(timer_id))
+        return True
+
+    def _check_logged(self, what: str) -> None:
+        if self._is_query:
+            raise LocalProtocolError(f"{what}: a query is not in the log, and nothing may follow from it")

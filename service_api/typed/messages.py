@@ -1,0 +1,116 @@
+"""What a typed service and its clients say to each other, as classes.
+
+    class Balance(Message):
+        amount: int
+
+    class Deposit(Command[Balance]):
+        account: str
+        amount: int
+
+A class without more is made a frozen dataclass. The same marks go on pydantic models and on `msgspec.Struct`:
+
+    class Deposit(pydantic.BaseModel, Command[Balance]): ...
+    class Deposit(msgspec.Struct, Command[Balance]): ...
+
+What is in a class that cannot be written in bytes is told when its codec is made: when a service or a client that uses
+it is defined.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar, dataclass_transform
+
+from ..errors import ClusterError, ConfigurationError
+
+R = TypeVar("R", covariant=True)
+
+WIRE_NAME: Final = "__wire_name__"
+
+
+@dataclass_transform()
+class Message:
+    """A value that is part of what is sent: a reply, or what is in it.
+
+    `class DepositOfMay(Command[Balance], name="Deposit")` is known by that name on the wire: an older version of a
+    message keeps its name so, beside the class that has taken its place. A `msgspec.Struct` says it as
+    `__wire_name__: ClassVar[str] = "Deposit"`.
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _name(cls, name)
+        # pydantic and msgspec have metaclasses that make the class what it is.
+        if type(cls) is type and not cls.__module__.startswith(__package__):
+            dataclass(frozen=True)(cls)
+
+
+class Command(Message, Generic[R]):
+    """What changes the state of a service, and is answered with an R. It runs exactly once."""
+
+    __slots__ = ()
+
+
+class Query(Message, Generic[R]):
+    """What asks for an R and changes nothing. It is not in the log."""
+
+    __slots__ = ()
+
+
+class Event(Message):
+    """What a service sends to sessions on its own."""
+
+    __slots__ = ()
+
+
+class Timer(Message):
+    """What a service has itself told at a later time."""
+
+    __slots__ = ()
+
+
+@dataclass_transform(eq_default=False)
+class ServiceError(ClusterError):
+    """What a handler raises to say no: the client raises the same class, with the same fields.
+
+        class Overdrawn(ServiceError):
+            balance: int
+
+        raise Overdrawn(balance=5)
+
+    The state is as it was before the message. Any other exception is a mistake in the service: it undoes as much, and
+    the client gets a `RequestFailedError` with its text.
+    """
+
+    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _name(cls, name)
+        for field in cls.__dict__.get("__annotations__", ()):
+            if hasattr(ServiceError, field):
+                raise ConfigurationError(f"{cls.__qualname__}: field={field!r} is a name of every error; choose another")
+        dataclass(eq=False)(cls)
+
+    def __reduce__(self) -> Any:
+        names = getattr(self, "__dataclass_fields__", ())
+        return type(self), tuple(getattr(self, name) for name in names)
+
+    def __str__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in getattr(self, "__dataclass_fields__", ()))
+        return f"{type(self).__name__}({fields})"
+
+
+def _name(cls: type, name: str | None) -> None:
+    """Give a class its name on the wire."""
+    chosen = name or cls.__dict__.get(WIRE_NAME, cls.__name__)
+    if not chosen.isidentifier():
+        raise ConfigurationError(f"{cls.__qualname__}: name={chosen!r} expected an identifier, such as 'Deposit'")
+    if WIRE_NAME not in cls.__dict__:
+        setattr(cls, WIRE_NAME, chosen)
+
+
+def wire_name(message: type) -> str:
+    """Return the name by which a class is known on the wire and in the log."""
+    name: str = message.__dict__.get(WIRE_NAME, message.__name__)
+    return name

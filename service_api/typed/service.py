@@ -1,0 +1,375 @@
+"""The class that an author of a typed service subclasses.
+
+    class Bank(TypedService):
+        accounts: dict[str, int] = state()
+
+        @handles(Deposit)
+        def deposit(self, ctx: Context, message: Deposit) -> Balance:
+            self.accounts[message.account] = self.accounts.get(message.account, 0) + message.amount
+            return Balance(self.accounts[message.account])
+
+A layer on `ClusteredService`: commands are requests, so each runs exactly once; queries are queries. An author may
+override what is there, such as `on_take_snapshot`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from ..cluster import Cluster, SnapshotImage, SnapshotPublication
+from ..errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from ..service import ClusteredService
+from ..session import ClientSession
+from ..types import CloseReason
+from .codec import (
+    HEADER_BYTES,
+    MAGIC,
+    Bytes,
+    Kind,
+    MessageCodec,
+    ValueCodec,
+    schema_from_bytes,
+    schema_to_bytes,
+)
+from .context import Context
+from .declared_state import CELLS, Cell, Journal, declared_fields, make_cells, state
+from .handlers import Entry, Role, find_handlers, reply_of
+from .messages import Event, ServiceError, Timer, wire_name
+from .schema import FINGERPRINT_BYTES, Schema, fingerprint_of
+from .snapshots import read_snapshot, write_snapshot
+
+SCHEMA_LIMIT_BYTES: Final = 65_536
+SCHEMA_LIMIT_COUNT: Final = 4_096
+"""How many schemas clients may announce; bounds what strangers may fill the state with."""
+
+
+@dataclass(slots=True)
+class _Route:
+    """What is done with messages of one fingerprint."""
+
+    codec: MessageCodec[Any]
+    call: Callable[..., Any]
+    reply: ValueCodec[Any] | None
+    reply_header: bytes = b""
+    older: Schema | None = None
+    """The schema that its bytes are written by, where that is not the codec's."""
+    upcast: Callable[[Any], Any] | None = None
+
+    def read(self, body: Bytes) -> Any:
+        message = self.codec.decode(body) if self.older is None else self.codec.decode_older(body, self.older)
+        return message if self.upcast is None else self.upcast(message)
+
+
+class _Table:
+    """All that a class of services says and is told; made once for a class."""
+
+    def __init__(self, owner: type[TypedService]) -> None:
+        self.owner = owner
+        self.routes: dict[tuple[int, bytes], _Route] = {}
+        self.names: dict[tuple[int, str], _Route] = {}
+        self.timers: dict[type, _Route] = {}
+        self.upcasts: dict[bytes, Entry] = {}
+        self.schemas: dict[bytes, Schema] = {}
+        entries = list(find_handlers(owner))
+        for entry in entries:
+            if entry.role is not Role.UPCAST:
+                self._add(entry)
+        for entry in entries:
+            if entry.role is Role.UPCAST:
+                self._add_upcast(entry)
+        self.events = {event: MessageCodec(event) for event in owner.events}
+
+    def _add(self, entry: Entry) -> None:
+        if entry.role is Role.TIMER:
+            route = _Route(MessageCodec(entry.message), entry.function, None)
+            self.timers[entry.message] = route
+            kind = _TIMER
+        else:
+            reply = ValueCodec[Any](reply_of(entry.message), f"the reply to {entry.message.__qualname__}")
+            header = bytes((MAGIC, Kind.REPLY)) + reply.fingerprint
+            route = _Route(MessageCodec(entry.message, reply.schema), entry.function, reply, header)
+            kind = Kind.COMMAND if entry.role is Role.COMMAND else Kind.QUERY
+        self.routes[kind, route.codec.fingerprint] = route
+        self.names[kind, route.codec.name] = route
+        self.schemas[route.codec.fingerprint] = route.codec.schema
+
+    def _add_upcast(self, entry: Entry) -> None:
+        name = wire_name(entry.message)
+        for kind in (Kind.COMMAND, Kind.QUERY, _TIMER):
+            today = self.names.get((kind, name))
+            if today is None:
+                continue
+            reply = None if kind == _TIMER else ValueCodec[Any](reply_of(entry.message), f"the reply to {name}").schema
+            codec = MessageCodec(entry.message, reply)
+            route = _Route(codec, today.call, today.reply, today.reply_header, upcast=entry.function)
+            self.routes[kind, codec.fingerprint] = route
+            return
+        raise ConfigurationError(f"{entry.place}: no method takes {name}, which it makes of the older class")
+
+
+_TIMER: Final = 0
+"""Kind of a route that no client takes."""
+
+
+class TypedService(ClusteredService):
+    """A service whose messages are classes, and whose state is declared. See the module, and docs/typed-services.md.
+
+    `events` are the classes of events that it sends. Everything that is wrong with its methods, messages and state is
+    told when the class is defined.
+    """
+
+    events: ClassVar[tuple[type[Event], ...]] = ()
+
+    removed: ClassVar[tuple[str, ...]] = ()
+    """Fields of the state that older snapshots have, and that are meant to be gone."""
+
+    _table: ClassVar[_Table]
+
+    timers: dict[int, tuple[str, bytes]] = state()
+    """The timers that have not fired: the name of the class, and the message."""
+    next_timer_id: int = state(default=1)
+    known_schemas: dict[bytes, bytes] = state()
+    """By which schemas the messages in the log are written: what clients have announced."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in declared_fields(cls):
+            if name in declared_fields(TypedService) and name in vars(cls):
+                raise ConfigurationError(f"{cls.__qualname__}.{name}: the name is taken by TypedService; choose another")
+        cls._table = _Table(cls)
+        make_cells(cls, Journal())
+
+    def make_cells(self) -> dict[str, Cell]:
+        """Make the state as it is at the beginning; for the descriptors."""
+        journal = self.__dict__["_journal"] = Journal()
+        cells: dict[str, Cell] = make_cells(type(self), journal)
+        self.__dict__[CELLS] = cells
+        return cells
+
+    @property
+    def journal(self) -> Journal:
+        """What is there before the message that is handled."""
+        if "_journal" not in self.__dict__:
+            self.make_cells()
+        found: Journal = self.__dict__["_journal"]
+        return found
+
+    # --- what an author may say
+
+    def on_opened(self, ctx: Context) -> None:
+        """A session was opened: `ctx.session`."""
+
+    def on_closed(self, ctx: Context, reason: CloseReason) -> None:
+        """A session was closed: `ctx.session`."""
+
+    # --- the log
+
+    def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> Any:
+        """Load the declared state. An override that is a coroutine calls `await super().on_start(...)`."""
+        self._ctx = Context(self, cluster)
+        return self._load(snapshot)
+
+    async def _load(self, snapshot: SnapshotImage | None) -> None:
+        self.make_cells()
+        if snapshot is not None:
+            await read_snapshot(type(self), self.__dict__[CELLS], snapshot)
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        """Run a command; the answer is a reply or an error of the service."""
+        kind = payload[1] if len(payload) >= HEADER_BYTES and payload[0] == MAGIC else None
+        if kind == Kind.SCHEMA:
+            return self._announce(payload[HEADER_BYTES:])
+        if kind != Kind.COMMAND:
+            raise RemoteProtocolError("the payload is no command of a typed client; use TypedClient, and see its `call`")
+        route = self._find(Kind.COMMAND, bytes(payload[2:HEADER_BYTES]))
+        return self._run(session, route, lambda: route.read(payload[HEADER_BYTES:]))
+
+    def _run(self, session: ClientSession, route: _Route, read: Callable[[], Any]) -> bytes:
+        ctx, journal = self._ctx, self.journal
+        message = read()
+        ctx.begin(session)
+        journal.begin()
+        try:
+            reply = route.call(self, ctx, message)
+            assert route.reply is not None
+            answer = route.reply_header + self._encoded(route, reply)
+            ctx.perform()
+        except ServiceError as error:
+            journal.roll_back()
+            return _encode_error(error)
+        except BaseException:
+            journal.roll_back()
+            raise
+        journal.commit()
+        return answer
+
+    def _encoded(self, route: _Route, reply: Any) -> bytes:
+        assert route.reply is not None
+        try:
+            return route.reply.encode(reply)
+        except (TypeError, OverflowError, ValueError) as error:
+            raise LocalProtocolError(f"{route.codec.name}: the reply {type(reply).__name__} cannot be written: {error}") from error
+
+    def on_query(self, payload: memoryview) -> bytes:
+        """Answer a query from the state, which it cannot change."""
+        kind = payload[1] if len(payload) >= HEADER_BYTES and payload[0] == MAGIC else None
+        if kind == Kind.SCHEMAS:
+            return self._say_schemas()
+        if kind != Kind.QUERY:
+            raise RemoteProtocolError("the payload is no query of a typed client; use TypedClient, and see its `ask`")
+        route = self._find(Kind.QUERY, bytes(payload[2:HEADER_BYTES]))
+        message = route.read(payload[HEADER_BYTES:])
+        ctx, journal = self._ctx, self.journal
+        ctx.begin(None, is_query=True)
+        journal.begin(is_read_only=True)
+        try:
+            answer = route.reply_header + self._encoded(route, route.call(self, ctx, message))
+        except ServiceError as error:
+            answer = _encode_error(error)
+        finally:
+            is_changed = journal.roll_back()
+        if is_changed:
+            raise LocalProtocolError(f"a query may not change the state: {route.codec.name}; it was undone")
+        return answer
+
+    def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
+        """Call the method of a timer that fires."""
+        kept = self.timers.get(correlation_id)
+        if kept is None:
+            return  # it was cancelled when its event was in the log already
+        del self.timers[correlation_id]
+        name, data = kept
+        route = self._table.names.get((_TIMER, name))
+        if route is None:
+            raise LocalProtocolError(f"no method takes the timer {name}, which an earlier version of this service set")
+        self._tell(None, route.call, self._read_timer(route, data))
+
+    def _read_timer(self, route: _Route, data: bytes) -> Any:
+        fingerprint, body = data[:FINGERPRINT_BYTES], data[FINGERPRINT_BYTES:]
+        if fingerprint == route.codec.fingerprint:
+            return route.codec.decode(body)
+        return self._find(_TIMER, fingerprint).read(body)
+
+    def on_session_open(self, session: ClientSession, timestamp: int) -> None:
+        """Tell the author."""
+        self._tell(session, type(self).on_opened)
+
+    def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
+        """Tell the author."""
+        self._tell(session, type(self).on_closed, close_reason)
+
+    def _tell(self, session: ClientSession | None, method: Callable[..., Any], *arguments: Any) -> None:
+        ctx, journal = self._ctx, self.journal
+        ctx.begin(session)
+        journal.begin()
+        try:
+            method(self, ctx, *arguments)
+            ctx.perform()
+        except BaseException:
+            journal.roll_back()
+            raise
+        journal.commit()
+
+    # --- snapshots
+
+    async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
+        """Write the declared state."""
+        self.journal  # noqa: B018 - the cells are made
+        await write_snapshot(type(self), self.__dict__[CELLS], snapshot)
+
+    def state_hash(self) -> object:
+        """Give the declared state."""
+        self.journal  # noqa: B018 - the cells are made
+        return {cell.name: cell.as_builtins() for cell in self.__dict__[CELLS].values()}
+
+    # --- for the context
+
+    def encode_event(self, event: Event) -> bytes:
+        """Write an event that the service declares.
+
+        Raises:
+            LocalProtocolError: it does not declare it.
+        """
+        codec = self._table.events.get(type(event))
+        if codec is None:
+            raise LocalProtocolError(
+                f"{type(event).__name__} is not among the events of {type(self).__qualname__}: "
+                f"events = ({type(event).__name__}, ...)"
+            )
+        return codec.header(Kind.EVENT) + codec.check(event)
+
+    def keep_timer(self, timer: Timer) -> int:
+        """Keep a timer's message until it fires; gives its id.
+
+        Raises:
+            LocalProtocolError: no method takes it.
+        """
+        route = self._table.timers.get(type(timer))
+        if route is None:
+            raise LocalProtocolError(f"no method takes {type(timer).__name__}: write one with @on_timer({type(timer).__name__})")
+        timer_id = self.next_timer_id
+        self.next_timer_id = timer_id + 1
+        self.timers[timer_id] = (route.codec.name, route.codec.fingerprint + route.codec.check(timer))
+        return timer_id
+
+    def drop_timer(self, timer_id: int) -> bool:
+        """Forget a timer; False if there is none."""
+        return self.timers.pop(timer_id, None) is not None
+
+    # --- schemas
+
+    def _find(self, kind: int, fingerprint: bytes) -> _Route:
+        """Find what is done with messages of a fingerprint.
+
+        Raises:
+            RemoteProtocolError: nobody has announced it, or no method takes it, or a field is in the way.
+        """
+        table = self._table
+        route = table.routes.get((kind, fingerprint))
+        if route is not None:
+            return route
+        data = self.known_schemas.get(fingerprint)
+        if data is None:
+            raise RemoteProtocolError(f"fingerprint={fingerprint.hex()} is of no message that this service knows")
+        schema = schema_from_bytes(data, limit_bytes=SCHEMA_LIMIT_BYTES)
+        today = table.names.get((kind, schema["name"]))
+        if today is None:
+            known = ", ".join(sorted(name for one, name in table.names if one == kind)) or "none"
+            raise RemoteProtocolError(f"{schema['name']}: no method takes it; this service has: {known}")
+        return _Route(today.codec, today.call, today.reply, today.reply_header, older=schema)
+
+    def _announce(self, data: Bytes) -> bytes:
+        """Note by which schema a client writes; what is written so can be read as long as the log is kept."""
+        schema = schema_from_bytes(data, limit_bytes=SCHEMA_LIMIT_BYTES)
+        codec_bytes = schema_to_bytes(schema)
+        fingerprint = fingerprint_of(schema)
+        if fingerprint not in self.known_schemas:
+            if len(self.known_schemas) >= SCHEMA_LIMIT_COUNT:
+                raise RemoteProtocolError(f"schemas={len(self.known_schemas)} expected less than {SCHEMA_LIMIT_COUNT}")
+            self.known_schemas[fingerprint] = codec_bytes
+        return b""
+
+    def _say_schemas(self) -> bytes:
+        own = {fingerprint.hex(): schema for fingerprint, schema in self._table.schemas.items()}
+        announced = [fingerprint.hex() for fingerprint in self.known_schemas]
+        return json.dumps({"service": type(self).__name__, "schemas": own, "announced": announced}).encode()
+
+
+def _encode_error(error: ServiceError) -> bytes:
+    codec = _ERROR_CODECS.get(type(error))
+    if codec is None:
+        codec = _ERROR_CODECS[type(error)] = MessageCodec(type(error))
+    return codec.header(Kind.ERROR) + schema_prefix(codec) + codec.check(error)
+
+
+def schema_prefix(codec: MessageCodec[Any]) -> bytes:
+    """The name of an error, with its length before it: a client that does not know the class can say it."""
+    name = codec.name.encode()
+    return len(name).to_bytes(2, "little") + name
+
+
+_ERROR_CODECS: Final[dict[type[ServiceError], MessageCodec[Any]]] = {}
+

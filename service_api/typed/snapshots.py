@@ -1,0 +1,177 @@
+"""The declared state in a snapshot: a header, then each field in pieces, then an end that counts them.
+
+    message 0      JSON: {"format", "version", "service", "fields": [[name, schema], ...]}
+    then           2 bytes: which field; then MessagePack: of a dict an array of [key, value] pairs, of any other
+                   field the value. A value longer than a piece goes on in the next ones: byte 2 says whether it does.
+    last           JSON: {"pieces": n}
+
+A field that a snapshot does not have begins as declared. One that it has and the service has not must be named in
+`removed`. One whose type has changed is read by names, if its values can be, or by a method `migrate_NAME`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from ..cluster import SnapshotImage, SnapshotPublication
+from ..errors import ConfigurationError, RemoteProtocolError
+from .codec import READ_ANY
+from .declared_state import Cell, plain_items
+from .schema import find_change, show_type
+
+if TYPE_CHECKING:
+    from .service import TypedService
+
+FORMAT: Final = "trimaran-declared-state"
+VERSION: Final = 1
+PIECE_BYTES: Final = 32_768
+_PAIRS: Final = 256
+"""Pairs of a dict that are written at once."""
+_GOES_ON, _ENDS = 1, 0
+
+
+async def write_snapshot(owner: type[TypedService], cells: dict[str, Cell], snapshot: SnapshotPublication) -> None:
+    """Write all cells."""
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "service": owner.__name__,
+        "fields": [[cell.name, cell.codec.schema] for cell in cells.values()],
+    }
+    await snapshot.offer(json.dumps(header).encode())
+    piece_count = 0
+    for index, cell in enumerate(cells.values()):
+        for piece in _pieces(index, cell):
+            await snapshot.offer(piece)
+            piece_count += 1
+            if not piece_count % 16:
+                await asyncio.sleep(0)
+    await snapshot.offer(json.dumps({"pieces": piece_count}).encode())
+
+
+def _pieces(index: int, cell: Cell) -> Iterator[bytes]:
+    prefix = index.to_bytes(2, "little")
+    for body in _bodies(cell):
+        while len(body) > PIECE_BYTES:
+            yield prefix + bytes((_GOES_ON,)) + body[:PIECE_BYTES]
+            body = body[PIECE_BYTES:]
+        yield prefix + bytes((_ENDS,)) + body
+
+
+def _bodies(cell: Cell) -> Iterator[bytes]:
+    if not cell.is_dict:
+        yield cell.codec.encode(cell.value)
+        return
+    pairs = iter(plain_items(cell.value))
+    while some := list(islice(pairs, _PAIRS)):
+        yield cell.pair_codec.encode(some)
+
+
+async def read_snapshot(owner: type[TypedService], cells: dict[str, Cell], snapshot: SnapshotImage) -> None:
+    """Load all cells.
+
+    Raises:
+        RemoteProtocolError: the snapshot is no such one, or is not whole.
+        ConfigurationError: it has a field that the service cannot take; says which, and what to do.
+    """
+    messages = aiter(snapshot)
+    header = _read_json(await anext(messages, b""), "fields")
+    if header.get("format") != FORMAT or header.get("version") != VERSION:
+        raise RemoteProtocolError(
+            f"the snapshot is not of declared state: format={header.get('format')!r} version={header.get('version')!r} "
+            f"expected {FORMAT!r} {VERSION}; override on_start to read what an earlier version of the service wrote"
+        )
+    loaders = [_loader(owner, cells, name, schema) for name, schema in header["fields"]]
+    pieces: list[bytes] = []
+    piece_count, last = 0, b""
+    async for message in messages:
+        if last:
+            piece_count += 1
+            index = int.from_bytes(last[:2], "little")
+            pieces.append(last[3:])
+            if last[2] == _ENDS:
+                loaders[index].take(b"".join(pieces))
+                pieces.clear()
+        last = message
+    if _read_json(last, "pieces")["pieces"] != piece_count or pieces:
+        raise RemoteProtocolError(f"the snapshot is not whole: pieces={piece_count}")
+    for loader in loaders:
+        loader.finish()
+
+
+def _read_json(message: bytes, key: str) -> dict[str, Any]:
+    try:
+        found = json.loads(message)
+        if isinstance(found, dict) and key in found:
+            return found
+    except ValueError:
+        pass
+    raise RemoteProtocolError(f"the snapshot has no {key!r} where declared state has it: {bytes(message[:40])!r}")
+
+
+class _Loader:
+    """Takes the values of one field of a snapshot."""
+
+    def __init__(self, cell: Cell | None, schema: Any, migrate: Any) -> None:
+        self._cell = cell
+        self._migrate = migrate
+        self._is_older = cell is not None and cell.codec.schema != schema
+        self._schema = schema
+        self._is_dict = isinstance(schema, list) and schema[0] == "dict"
+        self._pairs: list[Any] = []
+        self._value: Any = None
+
+    def take(self, body: bytes) -> None:
+        cell = self._cell
+        if cell is None:
+            return
+        if self._migrate is not None:
+            if self._is_dict:
+                self._pairs.extend(READ_ANY.decode(body))
+            else:
+                self._value = READ_ANY.decode(body)
+        elif cell.is_dict:
+            pairs = ["list", ["tuple", *self._schema[1:]]]
+            codec = cell.pair_codec
+            self._pairs.extend(codec.decode_older(body, pairs, cell.where) if self._is_older else codec.decode(body))
+        else:
+            codec = cell.codec
+            value = codec.decode_older(body, self._schema, cell.where) if self._is_older else codec.decode(body)
+            cell.load(value)
+
+    def finish(self) -> None:
+        cell = self._cell
+        if cell is None:
+            return
+        if self._migrate is not None:
+            cell.load(self._migrate(dict(self._pairs) if self._is_dict else self._value))
+        elif cell.is_dict:
+            cell.load(dict(self._pairs))
+
+
+def _loader(owner: type[TypedService], cells: dict[str, Cell], name: str, schema: Any) -> _Loader:
+    migrate = getattr(owner, f"migrate_{name}", None)
+    cell = cells.get(name)
+    if cell is None:
+        if name not in owner.removed:
+            raise ConfigurationError(
+                f"{owner.__qualname__} has no {name}: {show_type(schema)}, which the snapshot has; expected it, or "
+                f"removed = ({name!r},) if it is meant to be gone"
+            )
+        return _Loader(None, schema, None)
+    if cell.codec.schema == schema:
+        return _Loader(cell, schema, None)
+    change = find_change(schema, cell.codec.schema, cell.where)
+    if migrate is not None:
+        return _Loader(cell, schema, migrate)
+    if change is not None:
+        raise ConfigurationError(
+            f"{change}; expected a type that reads it, or a static method migrate_{name}(old) that gives the new value"
+        )
+    return _Loader(cell, schema, None)
+
+
