@@ -26,7 +26,7 @@ from .config import ClientConfig
 from .effects import Dial, Disconnect
 from .egress import EgressListener, EgressQueue
 from .protocol import ClientProtocol, ClientState
-from .queries import Query, QueryOptions, QueryResult
+from .queries import PendingQuery, QueryOptions, QueryResult
 from .requests import PendingRequest
 
 _TIMER_SLACK_S: Final = 0.0005
@@ -221,7 +221,7 @@ class ClientConductor:
 
     def begin_query(
         self, payload: bytes, options: QueryOptions, on_done: Callable[[QueryResult | ClusterError], None]
-    ) -> Query:
+    ) -> PendingQuery:
         """Ask a query, at the end of this turn of the loop.
 
         Raises:

@@ -66,7 +66,7 @@ class QueryOptions:
 
 
 @dataclass(slots=True, eq=False)
-class Query:
+class PendingQuery:
     """One query under way."""
 
     correlation_id: int
@@ -84,7 +84,7 @@ class Query:
     failure_count: int = 0
 
     def __repr__(self) -> str:
-        return f"<Query {self.correlation_id} asked={self.asked_connection_id} refusals={self.refusals}>"
+        return f"<PendingQuery {self.correlation_id} asked={self.asked_connection_id} refusals={self.refusals}>"
 
 
 class QueryTracker:
@@ -102,7 +102,7 @@ class QueryTracker:
         self._attempt_ns = int(config.attempt_timeout_s * 1e9)
         self._window_bytes = config.outgoing_window_bytes
         self._payload_limit = config.max_message_length_bytes - _OVERHEAD_BYTES
-        self._queries: dict[int, Query] = {}
+        self._queries: dict[int, PendingQuery] = {}
         self._next_correlation_id = 1
         self._turn = 0
         self.deadline_ns = _NEVER_NS
@@ -113,7 +113,7 @@ class QueryTracker:
 
     def begin(
         self, payload: bytes, options: QueryOptions, on_done: Callable[[QueryResult | ClusterError], None], now_ns: int
-    ) -> Query:
+    ) -> PendingQuery:
         """Ask; `on_done` is called once, unless it is forgotten first.
 
         Raises:
@@ -124,13 +124,13 @@ class QueryTracker:
             raise LocalProtocolError(f"payload too long: length={len(payload)} limit={self._payload_limit}")
         if len(self._queries) >= QUERY_LIMIT:
             raise BackPressureError(f"too many queries are pending: limit={QUERY_LIMIT}")
-        query = Query(self._next_correlation_id, payload, options, on_done)
+        query = PendingQuery(self._next_correlation_id, payload, options, on_done)
         self._next_correlation_id += 1
         self._queries[query.correlation_id] = query
         self._ask(query, now_ns)
         return query
 
-    def forget(self, query: Query) -> None:
+    def forget(self, query: PendingQuery) -> None:
         """Forget a query: its caller no longer waits."""
         self._queries.pop(query.correlation_id, None)
 
@@ -181,7 +181,7 @@ class QueryTracker:
             else:
                 self._ask(query, now_ns)
 
-    def _is_in_good_hands(self, query: Query, leader: MemberLink | None, now_ns: int) -> bool:
+    def _is_in_good_hands(self, query: PendingQuery, leader: MemberLink | None, now_ns: int) -> bool:
         asked_id = query.asked_connection_id
         if asked_id is None:
             return False
@@ -198,7 +198,7 @@ class QueryTracker:
             return False
         return True
 
-    def _avoid_asked(self, query: Query, now_ns: int) -> None:
+    def _avoid_asked(self, query: PendingQuery, now_ns: int) -> None:
         """Leave the member that was asked alone for a while."""
         pause_ns = _RETRY_MIN_NS << min(query.failure_count, _RETRY_DOUBLINGS)
         query.failure_count += 1
@@ -206,7 +206,7 @@ class QueryTracker:
             query.avoided[query.asked_connection_id] = now_ns + pause_ns
         query.asked_connection_id = None
 
-    def _ask(self, query: Query, now_ns: int) -> None:
+    def _ask(self, query: PendingQuery, now_ns: int) -> None:
         """Send it to a member that may answer, or wait until there is one."""
         query.asked_connection_id = None
         query.wake_ns = _NEVER_NS
@@ -223,7 +223,7 @@ class QueryTracker:
                 query.wake_ns = now_ns + _FULL_NS
         self.deadline_ns = min(self.deadline_ns, query.wake_ns)
 
-    def _choose(self, query: Query, now_ns: int) -> MemberLink | None:
+    def _choose(self, query: PendingQuery, now_ns: int) -> MemberLink | None:
         """Find a member to ask; without one, set when one that refused may be asked again."""
         options = query.options
         if options.max_staleness_ns is None:
@@ -247,7 +247,7 @@ class QueryTracker:
             query.wake_ns = min(query.wake_ns, avoided_until_ns)
         return None
 
-    def _encode(self, query: Query) -> bytes:
+    def _encode(self, query: PendingQuery) -> bytes:
         session, options = self._session, query.options
         return QueryRequest(
             correlation_id=CorrelationId(query.correlation_id),

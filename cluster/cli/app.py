@@ -18,7 +18,7 @@ import typer
 from trimaran.archive.tool.output import EXIT_FAILED, EXIT_STATUSES, EXIT_USAGE, new_group, print_error
 
 
-class Command(NamedTuple):
+class CliCommand(NamedTuple):
     """One command of `trimaran`."""
 
     target: str
@@ -38,193 +38,193 @@ READ: Final = "Read a member's directory, while the member runs or not"
 TRY: Final = "Try"
 
 COMMANDS: Final = {
-    "up": Command(
+    "up": CliCommand(
         "trimaran.cluster.cli.up:up",
         "Start a cluster for development on this machine.",
         RUN,
         "trimaran up --members 5 --service counter:Counter --dir /tmp/counters",
     ),
-    "node": Command(
+    "node": CliCommand(
         "trimaran.cluster.cli.node:node",
         "Run one member of a cluster.",
         RUN,
         "trimaran node --config /etc/trimaran/node.toml --member-id 2",
     ),
-    "config": Command(
+    "config": CliCommand(
         "trimaran.cluster.cli.config:app",
         "Show the settings of a member, and the source of each value.",
         RUN,
         "trimaran config show --config node.toml -o json",
     ),
-    "secrets": Command(
+    "secrets": CliCommand(
         "trimaran.cluster.cli.secrets:app",
         "Manage who may open sessions: add, remove and list principals.",
         RUN,
         "trimaran secrets add /etc/trimaran/secrets ops; trimaran secrets list /etc/trimaran/secrets",
     ),
-    "certs": Command(
+    "certs": CliCommand(
         "trimaran.cluster.cli.certs:app",
         "Make certificates for development, and explain any certificate.",
         RUN,
         "trimaran certs init certs; trimaran certs show certs/member-0.pem",
     ),
-    "status": Command(
+    "status": CliCommand(
         "trimaran.cluster.cli.status:status",
         "Show the status of every member.",
         WATCH,
         "trimaran status --config trimaran-data/cluster.toml --watch 1",
     ),
-    "health": Command(
+    "health": CliCommand(
         "trimaran.cluster.cli.health:health",
         "Check whether a cluster is healthy: exit status 0, 3, 10 or 11.",
         WATCH,
         "trimaran health --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 --wait 60 || exit",
     ),
-    "members": Command(
+    "members": CliCommand(
         "trimaran.cluster.cli.members:members",
         "Show the members as their leader sees them: links, positions, lag.",
         WATCH,
         "trimaran members --config trimaran-data/cluster.toml -o jsonl",
     ),
-    "member": Command(
+    "member": CliCommand(
         "trimaran.cluster.cli.member:app",
         "Add, promote, remove, move and replace members.",
         OPERATE,
         "trimaran member add --endpoint 10.0.0.4:9000 --config trimaran-data/cluster.toml",
     ),
-    "sessions": Command(
+    "sessions": CliCommand(
         "trimaran.cluster.cli.sessions:sessions",
         "Show the open client sessions.",
         WATCH,
         "trimaran sessions --config trimaran-data/cluster.toml --offset 100 --limit 100",
     ),
-    "timers": Command(
+    "timers": CliCommand(
         "trimaran.cluster.cli.timers:show_timers",
         "Show the timers that the services have set.",
         WATCH,
         "trimaran timers --config trimaran-data/cluster.toml --watch 0.5",
     ),
-    "snapshot": Command(
+    "snapshot": CliCommand(
         "trimaran.cluster.cli.snapshot:app",
         "Take, list, describe, verify and invalidate snapshots.",
         OPERATE,
         "trimaran snapshot take --config trimaran-data/cluster.toml; trimaran snapshot list data/node-0",
     ),
-    "leader": Command(
+    "leader": CliCommand(
         "trimaran.cluster.cli.operate.leader:app",
         "Hand leadership over to another member.",
         OPERATE,
         "trimaran leader transfer --to 2 --config trimaran-data/cluster.toml",
     ),
-    "suspend": Command(
+    "suspend": CliCommand(
         "trimaran.cluster.cli.operate.suspend:suspend",
         "Stop accepting input; clients wait.",
         OPERATE,
         "trimaran suspend --config trimaran-data/cluster.toml",
     ),
-    "resume": Command(
+    "resume": CliCommand(
         "trimaran.cluster.cli.operate.resume:resume",
         "Accept input again after `suspend`.",
         OPERATE,
         "trimaran resume --config trimaran-data/cluster.toml",
     ),
-    "shutdown": Command(
+    "shutdown": CliCommand(
         "trimaran.cluster.cli.operate.shutdown:shutdown",
         "Stop every member at one log position, with a snapshot.",
         OPERATE,
         "trimaran shutdown --config trimaran-data/cluster.toml",
     ),
-    "abort": Command(
+    "abort": CliCommand(
         "trimaran.cluster.cli.operate.abort:abort",
         "Stop every member at one log position, without a snapshot.",
         OPERATE,
         "trimaran abort --config trimaran-data/cluster.toml",
     ),
-    "entry": Command(
+    "entry": CliCommand(
         "trimaran.cluster.cli.operate.entry:app",
         "Skip an entry of the log that members cannot deliver.",
         OPERATE,
         "trimaran entry skip --log-position 8352 --confirm --config trimaran-data/cluster.toml",
     ),
-    "feature-level": Command(
+    "feature-level": CliCommand(
         "trimaran.cluster.cli.feature_level:app",
         "Show and raise the feature level: newer behaviour from one log position on.",
         OPERATE,
         "trimaran feature-level raise --to 2 --config trimaran-data/cluster.toml",
     ),
-    "log": Command(
+    "log": CliCommand(
         "trimaran.cluster.cli.log:app",
         "Read the log: its last entries as they are appended, or all of it.",
         READ,
         "trimaran log tail -f --config trimaran-data/cluster.toml; trimaran log dump data/node-0 -o jsonl",
     ),
-    "report": Command(
+    "report": CliCommand(
         "trimaran.cluster.cli.report:report",
         "Make an HTML page about a log: leaders, traffic, sessions, damage.",
         READ,
         "trimaran report data/node-0 data/node-1 data/node-2 --node-log logs/node-0.log -o report.html",
     ),
-    "replay": Command(
+    "replay": CliCommand(
         "trimaran.cluster.cli.replay:replay",
         "Replay a service from a member's directory: its state at a position, or with other code.",
         READ,
         "trimaran replay data/node-0 --service access_quota:AccessQuota --position 65536",
     ),
-    "errors": Command(
+    "errors": CliCommand(
         "trimaran.cluster.cli.errors:errors",
         "Show the errors that a member has recorded.",
         READ,
         "trimaran errors data/node-0 --traces",
     ),
-    "recording-log": Command(
+    "recording-log": CliCommand(
         "trimaran.cluster.cli.recording_log:recording_log",
         "Show the terms and snapshots in a member's recording log.",
         READ,
         "trimaran recording-log data/node-0 -o jsonl",
     ),
-    "reset-candidate-term": Command(
+    "reset-candidate-term": CliCommand(
         "trimaran.cluster.cli.reset_candidate_term:reset_candidate_term",
         "Lower an absurd term of a stopped member, so that a leader can be elected again.",
         OPERATE,
         "trimaran reset-candidate-term data/node-0",
     ),
-    "recovery-plan": Command(
+    "recovery-plan": CliCommand(
         "trimaran.cluster.cli.recovery_plan:recovery_plan",
         "Show what a member would start from.",
         READ,
         "trimaran recovery-plan data/node-0",
     ),
-    "recover": Command(
+    "recover": CliCommand(
         "trimaran.cluster.cli.recover:app",
         "Make a cluster of what is left when too many members are gone.",
         OPERATE,
         "trimaran recover plan data/node-0 data/node-1",
     ),
-    "backup": Command(
+    "backup": CliCommand(
         "trimaran.cluster.cli.backup:app",
         "Back a cluster up, check the backup, and restore a cluster from it.",
         OPERATE,
         "trimaran backup run --directory backup --config trimaran-data/cluster.toml; trimaran backup status backup",
     ),
-    "state": Command(
-        "trimaran.cluster.cli.state:state",
+    "state": CliCommand(
+        "trimaran.cluster.cli.state:member_state",
         "Show a member's node state and mark files.",
         READ,
         "trimaran state data/node-0 -o json",
     ),
-    "archive": Command(
+    "archive": CliCommand(
         "trimaran.cluster.cli.archive:app",
         "Inspect and maintain recordings.",
         READ,
         "trimaran archive verify data/node-0/archive",
     ),
-    "demo": Command(
+    "demo": CliCommand(
         "trimaran.cluster.cli.demo:demo",
         "Run three members, kill the leader halfway, check every reply.",
         TRY,
         "trimaran demo --members 5 --json report.json",
     ),
-    "sim": Command(
+    "sim": CliCommand(
         "trimaran.cluster.cli.sim:sim",
         "Simulate clusters with faults, seed by seed; replay and shrink what fails.",
         TRY,

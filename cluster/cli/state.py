@@ -30,7 +30,7 @@ _SERVICE_MARK_FILES: Final = "cluster-mark-service-*.dat"
 _MARKS: Final = registry_of(MarkFileHeader, ArchiveMarkFileHeader)
 
 
-def state(directory: MemberDirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def member_state(directory: MemberDirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show the node state and the mark files of a member. The member may be running or stopped.
 
     In JSON a file is one object: its name and length, and the message in it with the names of the schema.

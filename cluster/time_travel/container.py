@@ -29,7 +29,7 @@ from ..core.membership.roster import Roster
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
 from .member_log import MemberLog
-from .outputs import Output, OutputKind, ServiceError, Sink
+from .outputs import Output, OutputKind, CallbackFailure, Sink
 
 ERROR_LIMIT: Final = 100
 """Errors that are kept with their tracebacks: the first ones. All are counted."""
@@ -59,7 +59,7 @@ class Recorder:
     def __init__(self, sink: Sink | None) -> None:
         self.sink = sink
         self.counts: Counter[OutputKind] = Counter()
-        self.errors: list[ServiceError] = []
+        self.errors: list[CallbackFailure] = []
         self.is_whole = True
         """Whether every service of the node is replayed."""
         self.agent: ClusteredServiceAgent
@@ -91,7 +91,7 @@ class Recorder:
             trace = "".join(traceback.format_exception(error))
             agent = self.agent
             self.errors.append(
-                ServiceError(agent.log_position, agent.egress.time, type(service).__qualname__, text, trace)
+                CallbackFailure(agent.log_position, agent.egress.time, type(service).__qualname__, text, trace)
             )
 
 

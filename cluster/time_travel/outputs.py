@@ -52,7 +52,7 @@ Sink = Callable[[Output], None]
 """Who is told of each output, in order. `list.append` keeps them all: mind the memory."""
 
 
-class ServiceError(NamedTuple):
+class CallbackFailure(NamedTuple):
     """A callback that raised while the log was delivered; a member logs it and goes on, and so does a replay."""
 
     position: int

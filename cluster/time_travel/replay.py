@@ -30,7 +30,7 @@ from ..service.bounded_log_adapter import BoundedLogAdapter
 from ..service.kept_snapshot import KeptPublication
 from .container import Bystander, Recorder, ReplayedContainer, make_module
 from .member_log import READ_BYTES, Bound, MemberLog, SnapshotSet
-from .outputs import OutputKind, ServiceError, Sink
+from .outputs import OutputKind, CallbackFailure, Sink
 from .services import ServiceLike, make_services
 from .witness import LogWitness
 
@@ -161,7 +161,7 @@ class ReplayedService:
         return self._recorder.counts
 
     @property
-    def errors(self) -> Sequence[ServiceError]:
+    def errors(self) -> Sequence[CallbackFailure]:
         """What callbacks raised, the first hundred."""
         return self._recorder.errors
 

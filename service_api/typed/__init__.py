@@ -1,9 +1,9 @@
 """Typed services: messages as classes, handlers by class, state that is declared.
 
-messages         Command, Query, Event, Timer, ServiceError     handlers   @handles, @answers, @on_timer, @upcasts
-declared_state   `state`: kept, undone, compared                snapshots  the declared state in a snapshot
-schema           what a type looks like in bytes, as data       codec      values and messages in bytes
-context          what a handler works with                      service    TypedService
+messages         Command, Query, Reply, Event, ...            handlers   @handles, @answers, @on_timer, @upcasts
+declared_state   `state`: kept, undone, compared              snapshots  the declared state in a snapshot
+schema           what a type looks like in bytes, as data     codec      values and messages in bytes
+context          what a handler works with                    service    TypedService
 """
 
 from .context import Context as Context
@@ -14,8 +14,8 @@ from .handlers import on_timer as on_timer
 from .handlers import upcasts as upcasts
 from .messages import Command as Command
 from .messages import Event as Event
-from .messages import Message as Message
 from .messages import Query as Query
+from .messages import Reply as Reply
 from .messages import ServiceError as ServiceError
-from .messages import Timer as Timer
+from .messages import TimerMessage as TimerMessage
 from .service import TypedService as TypedService

@@ -3,7 +3,7 @@
 A message on the wire and in the log:
 
     byte 0       0xC1, which no MessagePack begins with
-    byte 1       `Kind`
+    byte 1       `PayloadKind`
     bytes 2..10  the fingerprint of the schema that the rest is written by
     then         the value; of a message its fields as an array
 
@@ -28,12 +28,12 @@ from .schema import (
     FINGERPRINT_BYTES,
     Field,
     Schema,
-    describe,
     fields_of,
     find_change,
     find_field_change,
     fingerprint_of,
     is_pydantic,
+    schema_of,
     show_type,
 )
 
@@ -44,7 +44,7 @@ T = TypeVar("T")
 Bytes = bytes | memoryview
 
 
-class Kind(IntEnum):
+class PayloadKind(IntEnum):
     """What the rest of a payload is."""
 
     COMMAND = 1
@@ -106,7 +106,7 @@ class ValueCodec(Generic[T]):
 
     def __init__(self, annotation: Any, where: str) -> None:
         self.annotation = annotation
-        self.schema: Schema = describe(annotation, where)
+        self.schema: Schema = schema_of(annotation, where)
         self.fingerprint = fingerprint_of(self.schema)
         self.encode: Callable[[Any], bytes] = make_encoder(self.schema).encode
         self.decode: Callable[[Bytes], T] = make_decoder(annotation).decode
@@ -140,7 +140,9 @@ class MessageCodec(Generic[T]):
         where = message.__qualname__
         self.schema: Schema = {
             "name": self.name,
-            "fields": [[each.name, describe(each.type, f"{where}.{each.name}"), each.has_default] for each in self._fields],
+            "fields": [
+                [each.name, schema_of(each.type, f"{where}.{each.name}"), each.has_default] for each in self._fields
+            ],
         }
         if reply is not None:
             self.schema["reply"] = reply
@@ -148,13 +150,13 @@ class MessageCodec(Generic[T]):
         self._names = names
         self._get = _getter(names)
         self._encode = make_encoder(["tuple", *(schema for _, schema, _ in self.schema["fields"])]).encode
-        self._decode = make_decoder(tuple[tuple(each.type for each in self._fields)] if names else tuple[()]).decode
+        self._decode = make_decoder(_tuple_of([each.type for each in self._fields])).decode
         self._make = _maker(message, names)
 
     def __repr__(self) -> str:
         return f"<MessageCodec {self.name} {self.fingerprint.hex()}>"
 
-    def header(self, kind: Kind) -> bytes:
+    def header(self, kind: PayloadKind) -> bytes:
         """Return what stands before each message."""
         return bytes((MAGIC, kind)) + self.fingerprint
 
@@ -202,17 +204,14 @@ class MessageCodec(Generic[T]):
         try:
             values = dict(zip((name for name, _, _ in schema["fields"]), READ_ANY.decode(body), strict=True))
             kept = {name: values[name] for name in self._names if name in values}
-            return msgspec.convert(kept, self._twin(), strict=False, dec_hook=_from_builtins).made(self.message)
+            twin = msgspec.convert(kept, self._twin(), strict=False, dec_hook=_from_builtins)
+            return self.message(**{name: getattr(twin, name) for name in self._names})
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise RemoteProtocolError(f"{self.name}: {error}") from error
 
     def _twin(self) -> Any:
         """Make a struct with the same fields, all of them by name."""
-
-        def made(twin: Any, message: type[T]) -> T:
-            return message(**{name: getattr(twin, name) for name in self._names})
-
-        return msgspec.defstruct(self.name, [_as_definition(each) for each in self._fields], namespace={"made": made}, kw_only=True)
+        return msgspec.defstruct(self.name, [_as_definition(each) for each in self._fields], kw_only=True)
 
     def _explain(self, error: Exception) -> str:
         """Say which field is wrong, in words that no other version of a library would choose otherwise.
@@ -227,6 +226,10 @@ class MessageCodec(Generic[T]):
             return f"{self.name}: the bytes are not {len(self._names)} fields: {', '.join(self._names)}"
         schema = next(schema for each, schema, _ in self.schema["fields"] if each == name)
         return f"{self.name}: {name} is no {show_type(schema)} that is allowed there"
+
+
+def _tuple_of(types: list[Any]) -> Any:
+    return tuple.__class_getitem__(tuple(types))
 
 
 def _as_definition(field: Field) -> Any:
@@ -271,7 +274,11 @@ def schema_from_bytes(data: Bytes, *, limit_bytes: int) -> Schema:
     try:
         schema = json.loads(bytes(data))
         fields = [(str(name), has_default) for name, _, has_default in schema["fields"]]
-        if not (isinstance(schema["name"], str) and schema["name"].isidentifier() and all(name.isidentifier() for name, _ in fields)):
+        if not (
+            isinstance(schema["name"], str)
+            and schema["name"].isidentifier()
+            and all(name.isidentifier() for name, _ in fields)
+        ):
             raise ValueError("a name is none")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RemoteProtocolError(f"schema cannot be read: {error}") from error

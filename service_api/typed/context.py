@@ -8,26 +8,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 from uuid import UUID
 
 from ..cluster import Cluster
 from ..errors import LocalProtocolError
 from ..session import ClientSession
 from ..types import TimeUnit
-from .messages import Event, Timer
-
-if TYPE_CHECKING:
-    from .service import TypedService
+from .messages import Event, TimerMessage
 
 _NS: Final = {TimeUnit.MILLIS: 1_000_000, TimeUnit.MICROS: 1_000, TimeUnit.NANOS: 1}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class EffectOwner(Protocol):
+    """What keeps the messages of timers, and knows the events: the service."""
+
+    def encode_event(self, event: Event) -> bytes:
+        """Write an event."""
+
+    def keep_timer(self, timer: TimerMessage) -> int:
+        """Keep a timer's message until it fires; gives its id."""
+
+    def drop_timer(self, timer_id: int) -> bool:
+        """Forget a timer; False if there is none."""
+
+
 class Context:
     """The log entry that is handled. It is the same on every member, and valid until the handler returns."""
 
-    def __init__(self, service: TypedService, cluster: Cluster) -> None:
+    def __init__(self, service: EffectOwner, cluster: Cluster) -> None:
         self._service = service
         self._cluster = cluster
         self._session: ClientSession | None = None
@@ -140,14 +150,14 @@ class Context:
         self._effects.append(session.close)
 
     def schedule(
-        self, timer: Timer, *, after: timedelta | float | None = None, at: datetime | None = None
+        self, message: TimerMessage, *, after: timedelta | float | None = None, at: datetime | None = None
     ) -> int:
         """Have the service's `on_timer` method called with a message, after some seconds or at a time; gives an id.
 
         Timers are in snapshots. One that is late, because there was no leader, fires as soon as there is one.
 
         Raises:
-            LocalProtocolError: neither or both times are given, the service has no method for it, or a query is answered.
+            LocalProtocolError: neither or both times are given, no method takes it, or a query is answered.
         """
         self._check_logged("schedule")
         if (after is None) == (at is None):
@@ -160,7 +170,7 @@ class Context:
             assert after is not None
             delay = after if isinstance(after, timedelta) else timedelta(seconds=after)
             deadline_ns = self.time_ns + delay // timedelta(microseconds=1) * 1_000
-        timer_id = self._service.keep_timer(timer)
+        timer_id = self._service.keep_timer(message)
         deadline = -(-deadline_ns // _NS[self._cluster.time_unit])
         self._effects.append(lambda: self._cluster.schedule_timer(timer_id, deadline))
         return timer_id

@@ -83,7 +83,10 @@ class Journal:
         """Undo everything since `begin`, the newest first. Whether anything had been changed."""
         self.is_open = self.is_read_only = False
         undo, self._undo = self._undo, []
-        return any([step() for step in reversed(undo)])
+        is_changed = False
+        for step in reversed(undo):
+            is_changed |= step()
+        return is_changed
 
 
 class StateField:
@@ -160,7 +163,9 @@ class Cell:
         try:
             return made()
         except TypeError as error:
-            raise ConfigurationError(f"{self.where}: type={made!r} gives no first value; say default or factory") from error
+            raise ConfigurationError(
+                f"{self.where}: type={made!r} gives no first value; say default or factory"
+            ) from error
 
     def load(self, value: object) -> None:
         """Take a value without writing down the one before."""
@@ -265,7 +270,7 @@ class FlatDict(dict[K, V], Generic[K, V]):
         for key, value in dict(*others, **more).items():
             self[key] = value
 
-    def __ior__(self, other: Any) -> Any:
+    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
         self.update(other)
         return self
 
@@ -328,7 +333,9 @@ class DeepDict(FlatDict[K, V]):
 
     def get(self, key: K, default: Any = None) -> Any:
         """As of a dict."""
-        return self[key] if key in self else default
+        if key not in self:
+            return default
+        return self[key]
 
     def values(self) -> Any:
         """The values, one after the other; each is written down when it is handed out."""
@@ -404,7 +411,9 @@ def make_cells(owner: type, journal: Journal) -> dict[str, Cell]:
     for name, field in fields.items():
         where = f"{owner.__qualname__}.{name}"
         if name not in hints:
-            raise ConfigurationError(f"{where}: a field of the state needs its type: `{name}: dict[str, int] = state()`")
+            raise ConfigurationError(
+                f"{where}: a field of the state needs its type: `{name}: dict[str, int] = state()`"
+            )
         cells[name] = Cell(field, hints[name], where, journal)
     return cells
 

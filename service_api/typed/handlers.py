@@ -10,23 +10,21 @@ import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 from ..errors import ConfigurationError
-from .messages import Command, Message, Query, Timer, wire_name
-
-if TYPE_CHECKING:
-    from .context import Context
+from .messages import Command, Query, TimerMessage, TypedMessage, wire_name
 
 S = TypeVar("S")
 R = TypeVar("R")
-C = TypeVar("C", bound=Message)
-Handler = Callable[[Any, "Context", Any], R]
+C = TypeVar("C", bound=TypedMessage)
+Handler = Callable[[Any, Any, Any], R]
+"""A method: of a service, with a context and a message."""
 
 _MARK: Final = "__trimaran_handles__"
 
 
-class Role(Enum):
+class HandlerRole(Enum):
     """What a method is for."""
 
     COMMAND = "handles"
@@ -37,50 +35,53 @@ class Role(Enum):
 
 @dataclass(slots=True)
 class _Mark:
-    role: Role
+    role: HandlerRole
     message: type
     place: str
 
 
-_BASES: Final[dict[Role, type]] = {Role.COMMAND: Command, Role.QUERY: Query, Role.TIMER: Timer, Role.UPCAST: Message}
-_PARAMETERS: Final = {Role.UPCAST: 1}
-"""How many a method has: `self`, the context and the message, where nothing else is said."""
+_BASES: Final[dict[HandlerRole, type]] = {
+    HandlerRole.COMMAND: Command,
+    HandlerRole.QUERY: Query,
+    HandlerRole.TIMER: TimerMessage,
+    HandlerRole.UPCAST: TypedMessage,
+}
 
 
 def handles(message: type[Command[R]]) -> Callable[[Handler[R]], Handler[R]]:
     """Mark the method of a service that runs a command, and gives its reply.
 
-        @handles(Deposit)
-        def deposit(self, ctx: Context, message: Deposit) -> Balance: ...
+    @handles(Deposit)
+    def deposit(self, ctx: Context, message: Deposit) -> Balance: ...
     """
-    return _marker(Role.COMMAND, message)
+    return _marker(HandlerRole.COMMAND, message)
 
 
 def answers(message: type[Query[R]]) -> Callable[[Handler[R]], Handler[R]]:
     """Mark the method of a service that answers a query: from the state as it is, which it may not change."""
-    return _marker(Role.QUERY, message)
+    return _marker(HandlerRole.QUERY, message)
 
 
-def on_timer(message: type[Timer]) -> Callable[[Handler[None]], Handler[None]]:
+def on_timer(message: type[TimerMessage]) -> Callable[[Handler[None]], Handler[None]]:
     """Mark the method of a service that is called when a timer fires, which `Context.schedule` has set."""
-    return _marker(Role.TIMER, message)
+    return _marker(HandlerRole.TIMER, message)
 
 
 def upcasts(message: type[C]) -> Callable[[Callable[[C], R]], Callable[[C], R]]:
     """Mark the function that makes today's message of an older one, which is a class of the same name on the wire.
 
-        class DepositOfMay(Command[Balance], name="Deposit"):
-            account: int
-            amount: int
+    class DepositOfMay(Command[Balance], name="Deposit"):
+        account: int
+        amount: int
 
-        @upcasts(DepositOfMay)
-        @staticmethod
-        def from_may(old: DepositOfMay) -> Deposit: ...
+    @upcasts(DepositOfMay)
+    @staticmethod
+    def from_may(old: DepositOfMay) -> Deposit: ...
     """
-    return _marker(Role.UPCAST, message)
+    return _marker(HandlerRole.UPCAST, message)
 
 
-def _marker(role: Role, message: Any) -> Callable[[Any], Any]:
+def _marker(role: HandlerRole, message: Any) -> Callable[[Any], Any]:
     decorator = f"@{role.value}"
     if not isinstance(message, type) or not issubclass(message, _BASES[role]):
         shown = message.__name__ if hasattr(message, "__name__") else repr(message)
@@ -117,7 +118,7 @@ def place_of(function: Any) -> str:
 class Entry:
     """A method of a service, and the class that it takes."""
 
-    role: Role
+    role: HandlerRole
     message: type
     function: Callable[..., Any]
     place: str
@@ -129,14 +130,17 @@ def find_handlers(owner: type) -> Iterator[Entry]:
     Raises:
         ConfigurationError: two for one message, or a method that does not take it.
     """
-    seen: dict[tuple[Role, str], Entry] = {}
+    seen: dict[tuple[HandlerRole, object], Entry] = {}
     for name in dict.fromkeys(name for base in reversed(owner.__mro__) for name in vars(base)):
         method = inspect.getattr_static(owner, name)
         function = method.__func__ if isinstance(method, staticmethod) else method
         for mark in getattr(function, _MARK, ()) if inspect.isfunction(function) else ():
             entry = Entry(mark.role, mark.message, function, mark.place)
             _check_signature(entry)
-            key = (mark.role, f"{wire_name(mark.message)} {id(mark.message) if mark.role is Role.UPCAST else ''}")
+            key = (
+                mark.role,
+                f"{wire_name(mark.message)} {id(mark.message) if mark.role is HandlerRole.UPCAST else ''}",
+            )
             other = seen.setdefault(key, entry)
             if other is not entry:
                 raise ConfigurationError(
@@ -146,10 +150,10 @@ def find_handlers(owner: type) -> Iterator[Entry]:
 
 
 def _check_signature(entry: Entry) -> None:
-    expected_count = _PARAMETERS.get(entry.role, 3)
+    expected_count = 1 if entry.role is HandlerRole.UPCAST else 3
     parameters = list(inspect.signature(entry.function).parameters.values())
     if len(parameters) != expected_count:
-        form = "(old)" if entry.role is Role.UPCAST else "(self, ctx, message)"
+        form = "(old)" if entry.role is HandlerRole.UPCAST else "(self, ctx, message)"
         raise ConfigurationError(f"{entry.place}: has {len(parameters)} parameters, expected {form}")
     try:
         hints = typing.get_type_hints(entry.function)
@@ -160,12 +164,12 @@ def _check_signature(entry: Entry) -> None:
         raise ConfigurationError(
             f"{entry.place}: takes {getattr(taken, '__name__', taken)}, and is marked for {entry.message.__name__}"
         )
-    reply = reply_of(entry.message) if entry.role in (Role.COMMAND, Role.QUERY) else None
+    reply = reply_of(entry.message) if entry.role in (HandlerRole.COMMAND, HandlerRole.QUERY) else None
     given = hints.get("return", reply)
-    if entry.role in (Role.COMMAND, Role.QUERY) and given not in (reply, type(reply)) and given != reply:
+    if entry.role in (HandlerRole.COMMAND, HandlerRole.QUERY) and given not in (reply, type(reply)) and given != reply:
         raise ConfigurationError(
-            f"{entry.place}: returns {getattr(given, '__name__', given)}, and {entry.message.__name__} is answered with "
-            f"{getattr(reply, '__name__', reply)}"
+            f"{entry.place}: returns {getattr(given, '__name__', given)}, and {entry.message.__name__} is answered "
+            f"with {getattr(reply, '__name__', reply)}"
         )
 
 
@@ -181,10 +185,10 @@ def reply_of(message: type) -> Any:
                 (reply,) = get_args(parent)
                 if isinstance(reply, TypeVar):
                     continue
-                if isinstance(reply, str) or isinstance(reply, typing.ForwardRef):
+                if isinstance(reply, str | typing.ForwardRef):
                     return _resolve(message, reply)
                 return type(None) if reply is None else reply
-    raise ConfigurationError(f"{message.__qualname__}: says not what it is answered with: Command[Balance], Command[None]")
+    raise ConfigurationError(f"{message.__qualname__}: expected what it is answered with: Command[Balance]")
 
 
 def _resolve(message: type, reply: Any) -> Any:
@@ -194,5 +198,3 @@ def _resolve(message: type, reply: Any) -> Any:
     if found is None:
         raise ConfigurationError(f"{message.__qualname__}: there is no {name} to answer it with")
     return found
-
-

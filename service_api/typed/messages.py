@@ -1,6 +1,6 @@
 """What a typed service and its clients say to each other, as classes.
 
-    class Balance(Message):
+    class Balance(Reply):
         amount: int
 
     class Deposit(Command[Balance]):
@@ -18,6 +18,7 @@ it is defined.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, dataclass_transform
 
@@ -28,9 +29,18 @@ R = TypeVar("R", covariant=True)
 WIRE_NAME: Final = "__wire_name__"
 
 
+def _name(cls: type, name: str | None) -> None:
+    """Give a class its name on the wire."""
+    chosen = name or cls.__dict__.get(WIRE_NAME, cls.__name__)
+    if not chosen.isidentifier():
+        raise ConfigurationError(f"{cls.__qualname__}: name={chosen!r} expected an identifier, such as 'Deposit'")
+    if WIRE_NAME not in cls.__dict__:
+        setattr(cls, WIRE_NAME, chosen)
+
+
 @dataclass_transform()
-class Message:
-    """A value that is part of what is sent: a reply, or what is in it.
+class TypedMessage:
+    """What is sent: a command, a query, a reply, an event, or the message of a timer.
 
     `class DepositOfMay(Command[Balance], name="Deposit")` is known by that name on the wire: an older version of a
     message keeps its name so, beside the class that has taken its place. A `msgspec.Struct` says it as
@@ -47,25 +57,31 @@ class Message:
             dataclass(frozen=True)(cls)
 
 
-class Command(Message, Generic[R]):
+class Reply(TypedMessage):
+    """What a command or query is answered with, where a plain type is not enough."""
+
+    __slots__ = ()
+
+
+class Command(TypedMessage, Generic[R]):
     """What changes the state of a service, and is answered with an R. It runs exactly once."""
 
     __slots__ = ()
 
 
-class Query(Message, Generic[R]):
+class Query(TypedMessage, Generic[R]):
     """What asks for an R and changes nothing. It is not in the log."""
 
     __slots__ = ()
 
 
-class Event(Message):
+class Event(TypedMessage):
     """What a service sends to sessions on its own."""
 
     __slots__ = ()
 
 
-class Timer(Message):
+class TimerMessage(TypedMessage):
     """What a service has itself told at a later time."""
 
     __slots__ = ()
@@ -87,9 +103,11 @@ class ServiceError(ClusterError):
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _name(cls, name)
-        for field in cls.__dict__.get("__annotations__", ()):
+        for field in inspect.get_annotations(cls):
             if hasattr(ServiceError, field):
-                raise ConfigurationError(f"{cls.__qualname__}: field={field!r} is a name of every error; choose another")
+                raise ConfigurationError(
+                    f"{cls.__qualname__}: field={field!r} is a name of every error; choose another"
+                )
         dataclass(eq=False)(cls)
 
     def __reduce__(self) -> Any:
@@ -99,15 +117,6 @@ class ServiceError(ClusterError):
     def __str__(self) -> str:
         fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in getattr(self, "__dataclass_fields__", ()))
         return f"{type(self).__name__}({fields})"
-
-
-def _name(cls: type, name: str | None) -> None:
-    """Give a class its name on the wire."""
-    chosen = name or cls.__dict__.get(WIRE_NAME, cls.__name__)
-    if not chosen.isidentifier():
-        raise ConfigurationError(f"{cls.__qualname__}: name={chosen!r} expected an identifier, such as 'Deposit'")
-    if WIRE_NAME not in cls.__dict__:
-        setattr(cls, WIRE_NAME, chosen)
 
 
 def wire_name(message: type) -> str:

@@ -1,9 +1,9 @@
 """What a type looks like in bytes, as data: comparable, and the same in every process.
 
-A schema is JSON: a name of a plain type ("int"), or a list whose first element says what follows: ["list", of],
+A schema is JSON: the name of a plain type ("int"), or a list whose first element says what follows: ["list", of],
 ["dict", key, value], ["tuple", ...], ["union", ...], ["literal", ...], ["enum", name, {member: value}], and
-["record", name, [[field, schema, has_default], ...]]. Records in records are in full, so a schema stands alone. A record
-within itself is ["self", name].
+["record", name, [[field, schema, has_default], ...]]. Records in records are in full, so a schema stands alone. A
+record within itself is ["self", name].
 
 Two questions are answered here. Are two types the same? By fingerprint: 8 bytes of a digest of the schema. Can bytes of
 one be read as the other? `find_change` says what is in the way.
@@ -94,7 +94,8 @@ def fields_of(record: type) -> list[Field]:
         hints = typing.get_type_hints(record, include_extras=True)
         if issubclass(record, msgspec.Struct):
             return [_struct_field(each, hints) for each in msgspec.structs.fields(record)]
-        return [_dataclass_field(each, hints) for each in dataclasses.fields(record) if each.init]
+        kind: Any = record
+        return [_dataclass_field(each, hints) for each in dataclasses.fields(kind) if each.init]
     except (NameError, TypeError) as error:
         raise CodecError(f"{record.__qualname__}: an annotation cannot be read: {error}") from error
 
@@ -111,7 +112,7 @@ def _dataclass_field(each: dataclasses.Field[Any], hints: Mapping[str, Any]) -> 
     return Field(each.name, hints[each.name], has_default, each.default, factory)
 
 
-def describe(annotation: Any, where: str, outer: tuple[type, ...] = ()) -> Schema:
+def schema_of(annotation: Any, where: str, outer: tuple[type, ...] = ()) -> Schema:
     """Make the schema of a type; `where` says for errors what it is the type of.
 
     Raises:
@@ -123,25 +124,25 @@ def describe(annotation: Any, where: str, outer: tuple[type, ...] = ()) -> Schem
         return PLAIN_TYPES[type(None) if annotation is None else annotation]
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
-        return ["union", *(describe(each, where, outer) for each in arguments)]
+        return ["union", *(schema_of(each, where, outer) for each in arguments)]
     if origin is Literal:
         return ["literal", *(_checked_constant(each, where) for each in arguments)]
     if origin in _SEQUENCES and len(arguments) == 1:
-        return [_SEQUENCES[origin], describe(arguments[0], where, outer)]
+        return [_SEQUENCES[origin], schema_of(arguments[0], where, outer)]
     if origin is dict and len(arguments) == 2:
-        return ["dict", *(describe(each, where, outer) for each in arguments)]
+        return ["dict", *(schema_of(each, where, outer) for each in arguments)]
     if origin is tuple and arguments:
         if len(arguments) == 2 and arguments[1] is ...:
-            return ["list", describe(arguments[0], where, outer)]
-        return ["tuple", *(describe(each, where, outer) for each in arguments)]
+            return ["list", schema_of(arguments[0], where, outer)]
+        return ["tuple", *(schema_of(each, where, outer) for each in arguments)]
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return ["enum", annotation.__name__, {each.name: _checked_constant(each.value, where) for each in annotation}]
     if is_record(annotation):
-        return _describe_record(annotation, where, outer)
+        return _record_schema(annotation, where, outer)
     raise CodecError(
         f"{where}: type={_shown(annotation)} cannot be written in bytes; expected one of "
-        f"{', '.join(sorted(PLAIN_TYPES.values()))}, an Enum, Literal, a union, a dataclass, Struct or pydantic model, or "
-        "list[...], set[...], dict[..., ...] or tuple[...] of these"
+        f"{', '.join(sorted(PLAIN_TYPES.values()))}, an Enum, Literal, a union, a dataclass, Struct or pydantic model, "
+        "or list[...], set[...], dict[..., ...] or tuple[...] of these"
     )
 
 
@@ -151,14 +152,17 @@ def _checked_constant(value: object, where: str) -> object:
     raise CodecError(f"{where}: value={value!r} of an Enum or Literal expected an int or a str")
 
 
-def _describe_record(record: type, where: str, outer: tuple[type, ...]) -> Schema:
+def _record_schema(record: type, where: str, outer: tuple[type, ...]) -> Schema:
     if record in outer:
         return ["self", record.__name__]
     inner = (*outer, record)
     return [
         "record",
         record.__name__,
-        [[each.name, describe(each.type, f"{where}.{each.name}", inner), each.has_default] for each in fields_of(record)],
+        [
+            [each.name, schema_of(each.type, f"{where}.{each.name}", inner), each.has_default]
+            for each in fields_of(record)
+        ],
     ]
 
 

@@ -28,16 +28,16 @@ from .codec import (
     HEADER_BYTES,
     MAGIC,
     Bytes,
-    Kind,
     MessageCodec,
+    PayloadKind,
     ValueCodec,
     schema_from_bytes,
     schema_to_bytes,
 )
 from .context import Context
 from .declared_state import CELLS, Cell, Journal, declared_fields, make_cells, state
-from .handlers import Entry, Role, find_handlers, reply_of
-from .messages import Event, ServiceError, Timer, wire_name
+from .handlers import Entry, HandlerRole, find_handlers, reply_of
+from .messages import Event, ServiceError, TimerMessage, wire_name
 from .schema import FINGERPRINT_BYTES, Schema, fingerprint_of
 from .snapshots import read_snapshot, write_snapshot
 
@@ -75,35 +75,35 @@ class _Table:
         self.schemas: dict[bytes, Schema] = {}
         entries = list(find_handlers(owner))
         for entry in entries:
-            if entry.role is not Role.UPCAST:
+            if entry.role is not HandlerRole.UPCAST:
                 self._add(entry)
         for entry in entries:
-            if entry.role is Role.UPCAST:
+            if entry.role is HandlerRole.UPCAST:
                 self._add_upcast(entry)
         self.events = {event: MessageCodec(event) for event in owner.events}
 
     def _add(self, entry: Entry) -> None:
-        if entry.role is Role.TIMER:
+        if entry.role is HandlerRole.TIMER:
             route = _Route(MessageCodec(entry.message), entry.function, None)
             self.timers[entry.message] = route
             kind = _TIMER
         else:
             reply = ValueCodec[Any](reply_of(entry.message), f"the reply to {entry.message.__qualname__}")
-            header = bytes((MAGIC, Kind.REPLY)) + reply.fingerprint
+            header = bytes((MAGIC, PayloadKind.REPLY)) + reply.fingerprint
             route = _Route(MessageCodec(entry.message, reply.schema), entry.function, reply, header)
-            kind = Kind.COMMAND if entry.role is Role.COMMAND else Kind.QUERY
+            kind = PayloadKind.COMMAND if entry.role is HandlerRole.COMMAND else PayloadKind.QUERY
         self.routes[kind, route.codec.fingerprint] = route
         self.names[kind, route.codec.name] = route
         self.schemas[route.codec.fingerprint] = route.codec.schema
 
     def _add_upcast(self, entry: Entry) -> None:
         name = wire_name(entry.message)
-        for kind in (Kind.COMMAND, Kind.QUERY, _TIMER):
+        for kind in (PayloadKind.COMMAND, PayloadKind.QUERY, _TIMER):
             today = self.names.get((kind, name))
             if today is None:
                 continue
             reply = None if kind == _TIMER else ValueCodec[Any](reply_of(entry.message), f"the reply to {name}").schema
-            codec = MessageCodec(entry.message, reply)
+            codec: MessageCodec[Any] = MessageCodec(entry.message, reply)
             route = _Route(codec, today.call, today.reply, today.reply_header, upcast=entry.function)
             self.routes[kind, codec.fingerprint] = route
             return
@@ -111,7 +111,7 @@ class _Table:
 
 
 _TIMER: Final = 0
-"""Kind of a route that no client takes."""
+"""PayloadKind of a route that no client takes."""
 
 
 class TypedService(ClusteredService):
@@ -138,7 +138,9 @@ class TypedService(ClusteredService):
         super().__init_subclass__(**kwargs)
         for name in declared_fields(cls):
             if name in declared_fields(TypedService) and name in vars(cls):
-                raise ConfigurationError(f"{cls.__qualname__}.{name}: the name is taken by TypedService; choose another")
+                raise ConfigurationError(
+                    f"{cls.__qualname__}.{name}: the name is taken by TypedService; choose another"
+                )
         cls._table = _Table(cls)
         make_cells(cls, Journal())
 
@@ -180,11 +182,13 @@ class TypedService(ClusteredService):
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
         """Run a command; the answer is a reply or an error of the service."""
         kind = payload[1] if len(payload) >= HEADER_BYTES and payload[0] == MAGIC else None
-        if kind == Kind.SCHEMA:
+        if kind == PayloadKind.SCHEMA:
             return self._announce(payload[HEADER_BYTES:])
-        if kind != Kind.COMMAND:
-            raise RemoteProtocolError("the payload is no command of a typed client; use TypedClient, and see its `call`")
-        route = self._find(Kind.COMMAND, bytes(payload[2:HEADER_BYTES]))
+        if kind != PayloadKind.COMMAND:
+            raise RemoteProtocolError(
+                "the payload is no command of a typed client; use TypedClient, and see its `call`"
+            )
+        route = self._find(PayloadKind.COMMAND, bytes(payload[2:HEADER_BYTES]))
         return self._run(session, route, lambda: route.read(payload[HEADER_BYTES:]))
 
     def _run(self, session: ClientSession, route: _Route, read: Callable[[], Any]) -> bytes:
@@ -211,16 +215,18 @@ class TypedService(ClusteredService):
         try:
             return route.reply.encode(reply)
         except (TypeError, OverflowError, ValueError) as error:
-            raise LocalProtocolError(f"{route.codec.name}: the reply {type(reply).__name__} cannot be written: {error}") from error
+            raise LocalProtocolError(
+                f"{route.codec.name}: the reply {type(reply).__name__} cannot be written: {error}"
+            ) from error
 
     def on_query(self, payload: memoryview) -> bytes:
         """Answer a query from the state, which it cannot change."""
         kind = payload[1] if len(payload) >= HEADER_BYTES and payload[0] == MAGIC else None
-        if kind == Kind.SCHEMAS:
+        if kind == PayloadKind.SCHEMAS:
             return self._say_schemas()
-        if kind != Kind.QUERY:
+        if kind != PayloadKind.QUERY:
             raise RemoteProtocolError("the payload is no query of a typed client; use TypedClient, and see its `ask`")
-        route = self._find(Kind.QUERY, bytes(payload[2:HEADER_BYTES]))
+        route = self._find(PayloadKind.QUERY, bytes(payload[2:HEADER_BYTES]))
         message = route.read(payload[HEADER_BYTES:])
         ctx, journal = self._ctx, self.journal
         ctx.begin(None, is_query=True)
@@ -299,9 +305,9 @@ class TypedService(ClusteredService):
                 f"{type(event).__name__} is not among the events of {type(self).__qualname__}: "
                 f"events = ({type(event).__name__}, ...)"
             )
-        return codec.header(Kind.EVENT) + codec.check(event)
+        return codec.header(PayloadKind.EVENT) + codec.check(event)
 
-    def keep_timer(self, timer: Timer) -> int:
+    def keep_timer(self, timer: TimerMessage) -> int:
         """Keep a timer's message until it fires; gives its id.
 
         Raises:
@@ -309,7 +315,9 @@ class TypedService(ClusteredService):
         """
         route = self._table.timers.get(type(timer))
         if route is None:
-            raise LocalProtocolError(f"no method takes {type(timer).__name__}: write one with @on_timer({type(timer).__name__})")
+            raise LocalProtocolError(
+                f"no method takes {type(timer).__name__}: write one with @on_timer({type(timer).__name__})"
+            )
         timer_id = self.next_timer_id
         self.next_timer_id = timer_id + 1
         self.timers[timer_id] = (route.codec.name, route.codec.fingerprint + route.codec.check(timer))
@@ -362,7 +370,7 @@ def _encode_error(error: ServiceError) -> bytes:
     codec = _ERROR_CODECS.get(type(error))
     if codec is None:
         codec = _ERROR_CODECS[type(error)] = MessageCodec(type(error))
-    return codec.header(Kind.ERROR) + schema_prefix(codec) + codec.check(error)
+    return codec.header(PayloadKind.ERROR) + schema_prefix(codec) + codec.check(error)
 
 
 def schema_prefix(codec: MessageCodec[Any]) -> bytes:
@@ -372,4 +380,3 @@ def schema_prefix(codec: MessageCodec[Any]) -> bytes:
 
 
 _ERROR_CODECS: Final[dict[type[ServiceError], MessageCodec[Any]]] = {}
-

@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..cluster import SnapshotImage, SnapshotPublication
 from ..errors import ConfigurationError, RemoteProtocolError
 from .codec import READ_ANY
 from .declared_state import Cell, plain_items
 from .schema import find_change, show_type
-
-if TYPE_CHECKING:
-    from .service import TypedService
 
 FORMAT: Final = "trimaran-declared-state"
 VERSION: Final = 1
@@ -34,7 +31,7 @@ _PAIRS: Final = 256
 _GOES_ON, _ENDS = 1, 0
 
 
-async def write_snapshot(owner: type[TypedService], cells: dict[str, Cell], snapshot: SnapshotPublication) -> None:
+async def write_snapshot(owner: type, cells: dict[str, Cell], snapshot: SnapshotPublication) -> None:
     """Write all cells."""
     header = {
         "format": FORMAT,
@@ -71,7 +68,7 @@ def _bodies(cell: Cell) -> Iterator[bytes]:
         yield cell.pair_codec.encode(some)
 
 
-async def read_snapshot(owner: type[TypedService], cells: dict[str, Cell], snapshot: SnapshotImage) -> None:
+async def read_snapshot(owner: type, cells: dict[str, Cell], snapshot: SnapshotImage) -> None:
     """Load all cells.
 
     Raises:
@@ -153,11 +150,11 @@ class _Loader:
             cell.load(dict(self._pairs))
 
 
-def _loader(owner: type[TypedService], cells: dict[str, Cell], name: str, schema: Any) -> _Loader:
+def _loader(owner: type, cells: dict[str, Cell], name: str, schema: Any) -> _Loader:
     migrate = getattr(owner, f"migrate_{name}", None)
     cell = cells.get(name)
     if cell is None:
-        if name not in owner.removed:
+        if name not in getattr(owner, "removed", ()):
             raise ConfigurationError(
                 f"{owner.__qualname__} has no {name}: {show_type(schema)}, which the snapshot has; expected it, or "
                 f"removed = ({name!r},) if it is meant to be gone"
@@ -173,5 +170,3 @@ def _loader(owner: type[TypedService], cells: dict[str, Cell], name: str, schema
             f"{change}; expected a type that reads it, or a static method migrate_{name}(old) that gives the new value"
         )
     return _Loader(cell, schema, None)
-
-

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from .client import SessionOpened as SessionOpened
     from .client import SyncClusterClient as SyncClusterClient
     from .client import TlsSettings as TlsSettings
+    from .client.typed import SyncTypedClient as SyncTypedClient
+    from .client.typed import TypedClient as TypedClient
+    from .client.typed import UnknownServiceError as UnknownServiceError
+    from .client.typed import asks as asks
+    from .client.typed import calls as calls
     from .service_api import BackPressureError as BackPressureError
     from .service_api import ClientSession as ClientSession
     from .service_api import Clock as Clock
@@ -62,6 +67,19 @@ if TYPE_CHECKING:
     from .service_api import TermId as TermId
     from .service_api import TimeUnit as TimeUnit
     from .service_api import invariant as invariant
+    from .service_api.typed import Command as Command
+    from .service_api.typed import Context as Context
+    from .service_api.typed import Event as Event
+    from .service_api.typed import Query as Query
+    from .service_api.typed import Reply as Reply
+    from .service_api.typed import ServiceError as ServiceError
+    from .service_api.typed import TimerMessage as TimerMessage
+    from .service_api.typed import TypedService as TypedService
+    from .service_api.typed import answers as answers
+    from .service_api.typed import handles as handles
+    from .service_api.typed import on_timer as on_timer
+    from .service_api.typed import state as state
+    from .service_api.typed import upcasts as upcasts
 else:
     from .exports import __dir__ as __dir__
     from .exports import __getattr__ as __getattr__

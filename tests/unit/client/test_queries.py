@@ -8,7 +8,7 @@ from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, Dialogue
 from tests.unit.client.fake_member import new_leader_event
 from trimaran.client.config import ClientConfig
 from trimaran.client.errors import QueryRefusedError
-from trimaran.client.queries import Query, QueryOptions, QueryResult
+from trimaran.client.queries import PendingQuery, QueryOptions, QueryResult
 from trimaran.service_api.errors import BackPressureError, ClusterError, LocalProtocolError, SessionClosedError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
 from trimaran.service_api.wire.message import Message
@@ -25,7 +25,7 @@ class Asking:
         self.dialogue.open()
         self.outcomes: list[QueryResult | ClusterError] = []
 
-    def ask(self, options: QueryOptions | None = None, payload: bytes = b"x") -> Query:
+    def ask(self, options: QueryOptions | None = None, payload: bytes = b"x") -> PendingQuery:
         tracker = self.dialogue.protocol.queries
         return tracker.begin(payload, options or QueryOptions(), self.outcomes.append, self.dialogue.now_ns)
 

@@ -1,0 +1,256 @@
+"""The client of a typed service, made of the same classes: for asyncio, and for scripts and notebooks.
+
+class BankApi:
+    deposit = calls(Deposit)
+    balance = asks(BalanceOf)
+
+class BankClient(BankApi, TypedClient): ...
+class SyncBankClient(BankApi, SyncTypedClient): ...
+
+async with BankClient.connect(["127.0.0.1:9000"]) as bank:
+    balance = await bank.deposit(account="a", amount=5)
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+
+from trimaran.service_api.errors import LocalProtocolError
+from trimaran.service_api.typed import Command, Event, Query
+
+from ..cluster_client import ClusterClient
+from ..config import ClientConfig
+from ..errors import QueryRefusedError
+from ..sync_client import SyncClusterClient
+from .exchange import SCHEMAS_QUERY, EventReader, Exchange, Route
+
+R = TypeVar("R")
+P = ParamSpec("P")
+E = TypeVar("E", bound=Event)
+
+
+class TypedClient:
+    """A session with a typed service.
+
+    `call` and `ask` take any message of the service; a subclass has a method for each, see the module. `cluster` is the
+    client below, for what is not about messages.
+    """
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        self.cluster = cluster
+        self._exchange = Exchange()
+        self._routes: dict[type, Route] = {}
+        self._is_loaded = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.cluster!r}>"
+
+    @classmethod
+    def connect(
+        cls, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None
+    ) -> TypedConnecting[Self]:
+        """Open a session; enter what this gives with `async with`.
+
+        `endpoints` and `config` are those of `ClusterClient.connect`, and so is what is raised.
+        """
+        return TypedConnecting(cls, ClusterClient.connect(endpoints, config=config))
+
+    async def call(self, command: Command[R], *, timeout_s: float | None = None) -> R:
+        """Have the service run a command, exactly once, and give its reply.
+
+        Raises:
+            ServiceError: the service said no, by a class of its own.
+            LocalProtocolError: the service has no such message, or another one of that name; says what differs.
+            RemoteProtocolError: a field has a value that is not of its type; says which. Nothing was sent.
+            RequestFailedError: the service has a mistake, and raised; says what.
+
+        Also what `ClusterClient.request` raises.
+        """
+        route = self._routes.get(type(command)) or await self._prepare(type(command))
+        answer: R = route.read(await self.cluster.request(route.payload(command), timeout_s=timeout_s))
+        return answer
+
+    async def ask(
+        self,
+        query: Query[R],
+        *,
+        max_staleness_s: float | None = None,
+        read_from: int | None = None,
+        timeout_s: float | None = None,
+    ) -> R:
+        """Ask the service's state, without an entry in the log; the arguments are those of `ClusterClient.query`.
+
+        Raises:
+            ServiceError, LocalProtocolError, RemoteProtocolError: as for `call`.
+            QueryRefusedError: the service has a mistake, and raised; says what.
+
+        Also what `ClusterClient.query` raises.
+        """
+        route = self._routes.get(type(query)) or await self._prepare(type(query))
+        result = await self.cluster.query(
+            route.payload(query), max_staleness_s=max_staleness_s, read_from=read_from, timeout_s=timeout_s
+        )
+        answer: R = route.read(result.payload)
+        return answer
+
+    async def events(self, *kinds: type[E]) -> AsyncIterator[E]:
+        """Iterate over the events of some classes that the service sends to this session; others are passed over.
+
+        async for event in bank.events(BalanceChanged):
+            print(event.account)
+        """
+        reader = EventReader(kinds)
+        async for message in self.cluster.egress():
+            event = reader.read(message.payload)
+            if event is not None:
+                yield event
+
+    async def aclose(self) -> None:
+        """Close the session."""
+        await self.cluster.aclose()
+
+    async def _prepare(self, message: type) -> Route:
+        """Compare a class with the service's, and have its schema in the log, before it is sent for the first time."""
+        exchange = self._exchange
+        if not self._is_loaded:
+            try:
+                exchange.load((await self.cluster.query(SCHEMAS_QUERY)).payload)
+            except QueryRefusedError as error:
+                raise LocalProtocolError(f"the service is no TypedService: {error}") from error
+            self._is_loaded = True
+        route = exchange.route(message)
+        announcement = exchange.announcement(route)
+        if announcement is not None:
+            await self.cluster.request(announcement)
+            exchange.on_announced(route)
+        self._routes[message] = route
+        return route
+
+
+C = TypeVar("C", bound=TypedClient)
+
+
+class TypedConnecting(Generic[C]):
+    """A connect that is entered with `async with`."""
+
+    def __init__(self, kind: type[C], below: Any) -> None:
+        self._kind = kind
+        self._below = below
+
+    async def __aenter__(self) -> C:
+        return self._kind(await self._below.__aenter__())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._below.__aexit__(kind, error, trace)
+
+
+class SyncTypedClient:
+    """A session with a typed service, for code without asyncio. It connects when it is made.
+
+    with SyncBankClient(["127.0.0.1:9000"]) as bank:
+        print(bank.deposit(account="a", amount=5))
+    """
+
+    def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:
+        self.cluster = SyncClusterClient(endpoints, config=config)
+        self._exchange = Exchange()
+        self._routes: dict[type, Route] = {}
+        self._is_loaded = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.cluster!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def call(self, command: Command[R], *, timeout_s: float | None = None) -> R:
+        """As `TypedClient.call`."""
+        route = self._routes.get(type(command)) or self._prepare(type(command))
+        answer: R = route.read(self.cluster.request(route.payload(command), timeout_s=timeout_s))
+        return answer
+
+    def ask(
+        self,
+        query: Query[R],
+        *,
+        max_staleness_s: float | None = None,
+        read_from: int | None = None,
+        timeout_s: float | None = None,
+    ) -> R:
+        """As `TypedClient.ask`."""
+        route = self._routes.get(type(query)) or self._prepare(type(query))
+        result = self.cluster.query(
+            route.payload(query), max_staleness_s=max_staleness_s, read_from=read_from, timeout_s=timeout_s
+        )
+        answer: R = route.read(result.payload)
+        return answer
+
+    def events(self, *kinds: type[E], timeout_s: float | None = None) -> Iterator[E]:
+        """As `TypedClient.events`; ends when nothing came for `timeout_s`."""
+        reader = EventReader(kinds)
+        for message in self.cluster.egress(timeout_s):
+            event = reader.read(message.payload)
+            if event is not None:
+                yield event
+
+    def close(self) -> None:
+        """Close the session."""
+        self.cluster.close()
+
+    def _prepare(self, message: type) -> Route:
+        exchange = self._exchange
+        if not self._is_loaded:
+            try:
+                exchange.load(self.cluster.query(SCHEMAS_QUERY).payload)
+            except QueryRefusedError as error:
+                raise LocalProtocolError(f"the service is no TypedService: {error}") from error
+            self._is_loaded = True
+        route = exchange.route(message)
+        announcement = exchange.announcement(route)
+        if announcement is not None:
+            self.cluster.request(announcement)
+            exchange.on_announced(route)
+        self._routes[message] = route
+        return route
+
+
+class Method(Generic[P, R]):
+    """A method of a client that makes a message of its arguments and sends it. `calls` and `asks` make it."""
+
+    def __init__(self, message: Callable[P, Any], name: str) -> None:
+        self._message = message
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"<Method {self._name} {getattr(self._message, '__name__', self._message)}>"
+
+    @overload
+    def __get__(self, client: TypedClient, owner: type) -> Callable[P, Awaitable[R]]: ...
+    @overload
+    def __get__(self, client: SyncTypedClient, owner: type) -> Callable[P, R]: ...
+    @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        if client is None:
+            return self
+        send = getattr(client, self._name)
+        return lambda *args, **kwargs: send(self._message(*args, **kwargs))
+
+
+def calls(command: Callable[P, Command[R]]) -> Method[P, R]:
+    """Declare a method of a client that sends a command: with the parameters of its class, and its reply."""
+    return Method(command, "call")
+
+
+def asks(query: Callable[P, Query[R]]) -> Method[P, R]:
+    """Declare a method of a client that sends a query: with the parameters of its class, and its reply."""
+    return Method(query, "ask")
