@@ -160,13 +160,15 @@ def _check_signature(entry: Entry) -> None:
     except NameError:
         return  # a name that only type checkers see
     taken = hints.get(parameters[-1].name, entry.message)
-    if taken is not entry.message:
+    if taken is not entry.message and taken is not Any:
         raise ConfigurationError(
             f"{entry.place}: takes {getattr(taken, '__name__', taken)}, and is marked for {entry.message.__name__}"
         )
-    reply = reply_of(entry.message) if entry.role in (HandlerRole.COMMAND, HandlerRole.QUERY) else None
+    if entry.role not in (HandlerRole.COMMAND, HandlerRole.QUERY):
+        return
+    reply = reply_of(entry.message)
     given = hints.get("return", reply)
-    if entry.role in (HandlerRole.COMMAND, HandlerRole.QUERY) and given not in (reply, type(reply)) and given != reply:
+    if given != reply and given is not Any:
         raise ConfigurationError(
             f"{entry.place}: returns {getattr(given, '__name__', given)}, and {entry.message.__name__} is answered "
             f"with {getattr(reply, '__name__', reply)}"

@@ -1,0 +1,116 @@
+"""Typed clients with real members, in memory and on virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.service_api.typed.bank import (
+    Annotate,
+    Balance,
+    BalanceOf,
+    Bank,
+    Deposit,
+    Overdrawn,
+    Paid,
+    Withdraw,
+)
+from trimaran import RequestFailedError
+from trimaran.client.typed import TypedClient, asks, calls
+from trimaran.client.typed.exchange import read_error
+from trimaran.cluster.testing import MemoryCluster
+from trimaran.cluster.testing.memory_cluster import quiet_members
+from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
+from trimaran.service_api.service import ClusteredService
+from trimaran.service_api.typed.codec import HEADER_BYTES, MAGIC, PayloadKind
+
+
+class BankApi:
+    deposit = calls(Deposit)
+    withdraw = calls(Withdraw)
+    annotate = calls(Annotate)
+    balance = asks(BalanceOf)
+
+
+class BankClient(BankApi, TypedClient):
+    pass
+
+
+class Untyped(ClusteredService):
+    def on_query(self, payload: memoryview) -> bytes:
+        return b"7"
+
+
+@pytest.fixture
+def memory() -> Iterator[MemoryCluster]:
+    with quiet_members(), MemoryCluster(Bank) as cluster:
+        cluster.run(cluster.wait_for_leader())
+        yield cluster
+
+
+def test_commands_queries_errors_and_events_go_on_with_the_next_leader(memory: MemoryCluster) -> None:
+    async def test() -> None:
+        bank = BankClient(await memory.connect())
+        events = bank.events(Paid)
+        assert await bank.deposit("a", amount=5) == Balance(5)
+        assert await anext(events) == Paid("a", 5)
+        dead = memory.kill_leader()
+        assert await bank.deposit(account="a", amount=2) == Balance(7)
+        with pytest.raises(Overdrawn, match="balance=7"):
+            await bank.withdraw("a", 50)
+        assert await bank.balance("a") == Balance(7)
+        with pytest.raises(RequestFailedError, match="oops"):
+            await bank.annotate("a", "oops", is_mistaken=True)
+        await memory.restart(dead)
+        await memory.assert_identical()
+
+    memory.run(test())
+
+
+def test_every_member_has_the_same_after_a_snapshot(memory: MemoryCluster) -> None:
+    async def test() -> None:
+        bank = BankClient(await memory.connect())
+        for number in range(20):
+            await bank.deposit(f"account {number}", number)
+        await memory.snapshot_and_restart()
+        assert await bank.deposit("account 3", 1) == Balance(4)
+        await memory.assert_identical()
+
+    memory.run(test())
+
+
+def test_a_second_client_announces_nothing_that_the_first_has(memory: MemoryCluster) -> None:
+    async def test() -> None:
+        first, second = BankClient(await memory.connect()), BankClient(await memory.connect())
+        await first.deposit("a")
+        known = len(memory.services[await memory.wait_for_leader()].known_schemas)
+        await second.deposit("a")
+        assert (known, len(memory.services[await memory.wait_for_leader()].known_schemas)) == (1, 1)
+
+    memory.run(test())
+
+
+def test_a_value_of_another_type_is_refused_before_it_is_sent(memory: MemoryCluster) -> None:
+    async def test() -> None:
+        bank = BankClient(await memory.connect())
+        with pytest.raises(RemoteProtocolError, match=r"Deposit: amount is no int"):
+            await bank.deposit("a", amount="5")  # type: ignore[arg-type]
+
+    memory.run(test())
+
+
+def test_an_untyped_service_is_told_from_a_typed_one() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        bank = BankClient(await cluster.connect())
+        with pytest.raises((LocalProtocolError, RemoteProtocolError), match="no TypedService"):
+            await bank.deposit("a")
+
+    with quiet_members(), MemoryCluster(Untyped) as cluster:
+        cluster.run(test(cluster))
+
+
+def test_an_error_that_this_program_does_not_have_has_its_name_and_values() -> None:
+    data = bytes((MAGIC, PayloadKind.ERROR)) + bytes(HEADER_BYTES - 2) + b"\x05\0Other\x92\x01\xa1x"
+
+    assert str(read_error(data)) == "UnknownServiceError(error_name='Other', values=[1, 'x'])"

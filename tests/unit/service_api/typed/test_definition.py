@@ -1,0 +1,249 @@
+"""What is wrong with a typed service is told when it is defined, with the place."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import pydantic
+import pytest
+
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.typed import (
+    Command,
+    Context,
+    Query,
+    Reply,
+    ServiceError,
+    TimerMessage,
+    TypedService,
+    answers,
+    handles,
+    on_timer,
+    state,
+    upcasts,
+)
+
+from .bank import Overdrawn
+
+HERE = re.escape(str(Path(__file__)))
+
+
+class Pay(Command[int]):
+    amount: int
+
+
+class Other(Command[int]):
+    amount: int
+
+
+class Silent(Command[Any]):  # what it is answered with cannot be coded
+    amount: int
+
+
+class Ask(Query[int]):
+    amount: int
+
+
+class Odd(Command[None]):
+    value: complex
+
+
+class Again(TimerMessage):
+    pass
+
+
+def handler_without_a_class() -> None:
+    @handles  # type: ignore[arg-type]
+    def pay(self: Any, ctx: Context, message: Pay) -> int:
+        return 1
+
+
+def query_as_a_command() -> None:
+    @handles(Ask)  # type: ignore[arg-type]
+    def pay(self: Any, ctx: Context, message: Ask) -> int:
+        return 1
+
+
+def two_for_one() -> None:
+    class Service(TypedService):
+        @handles(Pay)
+        def pay(self, ctx: Context, message: Pay) -> int:
+            return 1
+
+        @handles(Pay)
+        def pay_again(self, ctx: Context, message: Pay) -> int:
+            return 2
+
+
+def coroutine() -> None:
+    class Service(TypedService):
+        @handles(Pay)  # type: ignore[arg-type]
+        async def pay(self, ctx: Context, message: Pay) -> int:
+            return 1
+
+
+def generator() -> None:
+    class Service(TypedService):
+        @handles(Pay)
+        def pay(self, ctx: Context, message: Pay) -> Any:
+            yield 1
+
+
+def too_few_parameters() -> None:
+    class Service(TypedService):
+        @handles(Pay)  # type: ignore[arg-type]
+        def pay(self, message: Pay) -> int:
+            return 1
+
+
+def another_class() -> None:
+    class Service(TypedService):
+        @handles(Pay)
+        def pay(self, ctx: Context, message: Other) -> int:
+            return 1
+
+
+def another_reply() -> None:
+    class Service(TypedService):
+        @handles(Pay)  # type: ignore[arg-type]
+        def pay(self, ctx: Context, message: Pay) -> str:
+            return ""
+
+
+def field_that_cannot_be_coded() -> None:
+    class Service(TypedService):
+        @handles(Odd)
+        def odd(self, ctx: Context, message: Odd) -> None:
+            return None
+
+
+def reply_that_cannot_be_coded() -> None:
+    class Service(TypedService):
+        @handles(Silent)
+        def silent(self, ctx: Context, message: Silent) -> Any:
+            return None
+
+
+def state_without_a_type() -> None:
+    class Service(TypedService):
+        total = state()
+
+
+def state_that_cannot_be_coded() -> None:
+    class Service(TypedService):
+        total: dict[str, object] = state()
+
+
+def state_with_a_default_that_changes() -> None:
+    class Service(TypedService):
+        names: list[str] = state(default=[])
+
+
+def state_without_a_beginning() -> None:
+    class Service(TypedService):
+        kind: Pay = state()
+
+
+def state_of_a_name_that_is_taken() -> None:
+    class Service(TypedService):
+        timers: dict[str, int] = state()  # type: ignore[assignment]
+
+
+def upcast_of_nothing() -> None:
+    class Service(TypedService):
+        @upcasts(Pay)
+        @staticmethod
+        def from_old(old: Pay) -> Pay:
+            return old
+
+
+def error_of_a_taken_name() -> None:
+    class Refused(ServiceError):
+        category: str  # type: ignore[assignment,misc]
+
+
+def name_that_is_none() -> None:
+    class Odd(Command[int], name="no name"):
+        amount: int
+
+
+@pytest.mark.parametrize(
+    ("define", "message"),
+    [
+        (handler_without_a_class, rf"@handles\(pay\) {HERE}:\d+: expected a class that is a Command"),
+        (query_as_a_command, rf"@handles\(Ask\) {HERE}:\d+: expected a class that is a Command"),
+        (two_for_one, rf"two methods for one message: Pay: .*pay \({HERE}:\d+\) and .*pay_again \({HERE}:\d+\)"),
+        (coroutine, rf"pay \({HERE}:\d+\): expected a plain function"),
+        (generator, rf"pay \({HERE}:\d+\): expected a plain function"),
+        (too_few_parameters, rf"pay \({HERE}:\d+\): has 2 parameters, expected \(self, ctx, message\)"),
+        (another_class, rf"pay \({HERE}:\d+\): takes Other, and is marked for Pay"),
+        (another_reply, rf"pay \({HERE}:\d+\): returns str, and Pay is answered with int"),
+        (
+            field_that_cannot_be_coded,
+            r"Odd.value: type=complex cannot be written in bytes; expected one of Decimal, .*",
+        ),
+        (reply_that_cannot_be_coded, "the reply to Silent: type=Any cannot be written"),
+        (state_without_a_type, "Service.total: a field of the state needs its type"),
+        (state_that_cannot_be_coded, r"Service.total: type=object cannot be written"),
+        (state_with_a_default_that_changes, r"Service.names: default=\[\] can change; give a factory"),
+        (state_without_a_beginning, "Service.kind: type=<class .*Pay.*> gives no first value; say default or factory"),
+        (state_of_a_name_that_is_taken, "Service.timers: the name is taken by TypedService"),
+        (upcast_of_nothing, rf"from_old \({HERE}:\d+\): no method takes Pay"),
+        (error_of_a_taken_name, "Refused: field='category' is a name of every error"),
+        (name_that_is_none, "Odd: name='no name' expected an identifier"),
+    ],
+)
+def test_wrong_use_is_told_when_the_class_is_defined(define: Callable[[], None], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        define()
+
+
+def test_an_override_takes_the_place_of_the_method_that_it_overrides() -> None:
+    class Base(TypedService):
+        @handles(Pay)
+        def pay(self, ctx: Context, message: Pay) -> int:
+            return 1
+
+    class Derived(Base):
+        @handles(Pay)
+        def pay(self, ctx: Context, message: Pay) -> int:
+            return 2
+
+        @answers(Ask)
+        def ask(self, ctx: Context, message: Ask) -> int:
+            return 3
+
+        @on_timer(Again)
+        def again(self, ctx: Context, message: Again) -> None:
+            return None
+
+    assert [route.codec.name for route in Derived._table.names.values()] == ["Pay", "Ask", "Again"]
+
+
+def test_errors_are_copied_and_pickled_with_their_fields() -> None:
+    for made in (copy.copy(Overdrawn(balance=5)), pickle.loads(pickle.dumps(Overdrawn(5)))):
+        assert (type(made), made.balance, str(made)) == (Overdrawn, 5, "Overdrawn(balance=5)")
+
+
+def test_a_message_is_a_frozen_dataclass_a_struct_or_a_pydantic_model() -> None:
+    class AsStruct(msgspec.Struct, Command[int]):
+        __wire_name__: ClassVar[str] = "Pay"
+        amount: int
+
+    class AsModel(pydantic.BaseModel, Command[int], name="Pay"):
+        amount: int
+
+    @dataclass
+    class Plain(Reply):
+        amount: int
+
+    assert (AsStruct(1).amount, AsModel(amount=2).amount, Plain(3).amount) == (1, 2, 3)
+    with pytest.raises(AttributeError):
+        Pay(1).amount = 2

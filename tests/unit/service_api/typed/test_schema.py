@@ -1,0 +1,196 @@
+"""Which types can be written, and which bytes one version writes another one reads."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import uuid
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Annotated, Any, Literal, NewType, Optional
+
+import msgspec
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.typed import Command
+from trimaran.service_api.typed.codec import MessageCodec, ValueCodec
+from trimaran.service_api.typed.schema import find_change, schema_of, show_type
+
+Cents = NewType("Cents", int)
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Model(pydantic.BaseModel):
+    size: Annotated[int, pydantic.Field(gt=0)]
+
+
+class Part(msgspec.Struct):
+    name: str
+    size: int = 1
+
+
+@dataclass
+class Tree:
+    name: str
+    parts: list[Part] = field(default_factory=list)
+    below: list[Tree] = field(default_factory=list)
+
+
+class Everything(Command[None]):
+    count: int
+    share: float
+    name: str
+    data: bytes
+    when: datetime.datetime
+    day: datetime.date
+    wait: datetime.timedelta
+    key: uuid.UUID
+    price: Decimal
+    colour: Colour
+    side: Literal["buy", "sell"]
+    cents: Cents
+    maybe: Optional[int]  # noqa: UP045 - older code writes it so
+    either: int | str | None
+    names: set[str]
+    pair: tuple[int, str]
+    row: tuple[int, ...]
+    table: dict[str, list[Part]]
+    model: Model
+    tree: Tree
+    is_on: bool = True
+
+
+EVERYTHING = Everything(
+    count=-5,
+    share=0.25,
+    name="ä",
+    data=b"\x00\xff",
+    when=datetime.datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=datetime.UTC),
+    day=datetime.date(2026, 1, 2),
+    wait=datetime.timedelta(days=1, microseconds=7),
+    key=uuid.UUID(int=77),
+    price=Decimal("1.10"),
+    colour=Colour.BLUE,
+    side="sell",
+    cents=Cents(4),
+    maybe=None,
+    either="x",
+    names={"b", "a", "c"},
+    pair=(1, "x"),
+    row=(1, 2, 3),
+    table={"z": [Part("p")], "a": []},
+    model=Model(size=3),
+    tree=Tree("root", [Part("q", 2)], [Tree("leaf")]),
+)
+
+
+def test_a_message_of_every_type_comes_back_as_it_was() -> None:
+    codec = MessageCodec(Everything)
+
+    assert codec.decode(codec.check(EVERYTHING)) == EVERYTHING
+
+
+def test_sets_are_written_in_one_order() -> None:
+    codec: ValueCodec[set[str]] = ValueCodec(set[str], "names")
+
+    assert {codec.encode(set(names)) for names in (["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"])} == {
+        codec.encode({"a", "b", "c"})
+    }
+
+
+def test_a_model_is_validated_where_it_is_read() -> None:
+    """A stranger's client does not validate."""
+    codec = MessageCodec(Everything)
+    fields = msgspec.msgpack.decode(codec.encode(EVERYTHING))
+    fields[-3] = {"size": -1}
+
+    with pytest.raises(RemoteProtocolError, match="Everything: "):
+        codec.decode(msgspec.msgpack.encode(fields))
+
+
+@given(name=st.text(), amount=st.integers(-(2**63), 2**63 - 1), tags=st.sets(st.text()))
+def test_what_is_written_is_read(name: str, amount: int, tags: set[str]) -> None:
+    codec = MessageCodec(Small)
+
+    assert codec.decode(codec.encode(Small(name, amount, tags))) == Small(name, amount, tags)
+
+
+class Small(Command[None]):
+    name: str
+    amount: int
+    tags: set[str]
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    codec = MessageCodec(Small)
+    try:
+        message = codec.decode(data)
+    except RemoteProtocolError:
+        return
+    assert codec.decode(codec.encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [
+        (int, int, None),
+        (int, float, None),
+        (float, int, "x was float, is int"),
+        (int, int | None, None),
+        (int | None, int, "x was int | None, is int"),
+        (int | str, str | int | None, None),
+        (int | str | None, int | None, "x was str, is int | None"),
+        (list[int], list[float], None),
+        (list[int], list[str], "x[] was int, is str"),
+        (list[int], set[int], None),
+        (list[int], dict[str, int], "x was list[int], is dict[str, int]"),
+        (dict[str, int], dict[str, str], "x[] was int, is str"),
+        (Literal["a"], Literal["a", "b"], None),
+        (Literal["a", "b"], Literal["a"], "x was 'b' at times, is Literal['a']"),
+        (Colour, int, "x was Colour, is int"),
+        (Model, Model, None),
+        (int, Tree, "x was int, is Tree"),
+        (tuple[int, int], tuple[int], "x was tuple[int, int], is tuple[int]"),
+    ],
+)
+def test_a_change_of_a_type_is_named_where_it_is_in_the_way(old: Any, new: Any, change: str | None) -> None:
+    assert find_change(schema_of(old, "x"), schema_of(new, "x"), "x") == change
+
+
+def test_a_record_may_gain_a_field_that_has_a_default_and_lose_any() -> None:
+    @dataclass
+    class Older:
+        size: int
+        gone: str
+
+    @dataclass
+    class Newer:
+        size: int
+        added: str = "?"
+
+    @dataclass
+    class Needy:
+        size: int
+        needed: str
+
+    older = schema_of(Older, "x")
+
+    assert find_change(older, schema_of(Newer, "x"), "x") is None
+    assert find_change(older, schema_of(Needy, "x"), "x") == "x.needed is new, and has no default"
+
+
+def test_a_record_within_itself_is_the_same_record_or_another_one() -> None:
+    tree = schema_of(Tree, "x")
+
+    assert find_change(tree, tree, "x") is None
+    assert find_change("int", ["self", "Tree"], "x") == "x was int, is Tree"
+    assert show_type(tree) == "Tree"
