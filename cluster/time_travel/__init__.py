@@ -10,9 +10,9 @@ from .determinism import verify_snapshots as verify_snapshots
 from .difference import Change as Change
 from .difference import OutputDifference as OutputDifference
 from .member_log import MemberLog as MemberLog
+from .outputs import CallbackFailure as CallbackFailure
 from .outputs import Output as Output
 from .outputs import OutputKind as OutputKind
-from .outputs import CallbackFailure as CallbackFailure
 from .rendering import describe_state as describe_state
 from .replay import ReplayedService as ReplayedService
 from .replay import SnapshotChoice as SnapshotChoice

@@ -29,7 +29,7 @@ from ..core.membership.roster import Roster
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
 from .member_log import MemberLog
-from .outputs import Output, OutputKind, CallbackFailure, Sink
+from .outputs import CallbackFailure, Output, OutputKind, Sink
 
 ERROR_LIMIT: Final = 100
 """Errors that are kept with their tracebacks: the first ones. All are counted."""

@@ -30,7 +30,7 @@ from ..service.bounded_log_adapter import BoundedLogAdapter
 from ..service.kept_snapshot import KeptPublication
 from .container import Bystander, Recorder, ReplayedContainer, make_module
 from .member_log import READ_BYTES, Bound, MemberLog, SnapshotSet
-from .outputs import OutputKind, CallbackFailure, Sink
+from .outputs import CallbackFailure, OutputKind, Sink
 from .services import ServiceLike, make_services
 from .witness import LogWitness
 
