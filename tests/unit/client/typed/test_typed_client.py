@@ -19,8 +19,8 @@ from tests.unit.service_api.typed.bank import (
 from trimaran import RequestFailedError
 from trimaran.client.typed import TypedClient, asks, calls
 from trimaran.client.typed.exchange import read_error
+from trimaran.cluster.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster
-from trimaran.cluster.testing.memory_cluster import quiet_members
 from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.service import ClusteredService
 from trimaran.service_api.typed.codec import HEADER_BYTES, MAGIC, PayloadKind
@@ -44,7 +44,7 @@ class Untyped(ClusteredService):
 
 @pytest.fixture
 def memory() -> Iterator[MemoryCluster]:
-    with quiet_members(), MemoryCluster(Bank) as cluster:
+    with quiet_log(), MemoryCluster(Bank) as cluster:
         cluster.run(cluster.wait_for_leader())
         yield cluster
 
@@ -106,7 +106,7 @@ def test_an_untyped_service_is_told_from_a_typed_one() -> None:
         with pytest.raises((LocalProtocolError, RemoteProtocolError), match="no TypedService"):
             await bank.deposit("a")
 
-    with quiet_members(), MemoryCluster(Untyped) as cluster:
+    with quiet_log(), MemoryCluster(Untyped) as cluster:
         cluster.run(test(cluster))
 
 
