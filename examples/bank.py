@@ -81,10 +81,9 @@ class Bank(TypedService):
     @handles(Transfer)
     def transfer(self, ctx: Context, message: Transfer) -> Balance:
         self.deposit(ctx, Deposit(message.target, message.amount))
-        left = self.accounts.get(message.source, 0) - message.amount
+        left = self.accounts[message.source] = self.accounts.get(message.source, 0) - message.amount
         if left < 0:
-            raise Overdrawn(balance=left + message.amount)  # the deposit above is undone, too
-        self.accounts[message.source] = left
+            raise Overdrawn(balance=left + message.amount)  # all of the above is undone
         ctx.broadcast(Transferred(message.source, message.target, message.amount))
         return Balance(left)
 

@@ -39,7 +39,7 @@ from .declared_state import CELLS, Cell, Journal, declared_fields, make_cells, s
 from .handlers import Entry, HandlerRole, find_handlers, reply_of
 from .messages import Event, ServiceError, TimerMessage, wire_name
 from .schema import FINGERPRINT_BYTES, Schema, fingerprint_of
-from .snapshots import read_snapshot, write_snapshot
+from .snapshots import read_declared, write_declared
 
 SCHEMA_LIMIT_BYTES: Final = 65_536
 SCHEMA_LIMIT_COUNT: Final = 4_096
@@ -177,7 +177,7 @@ class TypedService(ClusteredService):
     async def _load(self, snapshot: SnapshotImage | None) -> None:
         self.make_cells()
         if snapshot is not None:
-            await read_snapshot(type(self), self.__dict__[CELLS], snapshot)
+            await read_declared(type(self), self.__dict__[CELLS], snapshot)
 
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
         """Run a command; the answer is a reply or an error of the service."""
@@ -284,7 +284,7 @@ class TypedService(ClusteredService):
     async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
         """Write the declared state."""
         self.journal  # noqa: B018 - the cells are made
-        await write_snapshot(type(self), self.__dict__[CELLS], snapshot)
+        await write_declared(type(self), self.__dict__[CELLS], snapshot)
 
     def state_hash(self) -> object:
         """Give the declared state."""

@@ -31,7 +31,7 @@ _PAIRS: Final = 256
 _GOES_ON, _ENDS = 1, 0
 
 
-async def write_snapshot(owner: type, cells: dict[str, Cell], snapshot: SnapshotPublication) -> None:
+async def write_declared(owner: type, cells: dict[str, Cell], snapshot: SnapshotPublication) -> None:
     """Write all cells."""
     header = {
         "format": FORMAT,
@@ -68,7 +68,7 @@ def _bodies(cell: Cell) -> Iterator[bytes]:
         yield cell.pair_codec.encode(some)
 
 
-async def read_snapshot(owner: type, cells: dict[str, Cell], snapshot: SnapshotImage) -> None:
+async def read_declared(owner: type, cells: dict[str, Cell], snapshot: SnapshotImage) -> None:
     """Load all cells.
 
     Raises:
