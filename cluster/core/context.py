@@ -128,7 +128,7 @@ class ConsensusContext:
     is_voter: bool = field(init=False)
     """Whether a candidate term is on disk, and with it the right to vote and to stand. See `election`."""
     is_cluster_formed: bool = False
-    """Whether this process has heard of a log that is not empty: then an empty one here may be a lost one."""
+    """Whether this process has heard of another's log that is not empty: then an empty one here may be a lost one."""
     seeded_member_ids: set[MemberId] = field(default_factory=set)
     """The members that have said that their log begins with the state of a snapshot."""
     vote_given: tuple[TermId, MemberId] | None = None
@@ -189,6 +189,18 @@ class ConsensusContext:
     def is_log_empty(self) -> bool:
         """Whether this member holds nothing: no entry, and no mark of a term."""
         return is_empty_log(self.log_leadership_term_id, self.append_position)
+
+    @property
+    def is_barred(self) -> bool:
+        """Whether this member neither votes nor stands: it may have forgotten what it acknowledged, and how it voted.
+
+        That is so of a member without a candidate term on disk, once anything says that its cluster has formed: its own
+        log, another's, or members that a log names which this one does not reach. What this log says of the members is
+        nothing to go by then: a copy may end where this member was the only one.
+        """
+        if self.is_voter:
+            return False
+        return self.is_cluster_formed or not self.is_log_empty or self.roster.latest is not self.roster.current
 
     @property
     def lacks_seed(self) -> bool:

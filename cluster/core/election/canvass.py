@@ -84,7 +84,7 @@ class Canvass(ElectionPhase):
         is_over = ctx.now_ns >= self.deadline_ns
         if ctx.lacks_seed:
             election.fetch_seed()
-        elif not ctx.is_voter and ctx.is_cluster_formed:
+        elif ctx.is_barred:
             election.refuse_nomination(Reason(K.NOT_A_VOTER))
         elif not ctx.may_stand:
             election.refuse_nomination(ctx.vote_state_reason)
@@ -147,7 +147,7 @@ class Canvass(ElectionPhase):
 
     def _poll_nominate(self) -> None:
         ctx, election = self._ctx, self._election
-        if (not ctx.is_voter and ctx.is_cluster_formed) or not ctx.roster.may_stand:
+        if ctx.is_barred or not ctx.roster.may_stand:
             election.restart(Reason(K.NOT_A_VOTER))
         elif ctx.now_ns >= self.deadline_ns and not is_quorum_candidate(ctx.voting_members, ctx.me):
             election.restart(Reason(K.CANVASS_OUTDATED))

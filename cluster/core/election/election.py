@@ -20,7 +20,8 @@ Where it is stricter than Aeron (each has a test that fails without it):
 - *Positions of another term never count*, and nothing below the own commit position is ever truncated.
 - *Who has lost its memory does not vote.* A member is a voter while it has a candidate term on disk. One whose
   directory was removed may have acknowledged what it no longer holds, so it helps nobody to lead before it has caught
-  up with a leader completely. Only where every log is empty may it vote and stand: so a cluster forms itself.
+  up with a leader completely, even if its log, as far as it has copied that again, calls it the only member. Only where
+  every log is empty may it vote and stand: so a cluster forms itself.
 - *No term is spent in vain*, so that a member on half a link unsettles nobody. Who canvassed long ago counts no more;
   each ballot that fails makes the next nomination wait longer.
 - *A request for a vote is kept until the log is stopped*, as it often is what ended the term.
@@ -84,7 +85,6 @@ class Election:
         is_node_startup: bool,
         why: Reason,
     ) -> None:
-        ctx.is_cluster_formed = ctx.is_cluster_formed or not ctx.is_log_empty
         self.ctx = ctx
         self.record = LastElection(why, ctx.now_ns)
         self.is_node_startup = is_node_startup
@@ -305,7 +305,7 @@ class InitPhase(ElectionPhase):
         if not self._is_log_stopped or ctx.now_ns < self._not_before_ns:
             return
         election = self._election
-        if not ctx.roster.is_alone:
+        if ctx.is_barred or not ctx.roster.is_alone:
             if election.is_successor:
                 election.enter(ElectionState.NOMINATE, Reason(K.SUCCESSOR))
                 return

@@ -33,7 +33,7 @@ class Voting:
         ctx, election = self._ctx, self._election
         candidate_id = MemberId(message.candidate_member_id)
         ctx.note_log(message.log_leadership_term_id, message.log_position)
-        if not ctx.is_voter and ctx.is_cluster_formed:
+        if ctx.is_barred:
             self._abstain(message)
             return
         if (message.candidate_term_id, candidate_id) == ctx.vote_given:

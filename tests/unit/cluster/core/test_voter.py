@@ -9,9 +9,11 @@ import pytest
 
 from tests.unit.cluster.core.harness import Cluster
 from tests.unit.cluster.core.node import MS
+from tests.unit.cluster.core.rosters import configured
 from tests.unit.cluster.core.solo import S, Solo, before, messages, of, path
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.membership.configuration import Configuration
 from trimaran.cluster.core.reason import Reason, ReasonKind
 from trimaran.cluster.messages.consensus import AppendPosition, CanvassPosition, RequestVote, StopCatchup, Vote
 from trimaran.service_api.types import MemberId, TermId
@@ -20,6 +22,12 @@ from trimaran.service_api.types import MemberId, TermId
 def newcomer(**facts: object) -> Solo:
     """Member 0 with an empty directory."""
     return Solo(**facts)  # type: ignore[arg-type]  # passed on
+
+
+def configuration_of(*member_ids: int, log_position: int) -> Configuration:
+    """Voters, by an entry of the log that ends there."""
+    members = tuple(configured(each) for each in member_ids)
+    return Configuration(members=members, high_member_id=member_ids[-1], log_position=log_position)
 
 
 # --- whole clusters
@@ -191,6 +199,54 @@ def test_log_without_a_candidate_term_does_not_make_a_voter() -> None:
 
     assert solo.is_in(S.CANVASS)
     assert messages(effects, Vote) == []
+
+
+def test_newcomer_that_its_log_calls_the_only_voter_does_not_stand() -> None:
+    """1. Member 0 forms a cluster alone; others come in, and a majority of them commits.
+
+    2. The directory of member 0 is removed. What it copies again begins with the time when it was alone.
+    3. The leader dies before the rest arrives: standing alone, member 0 would replace what was acknowledged.
+    """
+    solo = newcomer(member_count=1, is_started=False)
+    solo.ctx.roster.hear(configuration_of(0, 1, 2, log_position=4096))
+    solo.start()
+    solo.feed(solo.new_term(1, 2, 4096, after=(0, 0, 64)), ev.ReplicationDone(64))
+    solo.feed(solo.new_term(1, 2, 4096, after=(1, 64, 4096)))
+    assert solo.is_in(S.FOLLOWER_LOG_REPLICATION)
+
+    effects = solo.feed(ev.LinkChanged(MemberId(1), is_up=False), ev.LogStopped(64))
+    effects += solo.wait(10_000 * MS)
+
+    assert path(effects) == ["INIT", "CANVASS"]
+    assert of(effects, fx.PersistCandidateTerm) == []
+    assert of(effects, fx.NominationRefused) == [fx.NominationRefused(Reason(ReasonKind.NOT_A_VOTER))]
+    assert path(solo.feed(solo.new_term(2, 3, 4096, after=(2, 4096, 4096)))) == ["FOLLOWER_LOG_REPLICATION"]
+
+
+def test_newcomer_that_its_log_calls_the_only_voter_does_not_stand_after_a_restart() -> None:
+    solo = newcomer(member_count=1, terms=[(0, 0, 64)], candidate_term_id=-1)
+
+    solo.wait(10_000 * MS)
+
+    assert solo.is_in(S.CANVASS)
+    assert of(solo.effects, fx.PersistCandidateTerm) == []
+    assert of(solo.effects, fx.NominationRefused) == [fx.NominationRefused(Reason(ReasonKind.NOT_A_VOTER))]
+
+
+def test_newcomer_that_joins_a_cluster_does_not_form_one_of_empty_logs() -> None:
+    """Who has heard of members that a log names knows that there is one; its own, and all that it reaches, may be lost.
+
+    Without that, a wiped member and one that never joined would be a majority of a cluster of three.
+    """
+    solo = newcomer(is_started=False)
+    solo.ctx.roster.hear(configuration_of(0, 1, 2, log_position=4096))
+    solo.start()
+
+    effects = solo.feed(solo.canvass(1, -1, 0), solo.canvass(2, -1, 0)) + solo.wait(10_000 * MS)
+    effects += solo.feed(solo.request_vote(1, 0, -1, 0))
+
+    assert messages(effects, Vote) == []
+    assert of(effects, fx.PersistCandidateTerm) == []
 
 
 # --- among those who can vote
