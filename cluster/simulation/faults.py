@@ -71,7 +71,6 @@ class Nemesis:
         self._is_over = False
         self._excused: dict[MemberId, str] = {}
         """Members that may stop by themselves, and which fault is to blame."""
-        self._wiped: dict[MemberId, None] = {}
         self._flipped_below: tuple[Member, Path, int, int] | None = None
         """Whose disk has a bit flipped below its newest snapshot: in which file, at which offset, and the bit."""
         self._abandoned: list[Member] = []
@@ -466,17 +465,17 @@ class Nemesis:
 
     def _wipe_directory(self, member: Member) -> None:
         self._excused.pop(member.member_id, None)
-        self._wiped[member.member_id] = None
+        self._referee.emptied[member.member_id] = None
         self._cluster.wipe(member.member_id)
         self.orders.on_wiped(member)
 
     def _look_after_damage(self) -> None:
         """A wiped member is sound again once it has everything and may vote."""
-        for member_id in [*self._wiped]:
+        for member_id in [*self._referee.emptied]:
             member = self._cluster.members[member_id]
             node = member.node
             if node is not None and node.module.election is None and self._referee.is_sound(member):
-                del self._wiped[member_id]
+                del self._referee.emptied[member_id]
                 self._referee.damaged.pop(member_id, None)
                 self.mend_below_snapshot()
         self._after(self._unit_ns // 8, self._look_after_damage)
@@ -538,7 +537,7 @@ class Nemesis:
     def _retire(self, member: Member) -> None:
         self._retired[member.member_id] = None
         self._cluster.kill(member.member_id)
-        for of in (self._excused, self._wiped, self._referee.damaged):
+        for of in (self._excused, self._referee.emptied, self._referee.damaged):
             of.pop(member.member_id, None)
 
     def _stop_to_move(self, member: Member) -> bool:

@@ -101,6 +101,8 @@ class Referee:
         self.leaders: dict[int, MemberId] = {}  # by term
         self.damaged: dict[MemberId, None] = {}
         """Members whose disk was damaged on purpose: what they have counts for nothing, what they do still does."""
+        self.emptied: dict[MemberId, None] = {}
+        """Those of them whose disk was replaced by an empty one: no bit of it lies, so they lead by the rules of all."""
         self.actions = ActionRules(expect)
         self.disks = MemberDisks()
         self.membership = MembershipRules(self.disks)
@@ -346,13 +348,14 @@ class Referee:
         expect(
             leader_id == member.member_id, "one leader per term", term=term_id, leaders=(leader_id, member.member_id)
         )
-        if member.member_id not in self.damaged:
+        may_lie = member.member_id in self.damaged and member.member_id not in self.emptied
+        if not may_lie:
             self.membership.expect_elected(member, self._held_position(member), self._voted_for)
         # A leader may come late: what a higher term has committed meanwhile is not its own.
         required = max((end for term, end in self._committed_in.items() if term < term_id), default=0)
         since = min(required, self.disks.kept_log(member).start_position)
         expect(
-            member.member_id in self.damaged
+            may_lie
             or self.disks.durable_log(member, since, required) == self.committed[since:required],
             "a leader has everything that was ever committed",
             member=member.member_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -278,6 +279,24 @@ def test_a_member_whose_term_goes_back_is_told(small: SmallCluster) -> None:
 def test_two_leaders_of_one_term_are_told(small: SmallCluster) -> None:
     with pytest.raises(RuleBroken, match="one leader per term: term=0"):
         small.referee._on_leader(small.follower)
+
+
+@pytest.mark.parametrize("is_emptied", [True, False])
+def test_a_leader_that_lacks_what_was_committed_is_told_also_when_its_disk_was_emptied(
+    small: SmallCluster, monkeypatch: pytest.MonkeyPatch, is_emptied: bool
+) -> None:
+    """A flipped bit is no lack; what a member has on a disk that was emptied is whole, as far as it goes."""
+    referee, follower = small.referee, small.follower
+    assert follower.node is not None
+    follower.machine.disk.damage(Path(DIRECTORY / "archive/0-0.rec"), 40, b"?")
+    referee.damaged[follower.member_id] = None
+    if is_emptied:
+        referee.emptied[follower.member_id] = None
+    follower.node.module.ctx.leadership_term_id = TermId(9)
+    monkeypatch.setattr(referee, "_voted_for", lambda member_id, term_id: follower.member_id)
+
+    with pytest.raises(RuleBroken, match="a leader has everything") if is_emptied else nullcontext():
+        referee._on_leader(follower)
 
 
 def test_a_member_that_says_it_leads_is_looked_at(small: SmallCluster) -> None:
