@@ -355,8 +355,7 @@ class Referee:
         required = max((end for term, end in self._committed_in.items() if term < term_id), default=0)
         since = min(required, self.disks.kept_log(member).start_position)
         expect(
-            may_lie
-            or self.disks.durable_log(member, since, required) == self.committed[since:required],
+            may_lie or self.disks.durable_log(member, since, required) == self.committed[since:required],
             "a leader has everything that was ever committed",
             member=member.member_id,
             term=term_id,

@@ -9,14 +9,15 @@ from random import Random
 import pytest
 
 from tests.unit.cluster.core.membership.test_configuration import entry, frames_of
+from trimaran.cluster.core.election_state import ElectionState
 from trimaran.cluster.core.membership.configuration import Configuration, ConfigurationCause, MemberKind
-from trimaran.cluster.simulation.cluster import endpoints_at
+from trimaran.cluster.simulation.cluster import Member, endpoints_at
 from trimaran.cluster.simulation.faults import KIND_NAMES, Nemesis
 from trimaran.cluster.simulation.membership_rules import MembershipRules
 from trimaran.cluster.simulation.rules import RuleBroken
 from trimaran.service_api.types import MemberId
 
-from .small_cluster import QUICK, SmallCluster, running_cluster
+from .small_cluster import QUICK, SmallCluster, running_cluster, small_cluster
 from .small_world import MS
 
 UNIT_NS = QUICK.leader_heartbeat_timeout_ms * MS
@@ -105,6 +106,57 @@ def test_no_order_is_given_that_leaves_sound_members_no_majority(small: SmallClu
     voters = [each.voter_ids for each in small.referee.membership._committed]
     assert voters[-1] != {0, 1, 2}
     assert all(2 * len(ids - {0}) > len(ids) for ids in voters)
+
+
+def copies_what_was_alone(member: Member) -> bool:
+    """Whether a member follows, and has of its log only what says that it is alone."""
+    module = None if member.node is None else member.node.module
+    election = None if module is None else module.election
+    is_copying = election is not None and election.state is ElectionState.FOLLOWER_LOG_REPLICATION
+    return module is not None and is_copying and module.ctx.roster.is_alone
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_a_member_that_once_was_alone_does_not_lead_while_it_copies_the_log_again(is_restarted: bool) -> None:
+    """1. Member 0 forms a cluster alone, in a few terms; two others come in.
+
+    2. It loses its disk and joins. What it copies first are the terms in which it was alone.
+    3. Then all others stop: it must wait for them, also as a new process.
+    """
+    with small_cluster(settings=replace(QUICK, member_count=1)) as small:
+        small.start()
+        for _ in range(6):
+            small.cluster.kill(0)
+            small.cluster.start(0)
+            small.send(5)
+        nemesis = nemesis_of(small)
+        for count in (2, 3):
+            assert nemesis.orders.add(Random(1))
+            small.wait(lambda count=count: len(current(small).voter_ids) == count)
+        others, held = current(small).voter_ids - {0}, len(small.referee.committed)
+        small.cluster.kill(0)
+        small.cluster.wipe(0)
+        small.referee.damaged[MemberId(0)] = small.referee.emptied[MemberId(0)] = None
+        small.cluster.rejoin(small.member(0), current(small).members)
+        small.wait(lambda: small.cluster.leader() is not None)
+
+        small.cluster.start(0)
+        small.wait(lambda: copies_what_was_alone(small.member(0)))
+        for member_id in others:
+            small.cluster.kill(member_id)
+        if is_restarted:
+            small.cluster.kill(0)
+            small.cluster.start(0)
+        small.cluster.run_for(20 * UNIT_NS)
+        copied = small.member(0).node
+        assert copied is not None
+        assert copied.module.ctx.roster.is_alone
+        assert small.cluster.leader() is None
+
+        for member_id in others:
+            small.cluster.start(member_id)
+        small.send(5)
+        assert len(small.referee.committed) > held
 
 
 # --- rules
