@@ -102,7 +102,7 @@ class Referee:
         self.damaged: dict[MemberId, None] = {}
         """Members whose disk was damaged on purpose: what they have counts for nothing, what they do still does."""
         self.emptied: dict[MemberId, None] = {}
-        """Those of them whose disk was replaced by an empty one: no bit of it lies, so they lead by the rules of all."""
+        """Those of them whose disk was replaced by an empty one: no bit of it lies, they lead as all others."""
         self.actions = ActionRules(expect)
         self.disks = MemberDisks()
         self.membership = MembershipRules(self.disks)
