@@ -12,6 +12,7 @@ import pytest
 
 from tests.places import ROOT
 from tests.system.cluster_process import SystemCluster
+from trimaran.client import ClientConfig
 
 
 @pytest.mark.slow
@@ -20,7 +21,8 @@ async def test_the_bank_of_the_examples_survives_its_leader(data_dir: Path) -> N
     cluster = SystemCluster(data_dir, service="bank:Bank", settings={"service_dir": str(ROOT / "examples")})
     async with cluster:
         leader_id = (await cluster.wait_for_leader()).leader_member_id
-        async with bank["BankClient"].connect(cluster.endpoints) as client:
+        config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=60, new_leader_timeout_s=60)
+        async with bank["BankClient"].connect(config=config) as client:
             assert (await client.deposit("alice", amount=100)).amount == 100
             await client.promise_interest("alice", percent=10, after_s=0.1)
             cluster.members[leader_id].kill()
@@ -29,7 +31,7 @@ async def test_the_bank_of_the_examples_survives_its_leader(data_dir: Path) -> N
             assert (await client.balance("bob")).amount == 0
 
         def use_from_a_script() -> list[int]:
-            with bank["SyncBankClient"](cluster.endpoints) as client:
+            with bank["SyncBankClient"](config=config) as client:
                 return [client.transfer("alice", "bob", 30).amount, client.balance("bob").amount]
 
         left, bobs = await asyncio.to_thread(use_from_a_script)
