@@ -1,0 +1,40 @@
+"""pyright sees the types of a typed client as mypy does, which reads all tests in `make check`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.places import ROOT
+
+USE = Path(__file__).with_name("checked_use.py")
+
+
+@pytest.mark.campaign
+def test_pyright_takes_right_use_and_refuses_each_wrong_line(tmp_path: Path) -> None:
+    configuration = {
+        "include": [str(USE)],
+        "venvPath": str(Path(sys.prefix).parent),
+        "venv": Path(sys.prefix).name,
+        "extraPaths": [str(ROOT), str(ROOT / "src")],
+        "enableTypeIgnoreComments": False,
+        "typeCheckingMode": "standard",
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(configuration))
+
+    result = subprocess.run(
+        [sys.executable, "-m", "basedpyright", "--project", str(tmp_path), "--outputjson"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    found = json.loads(result.stdout)["generalDiagnostics"]
+    refused = {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
+    expected = {number for number, line in enumerate(USE.read_text().splitlines(), 1) if "type: ignore" in line}
+    assert refused == expected
