@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 from pydantic import BaseModel
 
 from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.typed.log_schemas import LogSchemas
 from trimaran.service_api.wire.fields import BlockField, MessageLayout
 from trimaran.service_api.wire.message import (
     MESSAGE_HEADER_LENGTH,
@@ -75,12 +76,13 @@ def find_message(payload: bytes, registry: Registry) -> Message | None:
 class MessageViewer:
     """Shows the messages of one recording, in order, one by one."""
 
-    __slots__ = ("_content", "_registry", "_unknown_name")
+    __slots__ = ("_content", "_registry", "_schemas", "_unknown_name")
 
     def __init__(self, registry: Registry, *, unknown_name: str, content: StreamContent | None) -> None:
         self._registry = registry
         self._unknown_name = unknown_name
         self._content = content
+        self._schemas = LogSchemas()
 
     @classmethod
     def of(
@@ -109,16 +111,24 @@ class MessageViewer:
         }
         if self._content is None:
             decoded = find_message(payload, self._registry)
-            return view | (
-                _view_payload(payload, self._unknown_name) if decoded is None else view_decoded(decoded, payload)
-            )
+            if decoded is None:
+                return view | _view_payload(payload, self._unknown_name)
+            return view | view_decoded(decoded, payload) | self._view_typed(decoded, payload)
         try:
             decoded = _decode_strictly(payload, self._content.registry)
         except RemoteProtocolError as error:
             return view | _view_header(payload) | _view_payload(payload, UNREADABLE) | {"problem": str(error)}
         if self._content.is_last is not None and self._content.is_last(decoded):
             self._content = None
-        return view | view_decoded(decoded, payload)
+        return view | view_decoded(decoded, payload) | self._view_typed(decoded, payload)
+
+    def _view_typed(self, decoded: Message, payload: bytes) -> dict[str, Any]:
+        """Show the message of a typed client, by the schemas that are in the log."""
+        if not isinstance(decoded, SessionMessageHeader):
+            return {}
+        begin = MESSAGE_HEADER_LENGTH + peek_header(payload)[0]
+        typed = self._schemas.view(payload[begin:])
+        return {} if typed is None else {"typed": typed}
 
 
 def _decode_strictly(payload: bytes, registry: Registry) -> Message:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,18 @@ async def test_the_bank_of_the_examples_survives_its_leader(data_dir: Path) -> N
         assert left in (70, 80)
         cluster.start(leader_id)
         await cluster.wait_for_equal_logs()
+    typed = typed_messages(cluster.directory_of(leader_id))
+    assert [one["message"] for one in typed if "schema" in one] == ["Deposit", "PromiseInterest", "Transfer"]
+    assert [one["values"] for one in typed if one["message"] == "Deposit" and "values" in one] == [
+        {"account": "alice", "amount": 100}
+    ]
+
+
+def typed_messages(directory: Path) -> list[dict[str, Any]]:
+    """The typed messages of a member's log, as `trimaran archive dump` shows them: by the log alone."""
+    command = [sys.executable, "-m", "trimaran", "archive", "dump", str(directory), "-o", "jsonl", "--messages"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    return [line["typed"] for line in map(json.loads, printed.splitlines()) if "typed" in line]
 
 
 def test_the_code_of_the_page_is_whole(tmp_path: Path) -> None:
