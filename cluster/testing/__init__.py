@@ -1,6 +1,7 @@
 """The test kit: what tests of a service need, in one process and on virtual time.
 
-`harness` runs one service without a cluster, `memory_cluster` a whole cluster, `simulating` many seeds under faults,
+`harness` runs one service without a cluster (`typed_harness` a typed one, `strategies` make its messages),
+`memory_cluster` a whole cluster, `simulating` many seeds under faults,
 `replaying` recorded traffic; `plugin` is what pytest loads, and imports the others when a test needs them.
 """
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from .replaying import replay_log as replay_log
     from .simulating import ClientWorkload as ClientWorkload
     from .simulating import simulate as simulate
+    from .strategies import strategy_for as strategy_for
+    from .typed_harness import TypedHarness as TypedHarness
     from .waiting import StillWaitingError as StillWaitingError
 else:
     from trimaran.service_api.lazy_exports import lazy_exports
@@ -25,7 +28,9 @@ else:
             "MemoryCluster": "memory_cluster",
             "ServiceHarness": "harness",
             "StillWaitingError": "waiting",
+            "TypedHarness": "typed_harness",
             "replay_log": "replaying",
             "simulate": "simulating",
+            "strategy_for": "strategies",
         },
     )

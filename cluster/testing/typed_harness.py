@@ -1,0 +1,80 @@
+"""One typed service without a cluster: messages as classes, as its clients send them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from trimaran.client.typed.exchange import SCHEMAS_QUERY, EventReader, Exchange, Route
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.typed import Command, Event, Query, TypedService
+
+from .harness import START_TIME, ServiceHarness
+
+S = TypeVar("S", bound=TypedService)
+R = TypeVar("R")
+E = TypeVar("E", bound=Event)
+
+
+class TypedHarness(ServiceHarness[S]):
+    """Runs one typed service by hand.
+
+        bank = TypedHarness(Bank)
+        assert bank.call(Deposit("a", 5)) == Balance(5)
+        with pytest.raises(Overdrawn):
+            bank.call(Withdraw("a", 6))
+
+    `call`, `ask` and `events` are those of a typed client, on the session `client`. A `ServiceError` of the service is
+    raised as the client gets it; what else a handler raises passes through as it is. All else is of `ServiceHarness`.
+    """
+
+    def __init__(
+        self, service: Callable[[], S], *, snapshot: list[bytes] | None = None, time: int = START_TIME
+    ) -> None:
+        super().__init__(service, snapshot=snapshot, time=time)
+        if not isinstance(self.service, TypedService):
+            name = type(self.service).__qualname__
+            raise ConfigurationError(f"service={name} expected a TypedService; ServiceHarness takes any")
+        self._begin()
+
+    def _begin(self) -> None:
+        self._exchange = Exchange()
+        self._exchange.load(self.query(SCHEMAS_QUERY))
+        self._routes: dict[type, Route] = {}
+
+    def restart(self, service: Callable[[], S] | None = None) -> None:
+        """Take a snapshot and go on from it with a new instance: of other code if `service` says so."""
+        super().restart(service)
+        self._begin()
+
+    def call(self, command: Command[R]) -> R:
+        """Have the service run a command, and return its reply.
+
+        Raises:
+            ServiceError: the service said no.
+            Exception: what else its handler raises.
+        """
+        route = self._route(type(command))
+        answer: R = route.read(self.request(route.payload(command)))
+        return answer
+
+    def ask(self, query: Query[R]) -> R:
+        """Ask the service's state; otherwise as `call`."""
+        route = self._route(type(query))
+        answer: R = route.read(self.query(route.payload(query)))
+        return answer
+
+    def events(self, *kinds: type[E]) -> list[E]:
+        """Return the events of some classes that the service has sent to `client`, in order."""
+        reader = EventReader(kinds)
+        return [event for event in map(reader.read, self.egress) if event is not None]
+
+    def _route(self, message: type[Any]) -> Route:
+        route = self._routes.get(message)
+        if route is None:
+            route = self._routes[message] = self._exchange.route(message)
+            announcement = self._exchange.announcement(route)
+            if announcement is not None:
+                self.request(announcement)
+                self._exchange.on_announced(route)
+        return route
