@@ -91,6 +91,9 @@ def _driven(item: pytest.Function, test: Callable[..., Any]) -> Callable[..., No
         try:
             made.run(method(**arguments))
         except StillWaitingError as error:
-            pytest.fail(str(error), pytrace=False)
+            told = str(error)
+        else:
+            return
+        pytest.fail(told, pytrace=False)
 
     return run
