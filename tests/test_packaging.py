@@ -28,6 +28,7 @@ NEEDING_AN_EXTRA = (
         "trimaran.archive.reading.vector",
         "trimaran.benchmarks",
         "trimaran.cluster.testing.plugin",
+        "trimaran.cluster.testing.strategies",
         "trimaran.cluster.time_travel.spark",
         "pyspark_trimaran",
     ),
