@@ -15,11 +15,11 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.identity import Caller, CallerRole, Proof
 from trimaran.service_api.types import MemberId
 
-from ..core.membership.configuration import Configuration, ConfiguredMember, derive_endpoints
+from ..core.membership.configuration import Configuration, ConfiguredMember, MemberKind, derive_endpoints
 from ..node import Node
 from ..runtime.agent import NodeEnd
 from ..settings.config import NodeConfig
-from ..settings.member_endpoints import MemberEndpoints, format_members
+from ..settings.member_endpoints import MemberEndpoints, format_members, parse_witnesses
 from .service_faults import ServiceFailure
 from .world.machine import Machine
 from .world.network import Network
@@ -45,6 +45,7 @@ class Settings:
     """
 
     member_count: int = 3
+    witnesses: str = _default("witnesses")
     leader_heartbeat_timeout_ms: int = _default("leader_heartbeat_timeout_ms")
     leader_heartbeat_interval_ms: int = _default("leader_heartbeat_interval_ms")
     election_timeout_ms: int = _default("election_timeout_ms")
@@ -128,7 +129,11 @@ class SimulatedCluster:
         self._make_service, self._make_others, self._clock_skew = make_service, make_others, clock_skew
         self._disks = Random(f"{seed} disks")
         founders = tuple(_at(number, _BASE_PORT) for number in range(settings.member_count))
-        self.founding = Configuration.of_settings(founder.configured() for founder in founders)
+        witness_ids = parse_witnesses(settings.witnesses)
+        self.founding = Configuration.of_settings(
+            founder.configured(MemberKind.WITNESS if founder.member_id in witness_ids else MemberKind.VOTER)
+            for founder in founders
+        )
         """The members that the cluster begins with."""
         self.members = {
             MemberId(founder.member_id): self._make_member(founder.member_id, founders) for founder in founders
@@ -154,6 +159,8 @@ class SimulatedCluster:
         self.network.identify(machine.address, Caller(CallerRole.MEMBER, str(number), Proof.CERTIFICATE))
         told = asdict(self.settings)
         del told["member_count"]
+        if join:
+            del told["witnesses"]  # who joins brings a service
         machine.spare_sync_delay_us = told.pop("spare_sync_delay_us")
         is_tuned = told.pop("is_copied") or machine.spare_sync_delay_us
         config = NodeConfig(
@@ -217,7 +224,8 @@ class SimulatedCluster:
     async def _run(self, member: Member) -> None:
         end: NodeEnd | None = None
         while end is None or end.is_restart:
-            services = self._make_service(member), *self._make_others(member)
+            is_witness = member.config.is_witness
+            services = () if is_witness else (self._make_service(member), *self._make_others(member))
             holds, host = end is NodeEnd.ENTRY_HELD, member.machine.host()
             async with Node.open(member.config, *services, host=host, holds=holds) as node:
                 member.node = node

@@ -625,7 +625,8 @@ class Referee:
                 "members at rest have the same log",
                 member=member.member_id,
             )
-            faults = getattr(self._services[member.member_id], "faults", [])
+            service = self._services.get(member.member_id)  # a witness has none
+            faults = getattr(service, "faults", [])
             expect(not faults, "a service is given nothing impossible", member=member.member_id, faults=faults[:3])
             overdue = overdue_timers(member) if ctx.role is Role.LEADER else []
             expect(not overdue, "a timer that is due fires", member=member.member_id, overdue=overdue[:3])

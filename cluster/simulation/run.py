@@ -51,6 +51,8 @@ class Options:
 
     member_count: int | None = None
     """None: drawn per seed, mostly 3."""
+    witness_count: int = 0
+    """How many of the members are witnesses, where a majority without them would be left: of 3 one, of 5 two."""
     client_count: int = _CLIENT_COUNT
     requester_count: int = _REQUESTER_COUNT
     """Clients that ask with `request`, of the simulation's own service."""
@@ -65,6 +67,8 @@ class Options:
         flags = []
         if self.member_count is not None:
             flags += ["--members", str(self.member_count)]
+        if self.witness_count:
+            flags += ["--witnesses", str(self.witness_count)]
         if self.client_count != _CLIENT_COUNT:
             flags += ["--clients", str(self.client_count)]
         if self.requester_count != _REQUESTER_COUNT:
@@ -126,7 +130,7 @@ def run_seed(
         return _Run(seed, options, make_service, make_further, make_workload, checks, write_line).run()
 
 
-def draw_settings(seed: int, member_count: int | None) -> Settings:
+def draw_settings(seed: int, member_count: int | None, witness_count: int = 0) -> Settings:
     """Draw what the members of a seed's cluster are told: quick and slow timeouts, small segments, several sizes."""
     random = Random(f"{seed} settings")
     drawn_count = random.choice((3, 3, 3, 3, 3, 3, 5, 5, 1, 2, 4, 7))
@@ -134,8 +138,11 @@ def draw_settings(seed: int, member_count: int | None) -> Settings:
     retention = Random(f"{seed} retention")
     schedule = Random(f"{seed} snapshot schedule")
     is_scheduled = schedule.random() < 0.3
+    count = drawn_count if member_count is None else member_count
+    witness_ids = Random(f"{seed} witnesses").sample(range(count), min(witness_count, (count - 1) // 2))
     return Settings(
-        member_count=drawn_count if member_count is None else member_count,
+        member_count=count,
+        witnesses=",".join(map(str, sorted(witness_ids))),
         leader_heartbeat_timeout_ms=timeout_ms,
         leader_heartbeat_interval_ms=timeout_ms // 10,
         election_timeout_ms=timeout_ms // 4,
@@ -168,7 +175,7 @@ class _Run:
         write_line: Callable[[str], None] | None,
     ) -> None:
         self._seed, self._options = seed, options
-        settings = draw_settings(seed, options.member_count)
+        settings = draw_settings(seed, options.member_count, options.witness_count)
         self._unit_ns = settings.leader_heartbeat_timeout_ms * _MS
         drawn = (draw_message_of(make) for make in (make_service, *make_further))
         draw_message = next((draw for draw in drawn if draw is not None), None)

@@ -26,6 +26,9 @@ MembersFlag = Annotated[
     int | None,
     typer.Option(min=1, max=9, help="Number of members. [default: drawn per seed, mostly 3]", show_default=False),
 ]
+WitnessesFlag = Annotated[
+    int, typer.Option(min=0, max=4, help="Number of members that are witnesses, fewer than half.")
+]
 JobsFlag = Annotated[
     int | None, typer.Option(min=1, help="Seeds that run at the same time. [default: one per core]", show_default=False)
 ]

@@ -52,6 +52,7 @@ from .flags import (
     UntilFailureFlag,
     VerboseFlag,
     WithoutFlag,
+    WitnessesFlag,
     kinds_left_out,
     parse_seeds,
 )
@@ -96,6 +97,7 @@ class _Run:
 def sim(
     seeds: SeedsFlag = "0:20",
     members: MembersFlag = None,
+    witnesses: WitnessesFlag = DEFAULTS.witness_count,
     jobs: JobsFlag = None,
     until_failure: UntilFailureFlag = False,
     without: WithoutFlag = "",
@@ -127,6 +129,7 @@ def sim(
     job = SeedJob(service, service_dir, check_determinism)
     options = Options(
         member_count=members,
+        witness_count=witnesses,
         client_count=clients,
         requester_count=requesters,
         without=kinds_left_out(without, only),

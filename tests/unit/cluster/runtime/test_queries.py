@@ -52,6 +52,7 @@ class FakeSessions:
 @dataclass
 class FakeConfig:
     member_id: int = 2
+    service_count: int = 1
 
 
 EXITS: dict[str, type[BaseException]] = {
