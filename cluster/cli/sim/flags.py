@@ -29,8 +29,6 @@ MembersFlag = Annotated[
 WitnessesFlag = Annotated[
     int, typer.Option(min=0, max=4, help="Number of members that are witnesses, fewer than half.")
 ]
-    int, typer.Option(min=0, max=4, help="Number of members that are witnesses, fewer than half.")
-]
 JobsFlag = Annotated[
     int | None, typer.Option(min=1, help="Seeds that run at the same time. [default: one per core]", show_default=False)
 ]
