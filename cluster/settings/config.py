@@ -20,6 +20,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.tls.settings import TlsSettings
 from trimaran.service_api.wire.session import DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
 
+from ..core.membership.configuration import find_witness_fault
 from .health_limits import HealthLimits
 from .member_endpoints import MemberEndpoints as MemberEndpoints
 from .member_endpoints import format_members as format_members
@@ -454,8 +455,9 @@ def _member_problems(config: NodeConfig) -> list[str]:
     strangers = sorted(config.witness_ids - set(ids))
     if strangers and not config.join:
         problems.append(f"witnesses={config.witnesses!r}: expected ids of members, which {strangers} are not")
-    if config.witness_ids.issuperset(ids) and not config.join:
-        problems.append(f"witnesses={config.witnesses!r}: expected a member at least that is none, to run the service")
+    fault = find_witness_fault(len(config.witness_ids.intersection(ids)), len(ids))
+    if fault is not None and not config.join:
+        problems.append(f"witnesses={config.witnesses!r}: {fault}")
     if config.join:
         try:
             seeds = parse_members(config.join)

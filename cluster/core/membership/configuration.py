@@ -33,6 +33,8 @@ from trimaran.service_api.wire.log.messages import ChangeType, MembershipChangeE
 from trimaran.service_api.wire.message import message_header
 from trimaran.service_api.wire.sbe import MESSAGE_HEADER
 
+from ..members import quorum_threshold
+
 CONFIGURATION_MARK: Final = "trimaran-members/Zq7kX4w "
 """What the text of a configuration begins with; Aeron's begins with a member's id."""
 
@@ -245,6 +247,12 @@ def find_configuration_fault(configuration: Configuration) -> str | None:
         return f"high_member_id={configuration.high_member_id} expected at least {ids[-1]}"
     if not any(member.kind is MemberKind.VOTER for member in configuration.members):
         return "no voter: expected one at least"
+    if (
+        fault := find_witness_fault(
+            sum(member.kind is MemberKind.WITNESS for member in configuration.members), len(configuration.voter_ids)
+        )
+    ) is not None:
+        return fault
     taken: dict[str, int] = {}
     for member in configuration.members:
         for endpoint in member.endpoints:
@@ -258,6 +266,20 @@ def find_configuration_fault(configuration: Configuration) -> str | None:
                 return f"endpoint={endpoint} of member {member.member_id} is taken by member {taken[endpoint]}"
             taken[endpoint] = member.member_id
     return None
+
+
+def find_witness_fault(witness_count: int, voting_count: int) -> str | None:
+    """Return why so many of the members that vote may not be witnesses; None if they may.
+
+    A majority of witnesses alone would commit what no service has, and would have nobody to hand over to.
+    """
+    needed = quorum_threshold(voting_count)
+    if witness_count < needed:
+        return None
+    return (
+        f"witnesses={witness_count} of {voting_count} members that vote would be a majority: expected at most "
+        f"{needed - 1}: a majority needs a member that runs the service"
+    )
 
 
 def _read_member(told: Sequence[Any]) -> ConfiguredMember:
