@@ -22,6 +22,8 @@ from trimaran.cluster.core.follower import FollowerTerm
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.members import ClusterMember
+from trimaran.cluster.core.membership.configuration import MemberKind
+from trimaran.cluster.core.membership.roster import Roster
 from trimaran.cluster.core.peers import message_rules
 from trimaran.cluster.core.reason import Reason, ReasonKind
 from trimaran.cluster.core.sessions.session_answers import answer
@@ -263,7 +265,7 @@ def _believe_terms_that_leap(patch: pytest.MonkeyPatch) -> None:
 
 def _stand_however_reluctant(patch: pytest.MonkeyPatch) -> None:
     """A member that would lead badly stands as soon as it can, whoever else could."""
-    patch.setattr(canvass, "able_members", lambda *_: [])
+    patch.setattr(canvass, "able_members", lambda *_, **__: [])
 
 
 def _ask_before_the_target_has_the_log(patch: pytest.MonkeyPatch) -> None:
@@ -305,6 +307,27 @@ def _obey_transfers_of_any_term(patch: pytest.MonkeyPatch) -> None:
         )
 
     patch.setattr(FollowerTerm, "on_transfer_leadership", on_transfer_leadership)
+
+
+def _let_a_witness_lead_on(patch: pytest.MonkeyPatch) -> None:
+    """It holds nothing and hands nothing over: clients write into a log that no service there reads."""
+    patch.setattr(Roster, "is_witness", property(lambda self: False))
+    patch.setattr(Roster, "may_lead", property(lambda self: self._own_kind is not None))
+
+
+def _never_let_a_witness_stand(patch: pytest.MonkeyPatch) -> None:
+    """What only the witness has stays there."""
+    patch.setattr(Roster, "may_stand", property(lambda self: self.may_lead))
+
+
+def _do_not_count_witnesses(patch: pytest.MonkeyPatch) -> None:
+    """A majority is counted of the members that can lead."""
+    patch.setattr(MemberKind, "votes", property(lambda self: self is MemberKind.VOTER))
+
+
+def _let_a_witness_purge_like_others(patch: pytest.MonkeyPatch) -> None:
+    """It keeps the log from its own snapshot on, which holds no service's state."""
+    patch.setattr(ConsensusContext, "log_purge_limit", property(lambda self: None))
 
 
 PLANTS: tuple[Plant, ...] = (
@@ -408,6 +431,36 @@ PLANTS: tuple[Plant, ...] = (
         "every member knows what its service closed",
         _close_nothing_for_the_service,
         "sessions.test_sessions:test_whoever_leads_appends_the_close_that_the_service_asked_for",
+    ),
+    Plant(
+        "witness-leads-on",
+        "a witness leads only to hand over, and takes no input",
+        _let_a_witness_lead_on,
+        "test_witness:test_what_only_the_witness_has_comes_to_the_member_that_is_left_which_then_leads",
+    ),
+    Plant(
+        "witness-never-stands",
+        "a witness gives what only it has to the member that is left",
+        _never_let_a_witness_stand,
+        "test_witness:test_what_only_the_witness_has_comes_to_the_member_that_is_left_which_then_leads",
+    ),
+    Plant(
+        "witness-not-counted",
+        "a witness votes and counts",
+        _do_not_count_witnesses,
+        "test_witness:test_a_witness_leaves_the_election_to_a_member_with_as_much_log",
+    ),
+    Plant(
+        "witness-stands-first",
+        "a witness leaves the election to a member that can lead",
+        _stand_however_reluctant,
+        "test_witness:test_a_witness_leaves_the_election_to_a_member_with_as_much_log",
+    ),
+    Plant(
+        "witness-purges-alone",
+        "a witness keeps the log from the newest snapshot on that every member that can lead has",
+        _let_a_witness_purge_like_others,
+        "test_witness:test_a_witness_keeps_the_log_from_the_oldest_snapshot_that_a_member_has_as_its_newest",
     ),
 )
 """Every plant, in the order of the rules."""

@@ -163,6 +163,9 @@ def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> None
     ("changes", "expected"),
     [
         ({"member_id": 7}, "own id is not in members: member_id=7 expected one of [0, 1, 2]"),
+        ({"witnesses": "3"}, "witnesses='3': expected ids of members, which [3] are not"),
+        ({"witnesses": "0,1"}, "witnesses='0,1': witnesses=2 of 3 members that vote would be a majority"),
+        ({"service": ""}, "service='': expected \"module:Class\", or this member among witnesses"),
         ({"startup_canvass_timeout_ms": 3_000}, "startup_canvass_timeout_ms=3000: expected at least 4000"),
         ({"leader_heartbeat_interval_ms": 1_500}, "leader_heartbeat_timeout_ms=2000: expected at least 3000"),
         ({"election_timeout_ms": 100}, "election_timeout_ms=100: expected at least 200"),
@@ -183,6 +186,16 @@ def test_settings_that_do_not_fit_together_are_refused(changes: dict[str, Any], 
         make(**changes)
 
     assert expected in str(caught.value)
+
+
+def test_a_witness_needs_no_service() -> None:
+    given = {"member_id": "2", "members": MEMBERS, "directory": "d"}
+
+    assert "missing setting: service" in refusal(**given)
+    config = load_node_config(None, {**given, "witnesses": "2"}).config
+
+    assert (config.is_witness, config.services) == (True, ())
+    assert not load_node_config(None, {**given, "member_id": "1", "service": "m:C", "witnesses": "2"}).config.is_witness
 
 
 def test_every_relation_that_is_broken_gets_its_own_line() -> None:

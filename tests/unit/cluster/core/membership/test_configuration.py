@@ -22,6 +22,7 @@ from trimaran.cluster.core.membership.configuration import (
     with_promoted,
     without_member,
 )
+from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.types import LOG_STREAM_ID
 from trimaran.service_api.wire.frame import encode_message
@@ -194,6 +195,32 @@ def test_the_last_voter_stays() -> None:
     with pytest.raises(ChangeRefusedError, match="member_id=0 is the last voter"):
         without_member(learner, 0)
     assert without_member(learner, 1).describe() == "0"
+
+
+def test_a_witness_comes_in_as_one_and_counts() -> None:
+    endpoints = configured(2).endpoints
+
+    made = MemberChange(MemberChangeKind.ADD_WITNESS, None, endpoints).apply_to(of(0, 1))
+
+    assert made.describe() == "0, 1, 2 (witness)"
+    assert made.voter_ids == {0, 1, 2}
+    with pytest.raises(ChangeRefusedError, match="member_id=2 is a witness already"):
+        with_promoted(made, 2)
+
+
+def test_witnesses_are_never_a_majority() -> None:
+    """Else what they alone commit would be in no service, and nobody there could take it over."""
+    four = with_member(
+        with_member(of(0, 1), None, MemberKind.WITNESS, configured(2).endpoints),
+        None,
+        MemberKind.WITNESS,
+        configured(3).endpoints,
+    )
+
+    assert four.describe() == "0, 1, 2 (witness), 3 (witness)"
+    with pytest.raises(ChangeRefusedError, match="witnesses=2 of 3 members that vote would be a majority"):
+        without_member(four, 0)
+    assert without_member(without_member(four, 3), 0).describe() == "1, 2 (witness)"
 
 
 def test_there_are_so_many_members_and_no_more() -> None:
