@@ -32,7 +32,7 @@ from .membership_rules import MembershipRules
 from .messenger import Messenger
 from .observed_service import Hooks, ObservedService
 from .relay import Relay
-from .role_rules import expect_role, overdue_timers
+from .role_rules import expect_nothing_of_clients, expect_role, overdue_timers
 from .rules import NO_CHECKS, RuleBroken, ServiceChecks, expect
 from .trace import Trace
 from .world.network import SimulatedTransport
@@ -99,6 +99,7 @@ class Referee:
         """What containers keep of requests, by the end position of each delivered entry: session id to a hash."""
         self.counts = Counts()
         self.leaders: dict[int, MemberId] = {}  # by term
+        self._witness_terms: set[int] = set()
         self.damaged: dict[MemberId, None] = {}
         """Members whose disk was damaged on purpose: what they have counts for nothing, what they do still does."""
         self.emptied: dict[MemberId, None] = {}
@@ -334,6 +335,7 @@ class Referee:
             disk, held_position = self._held.get(holder.member_id, (holder.machine.disk, 0))
             if disk is holder.machine.disk and held_position >= since:
                 self._hold(holder, position)
+        expect_nothing_of_clients(data, since, self._witness_terms)
         self.membership.on_committed(data, since)
         self.committed += data
         self._committed_in[report[0]] = position
@@ -348,6 +350,8 @@ class Referee:
         expect(
             leader_id == member.member_id, "one leader per term", term=term_id, leaders=(leader_id, member.member_id)
         )
+        if member.config.is_witness:
+            self._witness_terms.add(int(term_id))
         may_lie = member.member_id in self.damaged and member.member_id not in self.emptied
         if not may_lie:
             self.membership.expect_elected(member, self._held_position(member), self._voted_for)

@@ -17,7 +17,7 @@ from trimaran.cluster.core.membership.membership_control import MembershipContro
 from trimaran.cluster.core.membership.roster import Roster
 from trimaran.service_api.types import MemberId
 
-from .plant import MEMBER_HUNT_OPTIONS, Plant, Planting
+from .plant import MEMBER_HUNT_OPTIONS, WITNESS_HUNT_OPTIONS, Plant, Planting
 
 
 def _change_before_an_own_entry(planting: Planting) -> None:
@@ -85,6 +85,19 @@ def _let_anybody_stand(planting: Planting) -> None:
             planting.ran()
         return True
 
+    planting.replace(Roster, "may_lead", property(may_lead))
+
+
+def _let_a_witness_lead(planting: Planting) -> None:
+    """Like any other member, though it has no service."""
+    real = vars(Roster)["is_witness"].fget
+
+    def may_lead(self: Roster) -> bool:
+        if real(self):
+            planting.ran()
+        return self._own_kind in (MemberKind.VOTER, MemberKind.WITNESS)
+
+    planting.replace(Roster, "is_witness", property(lambda self: False))
     planting.replace(Roster, "may_lead", property(may_lead))
 
 
@@ -166,7 +179,7 @@ def _remember_no_configurations(planting: Planting) -> None:
     planting.replace(ConfigurationHistory, "note_frames", note_frames)
 
 
-PLANTS: Final = tuple(
+_OF_CHANGES: Final = tuple(
     Plant(name, class_number, rule, break_it, options=MEMBER_HUNT_OPTIONS)
     for name, class_number, rule, break_it in (
         (
@@ -201,4 +214,15 @@ PLANTS: Final = tuple(
         ("id-taken-again", 17, "a member id is used once", _take_ids_again),
         ("older-members-believed", 18, "members that are older than what is known are no news", _believe_older_members),
     )
+)
+
+PLANTS: Final = (
+    *_OF_CHANGES,
+    Plant(
+        "witness-leads-on",
+        16,
+        "a witness leads only to hand over, and takes no input",
+        _let_a_witness_lead,
+        options=WITNESS_HUNT_OPTIONS,
+    ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
@@ -92,6 +92,9 @@ HUNT_OPTIONS: Final = Options(
     safety_timeouts=8, requester_count=0, without=frozenset({"snapshot", "leave_behind", "query", "relay"}) | _ORDERS
 )
 """Runs shorter than those of `trimaran sim`: more seeds in the same time."""
+
+WITNESS_HUNT_OPTIONS: Final = replace(HUNT_OPTIONS, member_count=3, witness_count=1)
+"""For plants in what a witness does."""
 
 
 @dataclass(slots=True)
