@@ -12,6 +12,7 @@ from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.member_status import MemberStatus
 from trimaran.service_api.transport import NetworkStack
 
+from ..core.membership.configuration import MemberKind
 from ..documents.query import query_status
 from ..settings.member_endpoints import MemberEndpoints
 
@@ -70,6 +71,7 @@ async def find_source(
         for member, status in statuses
         if status.commit_position >= recorded_position
         and status.state in ("LEADER", "FOLLOWER")
+        and status.kind != MemberKind.WITNESS  # it has no snapshot of a service, and keeps less of the log
         and (wanted is not BackupSource.LEADER or status.state == "LEADER")
     ]
     if not usable:

@@ -379,10 +379,9 @@ class Nemesis:
             return False
         wiped = random.choice([member for member in members if member is not leader])
         rest = [member for member in members if member is not wiped]
-        if not all(referee.has_joined(member) and referee.is_sound(member) for member in rest):
+        is_served = any(member is not leader and not member.config.is_witness for member in rest)  # with a snapshot
+        if not (is_served and all(referee.has_joined(member) and referee.is_sound(member) for member in rest)):
             return False
-        if all(member is leader or member.config.is_witness for member in rest):
-            return False  # a witness has no snapshot to give
         snapshot_position = leader.node.module.snapshots.newest_position
         segment_length = leader.config.segment_length_bytes
         newest_base = len(referee.committed) // segment_length * segment_length  # a start looks for the end in there

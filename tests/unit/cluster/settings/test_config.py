@@ -189,7 +189,7 @@ def test_settings_that_do_not_fit_together_are_refused(changes: dict[str, Any], 
 
 
 def test_a_witness_needs_no_service() -> None:
-    given = {"member_id": "2", "members": MEMBERS, "directory": "d"}
+    given: dict[str, Any] = {"member_id": "2", "members": MEMBERS, "directory": "d"}
 
     assert "missing setting: service" in refusal(**given)
     config = load_node_config(None, {**given, "witnesses": "2"}).config
