@@ -71,7 +71,7 @@ async def find_source(
         for member, status in statuses
         if status.commit_position >= recorded_position
         and status.state in ("LEADER", "FOLLOWER")
-        and status.kind != MemberKind.WITNESS  # it has no snapshot of a service, and keeps less of the log
+        and not _is_witness(status)  # it has no snapshot of a service
         and (wanted is not BackupSource.LEADER or status.state == "LEADER")
     ]
     if not usable:
@@ -85,6 +85,10 @@ async def find_source(
 
     member, status = min(usable, key=rank)
     return FoundSource(member, status, commit_position)
+
+
+def _is_witness(status: MemberStatus) -> bool:
+    return any(one.member_id == status.member_id and one.kind == MemberKind.WITNESS for one in status.members)
 
 
 def _describe(answer: MemberStatus | str) -> str:
