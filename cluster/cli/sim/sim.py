@@ -139,8 +139,7 @@ def sim(
     if service is not None:
         job.load_services(service)
     if trace or trace_file is not None:
-        if end != begin + 1:
-            raise ConfigurationError(f"a trace needs exactly one seed: seeds={seeds!r} (--trace)")
+        _expect_one_seed(seeds)
         raise typer.Exit(_trace(begin, options, job, trace_file))
     if end is None and not until_failure:
         raise ConfigurationError(f"seeds without an end need --until-failure: seeds={seeds!r}")
@@ -155,6 +154,12 @@ def sim(
         typer.echo(as_json(report, indent=2 if output is OutputFormat.JSON else None))
     if report.is_interrupted or report.totals.failures:
         raise typer.Exit(EXIT_INTERRUPTED if report.is_interrupted else EXIT_FAILED)
+
+
+def _expect_one_seed(seeds: str) -> None:
+    begin, end = parse_seeds(seeds)
+    if end != begin + 1:
+        raise ConfigurationError(f"a trace needs exactly one seed: seeds={seeds!r} (--trace)")
 
 
 def _run(
