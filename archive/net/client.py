@@ -242,7 +242,8 @@ class ArchiveClient:
         """Replay from `position`, the start by default, to `stop_position`, or what is recorded now, or with `follow`
         on and on until the recording stops. A `stop_position` that is not reached yet is waited for.
 
-        With `limit_recording_id` the replay never passes the recorded position of that recording. `position` has to be
+        With `limit_recording_id` the replay never passes the recorded position of that recording; with
+        `COMMIT_POSITION_COUNTER_ID` never the commit position of the member that serves it. `position` has to be
         where a frame begins. What was asked for is sent when the reading begins, and refused then.
         """
         return ReplayReader(

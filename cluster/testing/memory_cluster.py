@@ -34,6 +34,7 @@ from ..service.state_difference import describe_difference
 from ..simulation.cluster import DIRECTORY, Member, Settings, SimulatedCluster
 from ..simulation.kept_log import complete_snapshot_positions
 from ..simulation.member_disks import MemberDisks
+from ..subscriptions.subscription import Subscription, subscribe
 from .harness import new_service, snapshot_of
 from .waiting import StillWaitingError, Watched, describe_wait
 
@@ -356,6 +357,13 @@ class MemoryCluster:
             **settings,
         }
         return await ClusterClient.connect([], config=ClientConfig(**config))
+
+    def subscribe(self, **settings: Any) -> Subscription:
+        """Subscribe to the committed log. `settings` are arguments of `trimaran.cluster.subscriptions.subscribe`."""
+        self._check_loop()
+        endpoints = [member.config.me.consensus for member in self._cluster.members.values()]
+        random = Random(self._client_random.random()).random
+        return subscribe(endpoints, **{"network": self._cluster.network, "random": random, **settings})
 
     # --- faults
 

@@ -1,0 +1,17 @@
+"""Durable subscriptions: the committed log as a stream of entries, for programs outside the cluster.
+
+`subscription` reads on across members, `log_source` finds one that serves, `entries` are what is handed out.
+"""
+
+from .entries import EntryKind as EntryKind
+from .entries import LogEntry as LogEntry
+from .errors import NoEntryAtPositionError as NoEntryAtPositionError
+from .errors import PositionBeyondEndError as PositionBeyondEndError
+from .errors import PositionPrunedError as PositionPrunedError
+from .errors import SubscriptionError as SubscriptionError
+from .errors import SubscriptionRefusedError as SubscriptionRefusedError
+from .errors import SubscriptionTimeoutError as SubscriptionTimeoutError
+from .log_source import ServedBy as ServedBy
+from .log_source import Start as Start
+from .subscription import Subscription as Subscription
+from .subscription import subscribe as subscribe
