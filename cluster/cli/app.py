@@ -158,6 +158,12 @@ COMMANDS: Final = {
         READ,
         "trimaran log tail -f --config trimaran-data/cluster.toml; trimaran log dump data/node-0 -o jsonl",
     ),
+    "subscribe": CliCommand(
+        "trimaran.cluster.cli.subscribe:subscribe",
+        "Hand out each committed entry once, from a position on.",
+        READ,
+        "trimaran subscribe --config trimaran-data/cluster.toml --kind request --position-file position.txt",
+    ),
     "report": CliCommand(
         "trimaran.cluster.cli.report:report",
         "Make an HTML page about a log: leaders, traffic, sessions, damage.",

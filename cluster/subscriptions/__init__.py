@@ -1,6 +1,7 @@
 """Durable subscriptions: the committed log as a stream of entries, for programs outside the cluster.
 
-`subscription` reads on across members, `log_source` finds one that serves, `entries` are what is handed out.
+`subscription` reads on across members, `log_source` finds one that serves, `entries` are what is handed out. `pump`
+carries them to a sink, and keeps the position in a `position_store`.
 """
 
 from .entries import EntryKind as EntryKind
@@ -13,5 +14,9 @@ from .errors import SubscriptionRefusedError as SubscriptionRefusedError
 from .errors import SubscriptionTimeoutError as SubscriptionTimeoutError
 from .log_source import ServedBy as ServedBy
 from .log_source import Start as Start
+from .position_store import FilePositionStore as FilePositionStore
+from .position_store import PositionStore as PositionStore
+from .pump import Sink as Sink
+from .pump import pump as pump
 from .subscription import Subscription as Subscription
 from .subscription import subscribe as subscribe

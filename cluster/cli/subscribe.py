@@ -1,0 +1,136 @@
+"""`trimaran subscribe`: hand out the committed entries of the log, from a position on, to a program.
+
+An entry is one JSON object on one line. With `--position-file` the command goes on where it ended.
+
+Exit status: 0 ended by --limit, Ctrl-C or the reader; 2 wrong usage, or the position cannot be had; 3 no member serves
+the log; 12 the caller may not read it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trimaran.archive.tool.commands.rows import encode_payload
+from trimaran.archive.tool.output import (
+    EXIT_REFUSED,
+    EXIT_UNREACHABLE,
+    EXIT_USAGE,
+    ended_by_reader,
+    fail,
+    print_line,
+)
+from trimaran.service_api.cluster_id import format_cluster_id
+
+from ..subscriptions.entries import EntryKind, LogEntry
+from ..subscriptions.errors import SubscriptionError, SubscriptionRefusedError, SubscriptionTimeoutError
+from ..subscriptions.log_source import ServedBy, Start
+from ..subscriptions.position_store import FilePositionStore
+from ..subscriptions.pump import Sink, pump
+from ..subscriptions.subscription import Subscription
+from ..subscriptions.subscription import subscribe as subscribe_to_log
+from .shared.setting_flags import (
+    load_cluster_id_from_flags,
+    load_consensus_endpoints,
+    load_network_from_flags,
+    with_member_flags,
+)
+from .shared.watching import TimeoutOption
+
+FromOption = Annotated[
+    str,
+    typer.Option("--from", metavar="POSITION", help="Begin at this position: a number, `earliest` or `latest`."),
+]
+
+
+@with_member_flags
+def subscribe(
+    from_position: FromOption = Start.EARLIEST.value,
+    kind: Annotated[
+        list[EntryKind] | None, typer.Option("--kind", help="Only entries of this kind; may be repeated.")
+    ] = None,
+    session: Annotated[
+        list[int] | None, typer.Option("--session", help="Only entries of this session; may be repeated.")
+    ] = None,
+    template: Annotated[
+        list[int] | None,
+        typer.Option("--template", help="Only entries with this SBE template in the payload; may be repeated."),
+    ] = None,
+    served_by: Annotated[
+        ServedBy, typer.Option("--served-by", help="Which member to read from while there is a choice.")
+    ] = ServedBy.FOLLOWER,
+    position_file: Annotated[
+        Path | None,
+        typer.Option("--position-file", metavar="FILE", help="Keep the position here, and begin there if it exists."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option("-n", "--limit", min=1, help="End after this many entries.")] = None,
+    timeout: TimeoutOption = 5.0,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0.1, metavar="SECONDS", help="How long to wait for a member that serves.")
+    ] = 30.0,
+    **settings: Any,
+) -> None:
+    """Print the committed entries of the cluster's log as JSON lines, as they are committed, until Ctrl-C.
+
+    Each entry comes once, in order, also when members die or the leader changes.
+
+    Examples: trimaran subscribe --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 --kind request;
+    trimaran subscribe --config cluster.toml --position-file position.txt | consumer
+    """
+    store = None if position_file is None else FilePositionStore(position_file)
+    stored = None if store is None else store.load()
+    cluster_id = load_cluster_id_from_flags(settings)
+    try:
+        entries = subscribe_to_log(
+            [*load_consensus_endpoints(settings).values()],
+            from_position=_read_position(from_position) if stored is None else stored,
+            kinds=kind or (),
+            cluster_session_ids=session or (),
+            template_ids=template or (),
+            served_by=served_by,
+            reconnect_timeout_s=wait,
+            timeout_s=timeout,
+            cluster_id=format_cluster_id(cluster_id) or "",
+            network=load_network_from_flags(settings),
+        )
+        with ended_by_reader(), contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(_run(entries, Printer(), store, limit))
+    except SubscriptionRefusedError as error:
+        fail(str(error), EXIT_REFUSED)
+    except SubscriptionTimeoutError as error:
+        fail(str(error), EXIT_UNREACHABLE)
+    except SubscriptionError as error:
+        fail(str(error), EXIT_USAGE)
+
+
+class Printer:
+    """Prints entries, each as a JSON object on its own line."""
+
+    async def deliver(self, entries: Sequence[LogEntry]) -> None:
+        """Print entries; each is out when this returns."""
+        for entry in entries:
+            print_line(as_row(entry))
+
+
+def as_row(entry: LogEntry) -> dict[str, Any]:
+    """Return an entry as what JSON can hold: the payload as text, or as base64 if it is not text."""
+    payload, encoding = encode_payload(entry.payload)
+    return entry._asdict() | {"payload": payload, "payload_encoding": encoding}
+
+
+async def _run(entries: Subscription, sink: Sink, store: FilePositionStore | None, limit: int | None) -> None:
+    async with entries:
+        await pump(entries, sink, store, entry_limit=limit)
+
+
+def _read_position(text: str) -> int | Start:
+    if text in [*Start]:
+        return Start(text)
+    if not text.isdecimal():
+        fail(f"--from {text} expected a number of bytes, earliest or latest", EXIT_USAGE)
+    return int(text)
