@@ -159,7 +159,7 @@ COMMANDS: Final = {
         "trimaran log tail -f --config trimaran-data/cluster.toml; trimaran log dump data/node-0 -o jsonl",
     ),
     "subscribe": CliCommand(
-        "trimaran.cluster.cli.subscribe:subscribe",
+        "trimaran.cluster.cli.subscribe:hand_out_entries",
         "Hand out each committed entry once, from a position on.",
         READ,
         "trimaran subscribe --config trimaran-data/cluster.toml --kind request --position-file position.txt",

@@ -32,8 +32,7 @@ from ..subscriptions.errors import SubscriptionError, SubscriptionRefusedError, 
 from ..subscriptions.log_source import ServedBy, Start
 from ..subscriptions.position_store import FilePositionStore
 from ..subscriptions.pump import Sink, pump
-from ..subscriptions.subscription import Subscription
-from ..subscriptions.subscription import subscribe as subscribe_to_log
+from ..subscriptions.subscription import Subscription, subscribe
 from .shared.setting_flags import (
     load_cluster_id_from_flags,
     load_consensus_endpoints,
@@ -49,20 +48,21 @@ FromOption = Annotated[
 
 
 @with_member_flags
-def subscribe(
+def hand_out_entries(
     from_position: FromOption = Start.EARLIEST.value,
     kind: Annotated[
-        list[EntryKind] | None, typer.Option("--kind", help="Only entries of this kind; may be repeated.")
+        list[EntryKind] | None,
+        typer.Option("--kind", metavar="KIND", help="Only entries of this kind: request, ..."),
     ] = None,
     session: Annotated[
-        list[int] | None, typer.Option("--session", help="Only entries of this session; may be repeated.")
+        list[int] | None, typer.Option("--session", metavar="ID", help="Only entries of this session.")
     ] = None,
     template: Annotated[
         list[int] | None,
-        typer.Option("--template", help="Only entries with this SBE template in the payload; may be repeated."),
+        typer.Option("--template", metavar="ID", help="Only entries whose payload has this SBE template."),
     ] = None,
     served_by: Annotated[
-        ServedBy, typer.Option("--served-by", help="Which member to read from while there is a choice.")
+        ServedBy, typer.Option("--served-by", metavar="ROLE", help="Read from a follower, the leader, or any.")
     ] = ServedBy.FOLLOWER,
     position_file: Annotated[
         Path | None,
@@ -86,7 +86,7 @@ def subscribe(
     stored = None if store is None else store.load()
     cluster_id = load_cluster_id_from_flags(settings)
     try:
-        entries = subscribe_to_log(
+        entries = subscribe(
             [*load_consensus_endpoints(settings).values()],
             from_position=_read_position(from_position) if stored is None else stored,
             kinds=kind or (),

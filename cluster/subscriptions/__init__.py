@@ -1,9 +1,11 @@
 """Durable subscriptions: the committed log as a stream of entries, for programs outside the cluster.
 
 `subscription` reads on across members, `log_source` finds one that serves, `entries` are what is handed out. `pump`
-carries them to a sink, and keeps the position in a `position_store`.
+carries them to a sink, and keeps the position in a `position_store`. `blocking` is for code without an event loop.
 """
 
+from .blocking import SyncSubscription as SyncSubscription
+from .blocking import subscribe_blocking as subscribe_blocking
 from .entries import EntryKind as EntryKind
 from .entries import LogEntry as LogEntry
 from .errors import NoEntryAtPositionError as NoEntryAtPositionError

@@ -1,0 +1,63 @@
+"""Subscriptions of real processes: by the command, and from a script, while members are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from tests.system.cluster_process import SystemCluster
+from trimaran.cluster.subscriptions import LogEntry, ServedBy, subscribe_blocking
+from trimaran.service_api.endpoint import Endpoint
+
+pytestmark = pytest.mark.slow
+
+Row = dict[str, object]
+
+
+def consensus_endpoints(cluster: SystemCluster) -> list[str]:
+    found = [Endpoint.parse(endpoint) for endpoint in cluster.endpoints]
+    return [f"{endpoint.host}:{endpoint.port + 1}" for endpoint in found]
+
+
+async def run_command(cluster: SystemCluster, position_file: Path, count: int) -> list[Row]:
+    """Run the command until it has printed so many requests; kill it then, in the middle of what it does."""
+    members = ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(cluster.endpoints))
+    arguments = ("--members", members, "--kind", "message", "--position-file", str(position_file), "-n", str(count))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trimaran", "subscribe", *arguments), stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0
+    return [json.loads(line) for line in said.splitlines()]
+
+
+async def test_entries_come_once_while_the_leader_is_killed_and_the_command_restarts(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+        old = await cluster.wait_for_leader()
+        reading = asyncio.create_task(asyncio.to_thread(read_from_the_leader, consensus_endpoints(cluster), 400))
+        await requester.request(200)
+        rows = await run_command(cluster, tmp_path / "position", 150)
+        cluster.members[old.leader_member_id].kill()
+        await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
+        await requester.request(200)
+        rows += await run_command(cluster, tmp_path / "position", 250)
+        entries = await reading
+        cluster.start(old.leader_member_id)
+        await cluster.wait_for_leader()
+
+        # The script read from a leader that was killed, the command from followers, and was started twice.
+        assert [row["position"] for row in rows] == [entry.position for entry in entries]
+        assert [row["position"] for row in rows] == sorted({entry.position for entry in entries})
+        assert {entry.leadership_term_id for entry in entries} == {old.leadership_term_id, old.leadership_term_id + 1}
+
+
+def read_from_the_leader(endpoints: list[str], count: int) -> list[LogEntry]:
+    with subscribe_blocking(endpoints, kinds=["message"], served_by=ServedBy.LEADER) as entries:
+        return list(islice(entries, count))
