@@ -231,7 +231,9 @@ class LogSource:
             assert isinstance(begin, int)
             if begin < descriptor.start_position:
                 raise PositionPrunedError(position=begin, first_position=descriptor.start_position)
-            replay = client.replay(view.log_recording_id, position=begin, follow=True, limit_recording_id=COMMIT_POSITION_COUNTER_ID)
+            replay = client.replay(
+                view.log_recording_id, position=begin, follow=True, limit_recording_id=COMMIT_POSITION_COUNTER_ID
+            )
             return OpenLog(replay, resources.pop_all(), begin, view.answered_by)
         raise AssertionError("unreachable")  # an exit stack swallows nothing
 

@@ -10,7 +10,6 @@ import pytest
 from trimaran import ConfigurationError
 from trimaran.cluster.subscriptions import FilePositionStore, LogEntry, pump
 from trimaran.cluster.testing import MemoryCluster
-from trimaran.cluster.testing.memory_cluster import quiet_members
 
 from .test_subscription import Echo, numbers, request_many
 
@@ -62,5 +61,5 @@ def test_a_pump_goes_on_behind_the_last_batch_that_its_sink_took(tmp_path: Path)
             await pump(entries, second, store, entry_limit=10 - len(first.delivered))
         assert numbers(first.delivered + second.delivered) == [*range(10)]
 
-    with quiet_members(), MemoryCluster(Echo) as memory:
+    with MemoryCluster(Echo) as memory:
         memory.run(run(memory))

@@ -27,7 +27,7 @@ from trimaran.cluster.subscriptions import (
     subscribe,
 )
 from trimaran.cluster.testing import MemoryCluster, memory_cluster
-from trimaran.cluster.testing.memory_cluster import _MTU_LENGTH_BYTES, quiet_members
+from trimaran.cluster.testing.memory_cluster import _MTU_LENGTH_BYTES
 from trimaran.service_api.errors import LocalProtocolError
 from trimaran.service_api.identity import STRANGER
 
@@ -47,7 +47,7 @@ class Echo(ClusteredService):
 
 @contextmanager
 def made(**settings: Any) -> Iterator[MemoryCluster]:
-    with quiet_members(), MemoryCluster(Echo, **settings) as cluster:
+    with MemoryCluster(Echo, **settings) as cluster:
         cluster.run(cluster.wait_for_leader())
         yield cluster
 
