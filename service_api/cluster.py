@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class Cluster(Protocol):
     """The cluster as one service sees it, at the log position of the callback that runs.
 
-    What sends something, `offer`, `schedule_timer`, `cancel_timer`, `close_client_session` and what a `ClientSession`
-    offers, is legal in log-ordered callbacks only: `on_session_*`, `on_service_message`, `on_timer_event` and
-    `on_new_leadership_term_event`. Anywhere else members would differ, so it raises at once.
+    What sends something, `offer`, `publish`, `schedule_timer`, `cancel_timer`, `close_client_session` and what a
+    `ClientSession` offers, is legal in log-ordered callbacks only: `on_session_*`, `on_service_message`,
+    `on_timer_event` and `on_new_leadership_term_event`. Anywhere else members would differ, so it raises at once.
 
     Source: Aeron `Cluster`.
     """
@@ -133,6 +133,17 @@ class Cluster(Protocol):
                 setting `service_queue_limit_bytes`; raised at the same position on every member.
             LocalProtocolError: the payload is larger than the log's largest message, or the call is not legal in this
                 callback.
+        """
+
+    def publish(self, topic: str, payload: bytes | bytearray | memoryview) -> None:
+        """Publish an event to a topic, for subscribers outside the cluster: `subscribe(topics=[...])`.
+
+        It is a message in the log, as that of `offer`: publish on every member; it stands in the log once, after what
+        this service offered and published before. It is delivered to no service.
+
+        Raises:
+            BackPressureError: as for `offer`.
+            LocalProtocolError: the topic is no text of 1 to 255 bytes that can be printed; or as for `offer`.
         """
 
 

@@ -57,6 +57,9 @@ def hand_out_entries(
     session: Annotated[
         list[int] | None, typer.Option("--session", metavar="ID", help="Only entries of this session.")
     ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="NAME", help="Only events of this topic.")
+    ] = None,
     template: Annotated[
         list[int] | None,
         typer.Option("--template", metavar="ID", help="Only entries whose payload has this SBE template."),
@@ -91,6 +94,7 @@ def hand_out_entries(
             from_position=_read_position(from_position) if stored is None else stored,
             kinds=kind or (),
             cluster_session_ids=session or (),
+            topics=topic or (),
             template_ids=template or (),
             served_by=served_by,
             reconnect_timeout_s=wait,

@@ -37,6 +37,7 @@ from trimaran.service_api.wire.log.messages import (
 from trimaran.service_api.wire.queries import QUERY_RESPONSE_OVERHEAD_BYTES
 from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
+from trimaran.service_api.wire.topics import is_topic_message
 
 from ..core.timers import EVERY_SERVICE, TimerIds
 from ..messages.snapshot import ClientSessionSnapshot
@@ -255,7 +256,9 @@ class ClusteredServiceAgent:
         self._call_all(lambda service: service.on_session_message(session, timestamp, payload))
 
     def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
-        """A message that a service offered, for every service."""
+        """A message that a service offered, for every service, or published, for none."""
+        if is_topic_message(payload):
+            return
         for service in self.services:
             try:
                 service.on_service_message(service_id, timestamp, payload)

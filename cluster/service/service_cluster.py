@@ -11,6 +11,7 @@ from trimaran.service_api import LocalProtocolError, Role
 from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
+from trimaran.service_api.wire.topics import TOPIC_MARK, encode_topic_message, is_topic_message
 
 from ..core.timers import TimerIds, check_deadline
 from .arguments import whole_number
@@ -174,6 +175,20 @@ class ServiceCluster:
         """
         self._check_legal("offer")
         payload = plain_bytes("payload", payload)
+        if is_topic_message(payload):
+            raise LocalProtocolError(f"payload begins as a topic message does, {TOPIC_MARK!r}: use publish")
+        self._send(payload)
+
+    def publish(self, topic: str, payload: bytes | bytearray | memoryview) -> None:
+        """Send an event through the log to those who subscribe to a topic.
+
+        Raises:
+            LocalProtocolError: the call is not legal in this callback, the topic is none, or the payload is too long.
+        """
+        self._check_legal("publish")
+        self._send(encode_topic_message(topic, plain_bytes("payload", payload)))
+
+    def _send(self, payload: bytes | bytearray | memoryview) -> None:
         limit = self._container.max_payload_length
         if len(payload) > limit:
             raise LocalProtocolError(f"payload too long: length={len(payload)} limit={limit}")

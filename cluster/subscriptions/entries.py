@@ -12,6 +12,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.wire.log import layout
 from trimaran.service_api.wire.log.fields import MESSAGE_HEADER_LENGTH, read_log_fields
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH
+from trimaran.service_api.wire.topics import decode_topic_message
 
 
 class EntryKind(StrEnum):
@@ -23,6 +24,8 @@ class EntryKind(StrEnum):
     """A client requested it. One that was sent again after a fail-over may be in the log twice; it ran once."""
     SERVICE_MESSAGE = "service-message"
     """A service offered it."""
+    TOPIC = "topic"
+    """A service published it to a topic."""
     TIMER = "timer"
     SESSION_OPEN = "session-open"
     SESSION_CLOSE = "session-close"
@@ -60,11 +63,13 @@ class LogEntry(NamedTuple):
     """Whose entry it is; a negative number for a message of a service. None for entries of no session."""
     payload: bytes
     """What the application sent; for kinds that carry nothing of the application, the whole SBE message."""
+    topic: str | None = None
+    """Of an entry of the kind TOPIC, whose payload is what was published."""
 
     @classmethod
     def of(cls, message: RecordedMessage) -> Self:
         """Make the entry of a recorded message of the log."""
-        payload = message.payload
+        payload, topic = message.payload, None
         fields = read_log_fields(payload)
         kind = EntryKind.OTHER if fields.template_id is None else _KINDS.get(fields.template_id, EntryKind.OTHER)
         if fields.template_id == layout.SESSION_MESSAGE_HEADER and fields.block_length is not None:
@@ -72,6 +77,9 @@ class LogEntry(NamedTuple):
             kind = EntryKind.REQUEST if fields.block_length == REQUEST_BLOCK_LENGTH else EntryKind.MESSAGE
             if fields.cluster_session_id is not None and fields.cluster_session_id < 0:
                 kind = EntryKind.SERVICE_MESSAGE
+                published = decode_topic_message(payload)
+                if published is not None:
+                    kind, topic, payload = EntryKind.TOPIC, published.topic, published.payload
         return cls(
             message.position,
             message.end_position,
@@ -80,6 +88,7 @@ class LogEntry(NamedTuple):
             fields.timestamp,
             fields.cluster_session_id,
             payload,
+            topic,
         )
 
 
@@ -89,6 +98,7 @@ class EntryFilter:
 
     kinds: frozenset[EntryKind] = frozenset()
     cluster_session_ids: frozenset[int] = frozenset()
+    topics: frozenset[str] = frozenset()
     template_ids: frozenset[int] = frozenset()
     """SBE templates of the application's own messages: bytes 2 and 3 of the payload, little-endian."""
 
@@ -98,6 +108,7 @@ class EntryFilter:
         *,
         kinds: Collection[EntryKind | str] = (),
         cluster_session_ids: Collection[int] = (),
+        topics: Collection[str] = (),
         template_ids: Collection[int] = (),
     ) -> Self:
         """Make a filter of what a caller gave.
@@ -108,15 +119,24 @@ class EntryFilter:
         if isinstance(kinds, str):
             kinds = (kinds,)
         known = [str(kind) for kind in EntryKind]
+        if isinstance(topics, str):
+            topics = (topics,)
         unknown = [kind for kind in kinds if kind not in known]
         if unknown:
             raise ConfigurationError(f"kinds={unknown} expected some of {', '.join(known)}")
-        return cls(frozenset(map(EntryKind, kinds)), frozenset(cluster_session_ids), frozenset(template_ids))
+        return cls(
+            kinds=frozenset(map(EntryKind, kinds)),
+            cluster_session_ids=frozenset(cluster_session_ids),
+            topics=frozenset(topics),
+            template_ids=frozenset(template_ids),
+        )
 
     def passes(self, entry: LogEntry) -> bool:
         """Whether the subscriber wants this entry."""
         if self.kinds and entry.kind not in self.kinds:
             return False
         if self.cluster_session_ids and entry.cluster_session_id not in self.cluster_session_ids:
+            return False
+        if self.topics and entry.topic not in self.topics:
             return False
         return not self.template_ids or int.from_bytes(entry.payload[2:4], "little") in self.template_ids

@@ -193,6 +193,7 @@ def subscribe(
     from_position: int | Start = Start.EARLIEST,
     kinds: Collection[EntryKind | str] = (),
     cluster_session_ids: Collection[int] = (),
+    topics: Collection[str] = (),
     template_ids: Collection[int] = (),
     served_by: ServedBy = ServedBy.FOLLOWER,
     reconnect_timeout_s: float = 30.0,
@@ -238,7 +239,9 @@ def subscribe(
     return Subscription(
         source,
         start=from_position,
-        entry_filter=EntryFilter.make(kinds=kinds, cluster_session_ids=cluster_session_ids, template_ids=template_ids),
+        entry_filter=EntryFilter.make(
+            kinds=kinds, cluster_session_ids=cluster_session_ids, topics=topics, template_ids=template_ids
+        ),
         reconnect_timeout_s=reconnect_timeout_s,
     )
 

@@ -15,6 +15,7 @@ from trimaran.service_api import CloseReason, ClusteredService, ConfigurationErr
 from trimaran.service_api.payloads import Payload, plain_bytes
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent, TimerEvent
+from trimaran.service_api.wire.topics import TopicMessage, decode_topic_message
 
 from ..messages.snapshot import ClientSessionSnapshot
 from ..service.agent import ClusteredServiceAgent
@@ -106,6 +107,8 @@ class ServiceHarness(Generic[S]):
         """Deadlines by correlation id, in milliseconds of cluster time, as scheduled and not fired."""
         self.offered: list[bytes] = []
         """What the service has offered to the cluster, in order. It was delivered to `on_service_message`, too."""
+        self.published: list[TopicMessage] = []
+        """What the service has published to topics, in order."""
         self.sessions: dict[ClusterSessionId, HarnessSession] = {}
         """Every session that there was, by id."""
         self._now = time
@@ -306,6 +309,10 @@ class ServiceHarness(Generic[S]):
 
     def take_offer(self, service_id: int, payload: bytes) -> None:
         """Deliver a message of the service after this entry; called by the container."""
+        published = decode_topic_message(payload)
+        if published is not None:
+            self.published.append(published)
+            return
         self.offered.append(payload)
         data = memoryview(payload)
         self._following.append(lambda now: self._container.on_service_message(service_id, now, data))

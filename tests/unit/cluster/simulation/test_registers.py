@@ -55,6 +55,9 @@ class FakeCluster(InMemoryCluster):
     def offer(self, payload: bytes | bytearray | memoryview) -> None:
         raise AssertionError(payload)
 
+    def publish(self, topic: str, payload: bytes | bytearray | memoryview) -> None:
+        raise AssertionError(topic)
+
 
 class Log:
     """Hands entries to a service as a log would: each 32 bytes and 1 ms after the one before."""
