@@ -7,6 +7,7 @@ asking           coroutines of queries and admin requests
 protocol         the session's state machine, sans-IO; its parts: leader_search, member_link, drain, queries, admin,
                  session_identity, requests (each run once), ingress_publisher (bytes out),
                  egress_adapter (bytes in), effects
+outbox_worker    does what services want done outside
 credentials      who the client is, to the cluster's authenticator
 """
 

@@ -13,8 +13,8 @@ from typing import Final
 
 import structlog
 
-from trimaran.service_api.errors import ClusterTimeoutError, RemoteProtocolError
-from trimaran.service_api.outbox import (
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, RemoteProtocolError
+from trimaran.service_api.outbox.outbox import (
     ACKNOWLEDGED,
     BEGINNING,
     Effect,
@@ -33,6 +33,14 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 10.0
 
 _log = structlog.get_logger(__name__)
+
+
+class EffectFailedError(ClusterError):
+    """The handler raised; the cause says what."""
+
+    def __init__(self, effect: Effect) -> None:
+        super().__init__(f"the handler failed: effect={effect.key}")
+        self.effect = effect
 
 
 class OutboxWorker:
@@ -81,7 +89,7 @@ class OutboxWorker:
                 done_count = await self.run_once()
             except (ClusterTimeoutError, IndeterminateError) as error:
                 _log.warning("outbox.round_failed", reason=str(error))
-            except _HandlerError as error:
+            except EffectFailedError as error:
                 effect, failure = error.effect, error.__cause__
                 _log.warning("outbox.effect_failed", key=str(effect.key), reason=repr(failure))
                 await asyncio.sleep(pause_s)
@@ -98,7 +106,7 @@ class OutboxWorker:
 
         Raises:
             ClusterTimeoutError, IndeterminateError: nobody answered in time: what was done may come again.
-            ExceptionGroup: never; what the handler raised is the cause of the error that says at which effect.
+            EffectFailedError: the handler raised; the cause says what. Effects before that one are acknowledged.
         """
         result = await self._cluster.query(
             encode_question(BEGINNING), service_id=self._service_id, timeout_s=self._timeout_s
@@ -109,7 +117,7 @@ class OutboxWorker:
                 try:
                     await self._handler(effect)
                 except Exception as error:
-                    raise _HandlerError(effect) from error
+                    raise EffectFailedError(effect) from error
                 done.append(effect)
         finally:
             if done:
@@ -121,11 +129,3 @@ class OutboxWorker:
         reply = await self._cluster.request(acknowledgement, timeout_s=self._timeout_s)
         if reply != ACKNOWLEDGED:
             raise RemoteProtocolError(f"acknowledgement: reply={reply!r} expected {ACKNOWLEDGED!r}: not of an outbox")
-
-
-class _HandlerError(Exception):
-    """The handler raised; the cause says what."""
-
-    def __init__(self, effect: Effect) -> None:
-        super().__init__(f"effect {effect.key} failed")
-        self.effect = effect

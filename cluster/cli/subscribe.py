@@ -45,37 +45,43 @@ FromOption = Annotated[
     str,
     typer.Option("--from", metavar="POSITION", help="Begin at this position: a number, `earliest` or `latest`."),
 ]
+KindOption = Annotated[
+    list[EntryKind] | None,
+    typer.Option("--kind", metavar="KIND", help="Only entries of this kind: request, ..."),
+]
+SessionsOption = Annotated[
+    list[int] | None, typer.Option("--session", metavar="ID", help="Only entries of this session.")
+]
+TopicOption = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="Only events of this topic.")]
+TemplateOption = Annotated[
+    list[int] | None,
+    typer.Option("--template", metavar="ID", help="Only entries whose payload has this SBE template."),
+]
+ServedByOption = Annotated[
+    ServedBy, typer.Option("--served-by", metavar="ROLE", help="Read from a follower, the leader, or any.")
+]
+PositionFileOption = Annotated[
+    Path | None,
+    typer.Option("--position-file", metavar="FILE", help="Keep the position here, and begin there if it exists."),
+]
+EndOption = Annotated[int | None, typer.Option("-n", "--limit", min=1, help="End after this many entries.")]
+WaitOption = Annotated[
+    float, typer.Option("--wait", min=0.1, metavar="SECONDS", help="How long to wait for a member that serves.")
+]
 
 
 @with_member_flags
 def hand_out_entries(
     from_position: FromOption = Start.EARLIEST.value,
-    kind: Annotated[
-        list[EntryKind] | None,
-        typer.Option("--kind", metavar="KIND", help="Only entries of this kind: request, ..."),
-    ] = None,
-    session: Annotated[
-        list[int] | None, typer.Option("--session", metavar="ID", help="Only entries of this session.")
-    ] = None,
-    topic: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="NAME", help="Only events of this topic.")
-    ] = None,
-    template: Annotated[
-        list[int] | None,
-        typer.Option("--template", metavar="ID", help="Only entries whose payload has this SBE template."),
-    ] = None,
-    served_by: Annotated[
-        ServedBy, typer.Option("--served-by", metavar="ROLE", help="Read from a follower, the leader, or any.")
-    ] = ServedBy.FOLLOWER,
-    position_file: Annotated[
-        Path | None,
-        typer.Option("--position-file", metavar="FILE", help="Keep the position here, and begin there if it exists."),
-    ] = None,
-    limit: Annotated[int | None, typer.Option("-n", "--limit", min=1, help="End after this many entries.")] = None,
+    kind: KindOption = None,
+    session: SessionsOption = None,
+    topic: TopicOption = None,
+    template: TemplateOption = None,
+    served_by: ServedByOption = ServedBy.FOLLOWER,
+    position_file: PositionFileOption = None,
+    limit: EndOption = None,
     timeout: TimeoutOption = 5.0,
-    wait: Annotated[
-        float, typer.Option("--wait", min=0.1, metavar="SECONDS", help="How long to wait for a member that serves.")
-    ] = 30.0,
+    wait: WaitOption = 30.0,
     **settings: Any,
 ) -> None:
     """Print the committed entries of the cluster's log as JSON lines, as they are committed, until Ctrl-C.

@@ -1,4 +1,4 @@
-"""Durable subscriptions: the committed log as a stream of entries, for programs outside the cluster.
+"""Subscriptions to the committed log.
 
 `subscription` reads on across members, `log_source` finds one that serves, `entries` are what is handed out. `pump`
 carries them to a sink, and keeps the position in a `position_store`. `blocking` is for code without an event loop.

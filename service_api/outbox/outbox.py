@@ -4,7 +4,7 @@ The problem: a service may not act outside. Every member runs it, replays run it
 dies may or may not have happened.
 The idea: the effect is state first. The service adds it to its outbox, in a callback of the log, so it is as durable as
 the log. A worker outside (`trimaran.client.outbox_worker.OutboxWorker`) asks the leader what is pending, does it, and
-acknowledges it with a request, which removes it at one position of the log. Whoever dies in between, what is not
+acknowledges it with a request, which removes it at one position of the log. If somebody dies in between, what is not
 acknowledged is still pending, and is done again with the same key. So an effect happens at least once; the receiver
 makes it once by the key.
 
@@ -20,9 +20,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from .cluster import Cluster
-from .errors import BackPressureError, LocalProtocolError, RemoteProtocolError
-from .payloads import plain_bytes
+from ..cluster import Cluster
+from ..errors import BackPressureError, LocalProtocolError, RemoteProtocolError
+from ..payloads import plain_bytes
 
 QUERY_MARK: Final = b"\xf7OUTBOX?\n"
 ACK_MARK: Final = b"\xf7OUTBOX-\n"
