@@ -22,6 +22,7 @@ from ..core.events import ActionRequested, TransferRequested
 from ..core.membership.configuration import ChangeRefusedError, Configuration, ConfigurationCause
 from ..core.membership.member_change import MemberChange, MemberChangeKind
 from ..runtime.agent import ConsensusModuleAgent
+from ..settings.config import parse_members
 from .cluster import Member, SimulatedCluster, endpoints_at
 from .membership_rules import MembershipRules
 from .world.loop import SimulatedLoop
@@ -270,9 +271,21 @@ class MemberOrders:
             if member.config.me.endpoints != place and now_ns >= self._early.get(one.member_id, 0):
                 self._early.pop(one.member_id, None)
                 self._move_to(member, place)
+            self._correct_seeds(member)
             if self._is_over:
                 self._start(member)
         self._after(self._unit_ns // 2, self._settle)
+
+    def _correct_seeds(self, member: Member) -> None:
+        """A member that waits to join asks others, once none of those that its settings name is a member any more."""
+        others = [one for one in self._rules.current.members if one.member_id != member.member_id]
+        asked = {seed.consensus for seed in parse_members(member.config.join)} if member.config.join else set()
+        if not asked or member.node is not None or any(one.consensus in asked for one in others) or not others:
+            return
+        was_running = self._stop(member)
+        self._cluster.rejoin(member, others)
+        if was_running:
+            self._start(member)
 
     def _move_to(self, member: Member, endpoints: tuple[str, str, str, str, str]) -> None:
         was_running = self._stop(member)

@@ -109,6 +109,23 @@ def test_no_order_is_given_that_leaves_sound_members_no_majority(small: SmallClu
     assert all(2 * len(ids - {0}) > len(ids) for ids in voters)
 
 
+def test_a_member_that_waits_for_members_of_before_is_told_of_those_there_are(small: SmallCluster) -> None:
+    """It lost its disk; those whom its settings name then were all replaced before it was started again."""
+    follower = small.follower
+    nemesis_of(small)
+    small.cluster.kill(follower.member_id)
+    small.cluster.wipe(follower.member_id)
+    small.referee.damaged[follower.member_id] = None
+    small.cluster.rejoin(
+        follower, [replace(current(small).members[0], member_id=MemberId(9), endpoints=endpoints_at(9, 0))]
+    )
+
+    small.cluster.start(follower.member_id)
+    small.wait(lambda: small.referee.is_sound(follower))
+
+    assert "9=" not in follower.config.join
+
+
 def has_voters(small: SmallCluster, voter_ids: set[int]) -> bool:
     """Whether these are the voters."""
     return current(small).voter_ids == voter_ids
