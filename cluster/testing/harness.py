@@ -212,7 +212,7 @@ class ServiceHarness(Generic[S]):
         """Have the service write a snapshot, and return its messages."""
         return snapshot_of(self.service)
 
-    def restart(self, service: Callable[[], S] | None = None) -> None:
+    def restart(self, service: Callable[[], Any] | None = None) -> None:  # Any: the next version of S
         """Take a snapshot and go on from it with a new instance: of other code if `service` says so.
 
         Sessions, timers and cluster time go on, as in a cluster: they are no part of the service's own snapshot.

@@ -49,6 +49,8 @@ RUN_LIMIT_S: Final = 3_600.0
 """The most virtual seconds of one `run`, beyond what it lets pass itself."""
 _WAIT_LIMIT_S: Final = 30.0
 _POLL_S: Final = 0.002
+_STEP_LIMIT: Final = 100_000
+"""Steps of a test at one instant; one beyond that waits with `asyncio.sleep(0)` for what takes time."""
 _MTU_LENGTH_BYTES: Final = 1_408
 _NS: Final = 1_000_000_000
 _FOREVER_NS: Final = 1 << 62
@@ -114,7 +116,7 @@ class MemoryCluster:
         self._cluster.on_node, self._cluster.on_member_exit = self._on_node, self._on_exit
         self._disks = MemberDisks()
         self._cuts: list[tuple[str, str]] = []
-        self._silent_since_ns = self._allowed_until_ns = 0
+        self._silent_since_ns = self._allowed_until_ns = self._step_count = 0
         self._cluster.network.identify(CLIENT, Caller(CallerRole.OPERATOR, CLIENT, Proof.CERTIFICATE))
         self._machine = self._cluster.add_client(CLIENT, _idle)
         for member_id in self._code:
@@ -150,7 +152,7 @@ class MemoryCluster:
         watched = Watched(coroutine, self._on_step)
         self._machine.run_beside(watched.run)
         self._silent_since_ns, end_ns = self._cluster.now_ns, self._cluster.now_ns + int(RUN_LIMIT_S * _NS)
-        self._allowed_until_ns = self._cluster.now_ns
+        self._allowed_until_ns, self._step_count = self._cluster.now_ns, 0
 
         def is_over() -> bool:
             now_ns = self._cluster.now_ns
@@ -184,7 +186,15 @@ class MemoryCluster:
         )
 
     def _on_step(self) -> None:
-        self._silent_since_ns = self._cluster.now_ns
+        now_ns = self._cluster.now_ns
+        self._step_count = self._step_count + 1 if now_ns == self._silent_since_ns else 0
+        if self._step_count > _STEP_LIMIT:
+            raise StillWaitingError(
+                f"the test goes round in a loop that lets no virtual time pass: steps={_STEP_LIMIT}\n"
+                f"  cluster: {self!r}\n"
+                "  (between two looks: await cluster.advance(0.01); for a leader: await cluster.wait_for_leader())"
+            )
+        self._silent_since_ns = now_ns
 
     def _describe_hang(self, coroutine: Coroutine[Any, Any, Any]) -> str:
         silent_s = (self._cluster.now_ns - self._silent_since_ns) / _NS

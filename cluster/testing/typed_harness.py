@@ -38,11 +38,12 @@ class TypedHarness(ServiceHarness[S]):
         self._begin()
 
     def _begin(self) -> None:
-        self._exchange = Exchange()
-        self._exchange.load(self.query(SCHEMAS_QUERY))
+        self.exchange = Exchange()
+        """What a typed client knows of the schemas of the service."""
+        self.exchange.load(self.query(SCHEMAS_QUERY))
         self._routes: dict[type, Route] = {}
 
-    def restart(self, service: Callable[[], S] | None = None) -> None:
+    def restart(self, service: Callable[[], Any] | None = None) -> None:  # Any: the next version of S
         """Take a snapshot and go on from it with a new instance: of other code if `service` says so."""
         super().restart(service)
         self._begin()
@@ -72,9 +73,9 @@ class TypedHarness(ServiceHarness[S]):
     def _route(self, message: type[Any]) -> Route:
         route = self._routes.get(message)
         if route is None:
-            route = self._routes[message] = self._exchange.route(message)
-            announcement = self._exchange.announcement(route)
+            route = self._routes[message] = self.exchange.route(message)
+            announcement = self.exchange.announcement(route)
             if announcement is not None:
                 self.request(announcement)
-                self._exchange.on_announced(route)
+                self.exchange.on_announced(route)
         return route

@@ -58,7 +58,11 @@ class Watched(Generic[T]):
         __tracebackhide__ = True
         coroutine, error = self._coroutine, None
         while True:
-            self._on_step()
+            try:
+                self._on_step()
+            except BaseException:
+                coroutine.close()
+                raise
             try:
                 awaited = coroutine.send(None) if error is None else coroutine.throw(error)
             except StopIteration as stop:

@@ -159,6 +159,18 @@ def test_a_test_that_hangs_is_told_where_it_waits(memory: MemoryCluster) -> None
     assert "0=down" in text
 
 
+def test_a_loop_that_lets_no_time_pass_is_told(memory: MemoryCluster) -> None:
+    async def test() -> None:
+        memory.kill_leader()
+        while memory.leader is None:  # noqa: ASYNC110  # what a test should not do
+            await asyncio.sleep(0)
+
+    with pytest.raises(StillWaitingError, match="lets no virtual time pass"):
+        memory.run(test())
+
+    assert memory.run(memory.wait_for_leader()) in range(3)
+
+
 def test_time_that_a_test_lets_pass_is_no_hang(memory: MemoryCluster) -> None:
     memory.run(memory.advance(200))
 

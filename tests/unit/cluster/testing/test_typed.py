@@ -59,7 +59,7 @@ class Deposited(Event):
     account: str
 
 
-class Overdrawn(ServiceError):
+class NotEnough(ServiceError):
     balance: int
 
 
@@ -77,7 +77,7 @@ class Bank(TypedService):
     def withdraw(self, ctx: Context, message: Withdraw) -> Balance:
         balance = self.accounts.get(message.account, 0)
         if balance < message.amount:
-            raise Overdrawn(balance=balance)
+            raise NotEnough(balance=balance)
         self.accounts[message.account] = balance - message.amount
         return Balance(balance - message.amount)
 
@@ -90,7 +90,7 @@ def test_a_typed_harness_calls_asks_and_hears() -> None:
     bank = TypedHarness(Bank)
 
     assert bank.call(Deposit("a", 5)) == Balance(5)
-    with pytest.raises(Overdrawn) as raised:
+    with pytest.raises(NotEnough) as raised:
         bank.call(Withdraw("a", 6))
     assert raised.value.balance == 5
     assert bank.ask(BalanceOf("a")) == 5
@@ -113,7 +113,7 @@ def test_a_typed_client_uses_a_cluster_in_memory() -> None:
         bank = TypedClient(await cluster.connect())
         assert await bank.call(Deposit("a", 5)) == Balance(5)
         cluster.kill_leader()
-        with pytest.raises(Overdrawn):
+        with pytest.raises(NotEnough):
             await bank.call(Withdraw("a", 6))
         await cluster.restart()
         await cluster.assert_identical()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
+from trimaran.cluster.testing import TypedHarness
 from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.typed.codec import HEADER_BYTES, MAGIC, PayloadKind
 
@@ -24,41 +26,40 @@ from .bank import (
     PayInterest,
     Withdraw,
 )
-from .exchanging import TypedHarness
 from .lottery import Draw, Lottery
 
 
 @pytest.fixture
-def bank() -> TypedHarness:
+def bank() -> TypedHarness[Bank]:
     harness = TypedHarness(Bank)
     harness.call(Deposit("a", 5))
     harness.call(Annotate("a", "first"))
     return harness
 
 
-def test_a_command_has_a_typed_reply_and_a_query_sees_what_it_did(bank: TypedHarness) -> None:
+def test_a_command_has_a_typed_reply_and_a_query_sees_what_it_did(bank: TypedHarness[Bank]) -> None:
     assert bank.call(Deposit("a", amount=3)) == Balance(8)
-    assert bank.call(BalanceOf("a")) == Balance(8)
+    assert bank.ask(BalanceOf("a")) == Balance(8)
     assert bank.call(Annotate("a", "second")) == ["first", "second"]
     assert bank.events(Paid) == [Paid("a", 5), Paid("a", 3)]
 
 
-def test_an_error_of_the_service_comes_with_its_fields_and_changes_nothing(bank: TypedHarness) -> None:
-    before = bank.service.state_hash()
+def test_an_error_of_the_service_comes_with_its_fields_and_changes_nothing(bank: TypedHarness[Bank]) -> None:
+    before: Any = bank.service.state_hash()
 
     with pytest.raises(Overdrawn) as raised:
         bank.call(Withdraw("a", 50))
 
     assert raised.value.balance == 5
-    after = bank.service.state_hash()
+    after: Any = bank.service.state_hash()
     assert {name for name in after if after[name] != before[name]} == {"known_schemas"}
     assert bank.events(Paid) == [Paid("a", 5)]
-    bank.harness.advance(5)
+    bank.advance(5)
     assert bank.service.accounts == {"a": 5}
 
 
 @pytest.mark.parametrize("account", ["a", "new"])
-def test_a_mistake_in_a_handler_changes_nothing_either(bank: TypedHarness, account: str) -> None:
+def test_a_mistake_in_a_handler_changes_nothing_either(bank: TypedHarness[Bank], account: str) -> None:
     """What is changed in place is undone, too."""
     with pytest.raises(KeyError, match="oops"):
         bank.call(Annotate(account, "oops", is_mistaken=True))
@@ -67,7 +68,7 @@ def test_a_mistake_in_a_handler_changes_nothing_either(bank: TypedHarness, accou
     assert bank.call(Annotate("a", "second")) == ["first", "second"]
 
 
-def test_state_that_was_emptied_and_replaced_is_as_it_was(bank: TypedHarness) -> None:
+def test_state_that_was_emptied_and_replaced_is_as_it_was(bank: TypedHarness[Bank]) -> None:
     for name in "bcd":
         bank.call(Deposit(name))
 
@@ -80,29 +81,29 @@ def test_state_that_was_emptied_and_replaced_is_as_it_was(bank: TypedHarness) ->
 
 
 @pytest.mark.parametrize("way", ["assign", "write", "mutate", "iterate", "append", "schedule", "random"])
-def test_a_query_that_would_change_something_is_told_so_and_changes_nothing(bank: TypedHarness, way: str) -> None:
+def test_a_query_that_would_change_something_is_told_so_and_changes_nothing(bank: TypedHarness[Bank], way: str) -> None:
     bank.call(Withdraw("a", 1))
     before = bank.service.state_hash()
 
     with pytest.raises(LocalProtocolError, match="quer"):
-        bank.call(Meddle(way))
+        bank.ask(Meddle(way))
 
     assert bank.service.state_hash() == before
-    assert bank.call(Meddle("not at all")) == 1
+    assert bank.ask(Meddle("not at all")) == 1
 
 
-def test_timers_fire_are_cancelled_and_survive_a_restart(bank: TypedHarness) -> None:
+def test_timers_fire_are_cancelled_and_survive_a_restart(bank: TypedHarness[Bank]) -> None:
     bank.call(PayInterest("a", after_s=10))
     dropped = bank.call(PayInterest("a", after_s=10))
     assert bank.call(Cancel(dropped)) is True
     assert bank.call(Cancel(dropped)) is False
-    bank.harness.advance(9)
-    assert bank.call(BalanceOf("a")) == Balance(5)
+    bank.advance(9)
+    assert bank.ask(BalanceOf("a")) == Balance(5)
 
-    bank.harness.restart()
-    bank.harness.advance(2)
+    bank.restart()
+    bank.advance(2)
 
-    assert bank.call(BalanceOf("a")) == Balance(10)
+    assert bank.ask(BalanceOf("a")) == Balance(10)
     assert bank.service.timers == {}
 
 
@@ -115,11 +116,11 @@ def test_a_snapshot_has_all_that_is_declared_in_its_order() -> None:
     before = bank.service.state_hash()
     order = list(bank.service.accounts)
 
-    bank.harness.restart()
+    bank.restart()
 
     assert bank.service.state_hash() == before
     assert list(bank.service.accounts) == order
-    assert max(map(len, bank.harness.snapshot())) < 40_000
+    assert max(map(len, bank.snapshot())) < 40_000
 
 
 @pytest.mark.parametrize(
@@ -134,16 +135,18 @@ def test_a_snapshot_has_all_that_is_declared_in_its_order() -> None:
         (bytes((MAGIC, PayloadKind.SCHEMA)) + bytes(8) + b'{"name": "A B", "fields": []}', "schema cannot be read"),
     ],
 )
-def test_bytes_of_a_stranger_are_refused_and_change_nothing(bank: TypedHarness, payload: bytes, message: str) -> None:
+def test_bytes_of_a_stranger_are_refused_and_change_nothing(
+    bank: TypedHarness[Bank], payload: bytes, message: str
+) -> None:
     before = bank.service.state_hash()
 
     with pytest.raises(RemoteProtocolError, match=message):
-        bank.harness.request(payload)
+        bank.request(payload)
 
     assert bank.service.state_hash() == before
 
 
-def test_every_cut_and_flipped_byte_of_a_command_is_refused_or_run(bank: TypedHarness) -> None:
+def test_every_cut_and_flipped_byte_of_a_command_is_refused_or_run(bank: TypedHarness[Bank]) -> None:
     payload = bank.exchange.route(Deposit).payload(Deposit("account", 5))
     spoiled = [payload[:length] for length in range(len(payload))]
     spoiled += [
@@ -155,21 +158,21 @@ def test_every_cut_and_flipped_byte_of_a_command_is_refused_or_run(bank: TypedHa
     for one in spoiled:
         before = bank.service.state_hash()
         try:
-            bank.harness.request(one)
+            bank.request(one)
         except RemoteProtocolError:
             assert bank.service.state_hash() == before
         else:
             assert len(one) == len(payload)
 
 
-def test_clients_cannot_fill_the_state_with_schemas(bank: TypedHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_cannot_fill_the_state_with_schemas(bank: TypedHarness[Bank], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trimaran.service_api.typed.service.SCHEMA_LIMIT_COUNT", 5)
     announce = bytes((MAGIC, PayloadKind.SCHEMA)) + bytes(8)
     for number in range(5 - len(bank.service.known_schemas)):
-        bank.harness.request(announce + b'{"name": "A%d", "fields": []}' % number)
+        bank.request(announce + b'{"name": "A%d", "fields": []}' % number)
 
     with pytest.raises(RemoteProtocolError, match="expected less than 5"):
-        bank.harness.request(announce + b'{"name": "Further", "fields": []}')
+        bank.request(announce + b'{"name": "Further", "fields": []}')
 
     assert len(bank.service.known_schemas) == 5
 

@@ -7,11 +7,9 @@ from typing import Any, ClassVar
 import pytest
 
 from trimaran.client.typed.exchange import Exchange
-from trimaran.cluster.testing import ServiceHarness
+from trimaran.cluster.testing import ServiceHarness, TypedHarness
 from trimaran.service_api.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.typed import Command, Context, TimerMessage, TypedService, handles, on_timer, state, upcasts
-
-from .exchanging import TypedHarness
 
 
 class PayOfMay(Command[int], name="Pay"):
@@ -148,11 +146,11 @@ def test_the_state_of_an_older_version_is_taken_over() -> None:
     harness: Any = TypedHarness(May)
     harness.call(PayOfMay(17, 250))
 
-    harness.harness.restart(Today)
+    harness.restart(Today)
 
     service = harness.service
     assert (service.total, service.names, service.added) == (250, {"17": 250.0}, [])
-    harness.harness.advance(61)
+    harness.advance(61)
     assert service.total == 1250
 
 
@@ -173,7 +171,7 @@ def test_a_field_of_the_state_that_is_gone_or_another_is_refused_by_name() -> No
         may = TypedHarness(May)
         may.call(PayOfMay(17, 250))
         with pytest.raises(ConfigurationError, match=message):
-            may.harness.restart(service)
+            may.restart(service)
 
 
 def test_a_migration_makes_the_new_value_of_the_old() -> None:
@@ -197,6 +195,6 @@ def test_a_migration_makes_the_new_value_of_the_old() -> None:
     may: Any = TypedHarness(May)
     may.call(PayOfMay(17, 250))
 
-    may.harness.restart(Migrated)
+    may.restart(Migrated)
 
     assert (may.service.total, may.service.names, may.service.old) == ("250 cents", ["17"], [250])
