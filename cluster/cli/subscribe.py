@@ -1,9 +1,10 @@
 """`trimaran subscribe`: hand out the committed entries of the log, from a position on, to a program.
 
-An entry is one JSON object on one line. With `--position-file` the command goes on where it ended.
+An entry is one JSON object on one line, printed or, with `--to`, posted. With `--position-file` the command goes on
+where it ended.
 
 Exit status: 0 ended by --limit, Ctrl-C or the reader; 2 wrong usage, or the position cannot be had; 3 no member serves
-the log; 12 the caller may not read it.
+the log; 12 the caller may not read it, or the receiver of --to refuses an entry.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from trimaran.archive.tool.commands.rows import encode_payload
 from trimaran.archive.tool.output import (
     EXIT_REFUSED,
     EXIT_UNREACHABLE,
@@ -32,7 +33,9 @@ from ..subscriptions.errors import SubscriptionError, SubscriptionRefusedError, 
 from ..subscriptions.log_source import ServedBy, Start
 from ..subscriptions.position_store import FilePositionStore
 from ..subscriptions.pump import Sink, pump
+from ..subscriptions.rows import as_row
 from ..subscriptions.subscription import Subscription, subscribe
+from ..subscriptions.webhook import WebhookRefusedError, WebhookSink
 from .shared.setting_flags import (
     load_cluster_id_from_flags,
     load_consensus_endpoints,
@@ -65,6 +68,10 @@ PositionFileOption = Annotated[
     typer.Option("--position-file", metavar="FILE", help="Keep the position here, and begin there if it exists."),
 ]
 EndOption = Annotated[int | None, typer.Option("-n", "--limit", min=1, help="End after this many entries.")]
+ToOption = Annotated[
+    str | None,
+    typer.Option("--to", metavar="URL", help="Post entries to this URL, as JSON lines, instead of printing them."),
+]
 WaitOption = Annotated[
     float, typer.Option("--wait", min=0.1, metavar="SECONDS", help="How long to wait for a member that serves.")
 ]
@@ -79,6 +86,7 @@ def hand_out_entries(
     template: TemplateOption = None,
     served_by: ServedByOption = ServedBy.FOLLOWER,
     position_file: PositionFileOption = None,
+    to: ToOption = None,
     limit: EndOption = None,
     timeout: TimeoutOption = 5.0,
     wait: WaitOption = 30.0,
@@ -109,8 +117,8 @@ def hand_out_entries(
             network=load_network_from_flags(settings),
         )
         with ended_by_reader(), contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_run(entries, Printer(), store, limit))
-    except SubscriptionRefusedError as error:
+            asyncio.run(_run(entries, to, store, limit))
+    except (SubscriptionRefusedError, WebhookRefusedError) as error:
         fail(str(error), EXIT_REFUSED)
     except SubscriptionTimeoutError as error:
         fail(str(error), EXIT_UNREACHABLE)
@@ -127,14 +135,9 @@ class Printer:
             print_line(as_row(entry))
 
 
-def as_row(entry: LogEntry) -> dict[str, Any]:
-    """Return an entry as what JSON can hold: the payload as text, or as base64 if it is not text."""
-    payload, encoding = encode_payload(entry.payload)
-    return entry._asdict() | {"payload": payload, "payload_encoding": encoding}
-
-
-async def _run(entries: Subscription, sink: Sink, store: FilePositionStore | None, limit: int | None) -> None:
-    async with entries:
+async def _run(entries: Subscription, url: str | None, store: FilePositionStore | None, limit: int | None) -> None:
+    async with entries, AsyncExitStack() as resources:
+        sink: Sink = Printer() if url is None else await resources.enter_async_context(WebhookSink(url))
         await pump(entries, sink, store, entry_limit=limit)
 
 

@@ -1,0 +1,15 @@
+"""Entries as what JSON can hold, for the command and for sinks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimaran.archive.tool.commands.rows import encode_payload
+
+from .entries import LogEntry
+
+
+def as_row(entry: LogEntry) -> dict[str, Any]:
+    """Return an entry by field names: the payload as text, or as base64 if it is not text."""
+    payload, encoding = encode_payload(entry.payload)
+    return entry._asdict() | {"payload": payload, "payload_encoding": encoding}
