@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.cluster_process import SystemCluster
+from tests.unit.cluster.subscriptions.receiver import received
 from trimaran.cluster.subscriptions import LogEntry, ServedBy, subscribe_blocking
 from trimaran.service_api.endpoint import Endpoint
 
@@ -56,6 +57,21 @@ async def test_entries_come_once_while_the_leader_is_killed_and_the_command_rest
         assert [row["position"] for row in rows] == [entry.position for entry in entries]
         assert [row["position"] for row in rows] == sorted({entry.position for entry in entries})
         assert {entry.leadership_term_id for entry in entries} == {old.leadership_term_id, old.leadership_term_id + 1}
+
+
+async def test_the_command_posts_entries_until_the_receiver_has_them(data_dir: Path, tmp_path: Path) -> None:
+    with received([503, 500]) as receiver:
+        async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+            await cluster.wait_for_leader()
+            await requester.request(50)
+            for count in (20, 30):
+                arguments = ("--kind", "message", "--to", receiver.url, "-n", str(count))
+                where = ("--position-file", str(tmp_path / "position"))
+                status, said = await cluster.run_command("subscribe", *arguments, *where)
+                assert status == 0, said
+
+    rows = [row for _, batch in receiver.taken for row in batch]
+    assert len({row["position"] for row in rows}) == len(rows) == 50
 
 
 def read_from_the_leader(endpoints: list[str], count: int) -> list[LogEntry]:
