@@ -38,6 +38,7 @@ from .scenarios import spark as spark_scenario
 from .scenarios import stream as stream_scenario
 from .scenarios import table as table_scenario
 from .scenarios import time_travel as time_travel_scenario
+from .scenarios import typed as typed_scenario
 from .scenarios.archive import ArchiveParameters
 from .scenarios.catchup import CatchupParameters
 from .scenarios.codec import CodecParameters
@@ -175,6 +176,24 @@ def request(
     report = request_scenario.run(parameters, directory=directory, keep=keep)
     title = f"request: {members} members, {payload} B, {inflight} in flight, file sync level {file_sync_level}"
     _finish(report, json, title)
+
+
+@app.command()
+def typed(
+    inflight: Annotated[int, typer.Option(help="Callers, each with one request after another.")] = 1024,
+    payload: PayloadOption = 32,
+    requests: Annotated[int, typer.Option(help="Requests of each run.")] = 200_000,
+    rounds: Annotated[int, typer.Option(help="Runs of each kind, in turn; medians count.")] = 3,
+    file_sync_level: SyncOption = 1,
+    directory: DirectoryOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Requests as bytes and as the commands of a typed service, in turn: what classes cost."""
+    parameters = RequestParameters(
+        payload=payload, inflight=inflight, requests=requests, file_sync_level=file_sync_level
+    )
+    report = typed_scenario.run(parameters, rounds=rounds, directory=directory)
+    _finish(report, json, f"typed: 3 members, {payload} B, {inflight} in flight, file sync level {file_sync_level}")
 
 
 @app.command()

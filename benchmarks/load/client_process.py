@@ -33,7 +33,7 @@ from ..machine.environment import tune_garbage_collector
 from ..statistics.histogram import Histogram
 from ..statistics.report import first_leaf
 from .echo import EchoLoad, Phase
-from .requests import RequestLoad
+from .requests import RequestLoad, TypedRequestLoad
 from .sessions import SessionLoad
 
 _PROGRESS_INTERVAL_S = 0.25
@@ -57,6 +57,8 @@ class ClientParameters:
     connect_timeout_s: float
     uses_requests: bool = False
     """Whether messages are requests, in a closed loop."""
+    is_typed: bool = False
+    """Whether requests are commands of a typed service."""
     session_count: int | None = None
     """Sessions that the traffic goes round, in a closed loop; None: one, whose client is `EchoLoad`'s."""
     tls: dict[str, str] | None = None
@@ -116,7 +118,8 @@ async def _open_load(parameters: ClientParameters) -> AsyncIterator[tuple[Load, 
         return
     load: EchoLoad | RequestLoad
     if parameters.uses_requests:
-        load = RequestLoad(payload_length=length, inflight=inflight)
+        kind = TypedRequestLoad if parameters.is_typed else RequestLoad
+        load = kind(payload_length=length, inflight=inflight)
     else:
         load = EchoLoad(payload_length=length, inflight=inflight, rate_per_s=parameters.rate_per_s)
     config = ClientConfig(

@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator
 
 from trimaran.client import ClusterClient
+from trimaran.client.typed import TypedClient
 
 from ..services.request import COUNTS
-from .echo import LoadError, Phase, message_packer
+from ..services.typed_request import CountOf, Number
+from .echo import SEQUENCE, LoadError, Phase, message_packer
 
 
 class RequestLoad:
@@ -46,10 +48,15 @@ class RequestLoad:
                 for _ in range(min(self._inflight, message_count)):
                     tasks.create_task(self._ask(cluster, numbers, phase))
             phase.ended_ns = time.monotonic_ns()
-        ran_count, self.ran_twice_count = COUNTS.unpack(await cluster.request(b""))
+        ran_count, self.ran_twice_count = await self._count(cluster)
         if (ran_count, self.ran_twice_count) != (self._next, 0):
             raise LoadError(f"{ran_count=} ran_twice_count={self.ran_twice_count} expected={self._next} and 0")
         return phase
+
+    async def _count(self, cluster: ClusterClient) -> tuple[int, int]:
+        """Ask how many requests ran, and how many of them had run before."""
+        ran_count, ran_twice_count = COUNTS.unpack(await cluster.request(b""))
+        return ran_count, ran_twice_count
 
     async def _ask(self, cluster: ClusterClient, numbers: Iterator[int], phase: Phase) -> None:
         sent_at_ns, replied_at_ns, now_ns = phase.sent_at_ns, phase.replied_at_ns, time.monotonic_ns
@@ -61,3 +68,31 @@ class RequestLoad:
             sent_at_ns.append(begun_ns)
             if reply != payload:
                 raise LoadError(f"another reply than that to request {number}: length={len(reply)}")
+
+
+class TypedRequestLoad(RequestLoad):
+    """The same with commands of a typed service: each makes its message, and reads its reply."""
+
+    def __init__(self, *, payload_length: int, inflight: int) -> None:
+        super().__init__(payload_length=payload_length, inflight=inflight)
+        self._padding = bytes(payload_length - SEQUENCE.size)
+        self._typed: TypedClient | None = None
+
+    def _client(self, cluster: ClusterClient) -> TypedClient:
+        if self._typed is None:
+            self._typed = TypedClient(cluster)
+        return self._typed
+
+    async def _count(self, cluster: ClusterClient) -> tuple[int, int]:
+        return await self._client(cluster).call(CountOf())
+
+    async def _ask(self, cluster: ClusterClient, numbers: Iterator[int], phase: Phase) -> None:
+        sent_at_ns, replied_at_ns, now_ns = phase.sent_at_ns, phase.replied_at_ns, time.monotonic_ns
+        typed, padding = self._client(cluster), self._padding
+        for number in numbers:
+            begun_ns = now_ns()
+            reply = await typed.call(Number(number, padding))
+            replied_at_ns.append(now_ns())
+            sent_at_ns.append(begun_ns)
+            if reply.number != number:
+                raise LoadError(f"another reply than that to request {number}: {reply}")

@@ -18,7 +18,7 @@ from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings
 from ..rig.meter import METRICS_SETTING, Meter, usage_report
 from ..rig.processes import ClusterProcesses, ProcessGroup
-from ..services import REQUEST_SERVICE
+from ..services import REQUEST_SERVICE, TYPED_REQUEST_SERVICE
 from ..statistics.histogram import Histogram
 from ..statistics.report import ProgressLine, Report, first_leaf, latency_figures, percentile_curve, progress_line
 
@@ -40,6 +40,8 @@ class RequestParameters:
     requests: int = 300_000
     warmup: int = 20_000
     file_sync_level: int = 1
+    is_typed: bool = False
+    """Whether requests are commands of a typed service."""
     node_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings for `trimaran node`, by name."""
     time_limit_s: float = 300.0
@@ -62,12 +64,11 @@ def run(parameters: RequestParameters, *, directory: Path | None = None, keep: b
     """
     level = {"file_sync_level": str(parameters.file_sync_level)}
     settings = {**level, **METRICS_SETTING, **parameters.node_settings}
+    service = TYPED_REQUEST_SERVICE if parameters.is_typed else REQUEST_SERVICE
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "request", keep=keep))
         clients = stack.enter_context(ProcessGroup())
-        cluster = stack.enter_context(
-            ClusterProcesses(data_dir, REQUEST_SERVICE, parameters.members, settings=settings)
-        )
+        cluster = stack.enter_context(ClusterProcesses(data_dir, service, parameters.members, settings=settings))
         progress = stack.enter_context(progress_line(parameters.requests))
         try:
             return asyncio.run(_measure(parameters, cluster, clients, progress, data_dir))
@@ -124,4 +125,5 @@ def _client_parameters(parameters: RequestParameters, endpoints: list[str]) -> C
         rate_per_s=None,
         connect_timeout_s=_CONNECT_TIMEOUT_S,
         uses_requests=True,
+        is_typed=parameters.is_typed,
     )

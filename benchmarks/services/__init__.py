@@ -4,5 +4,6 @@ from typing import Final
 
 ECHO_SERVICE: Final = "trimaran.benchmarks.services.echo:EchoService"
 REQUEST_SERVICE: Final = "trimaran.benchmarks.services.request:RequestService"
+TYPED_REQUEST_SERVICE: Final = "trimaran.benchmarks.services.typed_request:TypedRequestService"
 STATE_SERVICE: Final = "trimaran.benchmarks.services.state:StateService"
 FAN_OUT_SERVICE: Final = "trimaran.benchmarks.services.fan_out:FanOutService"
