@@ -24,7 +24,8 @@ def run(parameters: RequestParameters, *, rounds: int, directory: Path | None = 
     reports: dict[str, list[Report]] = {"bytes": [], "typed": []}
     for _ in range(rounds):
         for name, found in reports.items():
-            found.append(run_requests(replace(parameters, is_typed=name == "typed"), directory=directory))
+            own = None if directory is None else directory / f"{name}-{len(found)}"
+            found.append(run_requests(replace(parameters, is_typed=name == "typed"), directory=own))
     rates = {name: median(each["requests_per_s"] for each in found) for name, found in reports.items()}
     return {
         "scenario": "typed",

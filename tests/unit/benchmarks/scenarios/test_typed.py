@@ -13,15 +13,13 @@ from trimaran.service_api.errors import ConfigurationError
 
 @pytest.mark.campaign
 def test_bytes_and_classes_are_measured_in_turn(tmp_path: Path) -> None:
-    parameters = RequestParameters(
-        inflight=16, requests=500, warmup=50, node_settings={"segment_length_bytes": "64MiB"}
-    )
+    parameters = RequestParameters(inflight=16, requests=500, warmup=50)
 
     report = run(parameters, rounds=1, directory=tmp_path / "data")
 
     assert [len(report["runs"][kind]) for kind in ("bytes", "typed")] == [1, 1]
     assert report["typed_requests_per_s"] > 0
-    assert 0 < report["typed_percent"]
+    assert report["typed_percent"] > 0
 
 
 def test_no_rounds_are_refused() -> None:
