@@ -637,7 +637,7 @@ class Referee:
 
     def look_at_rest(self, members: Sequence[Member]) -> None:
         """Hand the services of members that have the same log to the check of the user's."""
-        self._checks.look_at_rest([self._services[member.member_id] for member in members])
+        self._checks.look_at_rest([self._services[one.member_id] for one in members if not one.config.is_witness])
 
     def has_committed(self, member: Member) -> bool:
         """Whether a member has, durably, everything that was ever committed, or a snapshot and all that follows."""
