@@ -181,6 +181,8 @@ class SessionManager:
         is_older = event.leadership_term_id < ctx.leadership_term_id
         if not is_older or leader_id is None or ctx.roster.latest.find(leader_id) is None:
             return
+        if leader_id == ctx.config.member_id:
+            return  # its term has not begun: what the client would send now is lost
         if self._sessions_by_connection.get(connection_id) == session_id and session_id in self.sessions:
             ctx.emit(fx.SendToClient(connection_id, self._new_leader_event(session_id, leader_id)))
 

@@ -333,3 +333,13 @@ def test_log_holds_the_digest_and_not_the_secret() -> None:
     assert isinstance(event, SessionOpenEvent)
     assert event.response_channel == f"trimaran:tcp?token-sha256={token_digest(SECRET).hex()}"
     assert SECRET not in event.encode()
+
+
+def test_member_whose_term_has_not_begun_tells_nobody_that_it_leads() -> None:
+    """What a client sent on that word would be lost: its connection is not taken for the session's yet."""
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.module.on_replay_session_open(open_event(3), 0)
+    solo.follow(leader_id=2, term_id=1)
+    solo.ctx.leader_member_id = solo.ctx.config.member_id  # as in the last states of an election that it has won
+
+    assert answers(solo.feed(show(3, connection_id=9), keep_alive(3, connection_id=9, term_id=0))) == []
