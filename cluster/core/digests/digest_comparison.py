@@ -7,11 +7,11 @@ The idea: at positions that are a function of the log alone, each member makes d
 (`service.digests`) and of its snapshots, and tells the others. Each member keeps the newest of all members in a table
 and compares. It decides alone, from what it has heard:
 
-    a majority of all members has one digest, and this member another     this member stops
+    a majority of the voters has one digest, and this member another      this member stops
     a majority has one digest, another member has another                 this member names that one
     they differ and no majority agrees                                    this member names all of them, and goes on
 
-So a stop needs the same digest from more than half of all members. With three members that all differ, or two of which
+So a stop needs the same digest from more than half of all voters: learners are compared, and are no vote. With three members that all differ, or two of which
 one is down, nobody can say who has it right: then all go on, and say so in health, metrics and errors.
 
 Digests are of delivered entries, which are committed, so no fail-over takes one back. A member that is behind tells
@@ -198,7 +198,9 @@ class DigestComparison:
 
     def _on_difference(self, place: _Place, found: dict[MemberId, _Found]) -> None:
         ctx = self._ctx
-        (common, count), *_ = Counter(each.digest for each in found.values()).most_common(1)
+        voters = ctx.roster.current.voter_ids
+        votes = Counter(each.digest for member_id, each in found.items() if member_id in voters)
+        (common, count), *_ = votes.most_common(1) or [(b"", 0)]
         has_majority = ctx.is_majority(count)
         if not has_majority and self._is_undecided(count, found):
             return
@@ -220,12 +222,12 @@ class DigestComparison:
             ctx.emit(fx.DigestsDiffered(known, is_stopping))
 
     def _is_undecided(self, count: int, found: dict[MemberId, _Found]) -> bool:
-        """Whether members that can be reached may yet make a majority of `count` equal digests.
+        """Whether voters that can be reached may yet make a majority of `count` equal digests.
 
         They get the heartbeat timeout, from the first time on that they are waited for.
         """
         ctx = self._ctx
-        missing_count = sum(member.is_reachable and member.member_id not in found for member in ctx.others)
+        missing_count = sum(member.is_reachable and member.member_id not in found for member in ctx.voting_members)
         if not ctx.is_majority(count + missing_count):
             return False
         if self._undecided_since_ns is None:

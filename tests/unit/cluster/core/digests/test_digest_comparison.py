@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.unit.cluster.core.rosters import configured
 from tests.unit.cluster.core.solo import Solo
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.membership.configuration import MemberKind
 from trimaran.cluster.messages.digests import DigestKind, ServiceDigest
 from trimaran.service_api.types import MemberId, TermId
 from trimaran.service_api.wire.log.recording_log import EntryType
@@ -207,6 +210,42 @@ def test_of_five_two_minorities_stop_and_three_go_on() -> None:
             comparing.told(member_id, digest)
 
         assert [effect.is_stopping for effect in comparing.found()][-1] is is_stopping
+
+
+def with_learners(*learner_ids: int) -> Comparing:
+    """Member 0 of three voters, and learners."""
+    comparing = Comparing()
+    history = comparing.module.ctx.roster.history
+    learners = tuple(configured(each, MemberKind.LEARNER) for each in learner_ids)
+    current = history.current
+    history.append(replace(current, members=(*current.members, *learners), log_position=POSITION - 32))
+    comparing.module.ctx.roster.refresh()
+    for each in learner_ids:
+        comparing.link(each, is_up=True)
+    return comparing
+
+
+def test_learners_are_compared_and_are_no_vote() -> None:
+    """Two learners and a voter are no majority of three voters: the third one decides."""
+    comparing = with_learners(3, 4)
+
+    comparing.own(A)
+    for member_id in (3, 4, 1):
+        comparing.told(member_id, B)
+
+    assert comparing.found() == []
+    comparing.told(2, A)
+    assert [(effect.is_stopping, effect.divergence.differing) for effect in comparing.found()] == [(False, {1, 3, 4})]
+
+
+def test_learner_that_differs_from_the_voters_is_named() -> None:
+    comparing = with_learners(3)
+
+    comparing.own(A)
+    comparing.told(1, A)
+    comparing.told(3, B)
+
+    assert [(effect.is_stopping, effect.divergence.differing) for effect in comparing.found()] == [(False, {3})]
 
 
 def test_digests_of_members_that_run_other_code_are_not_compared() -> None:
