@@ -32,7 +32,7 @@ from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
 from ..core.log.log_buffer import LogBuffer
 from ..core.log.log_publisher import LogPublisher
-from ..core.membership.configuration import Configuration, ConfigurationCause, find_configuration_fault
+from ..core.membership.configuration import Configuration, ConfigurationCause, find_configuration_fault, text_room
 from ..core.peers.terms import is_usable
 from ..export_aeron.foreign_entries import read_blocks
 from ..import_aeron.copying import expect_free, expect_room, write_member
@@ -42,8 +42,6 @@ from ..runtime.files.mark_file import MARK_FILE_NAME
 from ..settings.member_endpoints import MemberEndpoints
 from .choice import SalvageChoice
 
-_FRAME_REST_BYTES: Final = 160
-"""More than a frame has besides the text of a configuration."""
 _MILLIS_PER: Final = {TimeUnit.MILLIS: 1, TimeUnit.MICROS: 1_000, TimeUnit.NANOS: 1_000_000}
 
 Progress = Callable[[int], None]
@@ -138,7 +136,7 @@ def _new_configuration(
     fault = find_configuration_fault(made)
     if fault is not None:
         raise ConfigurationError(f"--members: {fault}")
-    room = mtu_length - _FRAME_REST_BYTES
+    room = text_room(mtu_length)
     while len(made.encode_text()) > room and made.note:
         made = replace(made, note=made.note[: len(made.note) // 2])
     if len(made.encode_text()) > room:

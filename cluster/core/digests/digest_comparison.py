@@ -11,8 +11,9 @@ and compares. It decides alone, from what it has heard:
     a majority has one digest, another member has another                 this member names that one
     they differ and no majority agrees                                    this member names all of them, and goes on
 
-So a stop needs the same digest from more than half of all voters: learners are compared, and are no vote. With three members that all differ, or two of which
-one is down, nobody can say who has it right: then all go on, and say so in health, metrics and errors.
+So a stop needs the same digest from more than half of all voters; learners are compared, and are no vote. With three
+members that all differ, or two of which one is down, nobody can say who has it right: then all go on, and say so in
+health, metrics and errors.
 
 Digests are of delivered entries, which are committed, so no fail-over takes one back. A member that is behind tells
 its digests when it gets there, in a replay, too. One that hears of a digest unlike its own answers with its own: so a

@@ -51,6 +51,8 @@ PORTS_PER_MEMBER: Final = 5
 """Ingress is the base port; consensus, log, catchup and archive are the next four."""
 
 _BASE_PORT_MAX: Final = PORT_MAX - (PORTS_PER_MEMBER - 1)
+_FRAME_REST_BYTES: Final = 128
+"""More than a frame of the log has besides the text of a configuration, padding included."""
 _ENDPOINT_LENGTH_LIMIT: Final = 261
 """A host name of 253 characters, brackets, a colon and a port."""
 
@@ -203,6 +205,11 @@ class Configuration:
                 "cluster_members": self.encode_text(),
             }
         )
+
+
+def text_room(mtu_length_bytes: int) -> int:
+    """Return how long the text of a configuration may be, so that its entry is one frame: only there it is found."""
+    return mtu_length_bytes - _FRAME_REST_BYTES
 
 
 def decode_text(text: str, log_position: int | None) -> Configuration | None:

@@ -25,11 +25,8 @@ from ..context import ConsensusContext
 from ..log.log_publisher import LogPublisher
 from ..members import ClusterMember, is_active, quorum_threshold
 from ..phase import NEVER_NS
-from .configuration import ChangeRefusedError, Configuration, ConfigurationCause
+from .configuration import ChangeRefusedError, Configuration, ConfigurationCause, text_room
 from .member_change import MemberChange, MemberChangeKind
-
-_OTHER_BYTES: Final = 128
-"""More than a frame of the log has besides the text of the members."""
 
 _FAREWELL_HEARTBEAT_TIMEOUTS: Final = 2
 """How long a leader speaks to a member that is removed, and a removed leader to all, once that is committed."""
@@ -101,15 +98,16 @@ class MembershipControl:
         made = change.apply_to(current)
         self._check_ready(change, current, made)
         if not self._fits(made):
+            mtu_length = ctx.config.mtu_length_bytes
             raise ChangeRefusedError(
                 f"the members take {len(made.encode_text())} bytes, too many for one frame of the log: expected at "
-                f"most {ctx.config.mtu_length_bytes - _OTHER_BYTES} with mtu_length_bytes={ctx.config.mtu_length_bytes}"
+                f"most {text_room(mtu_length)} with mtu_length_bytes={mtu_length}"
             )
         return self._append(made, publisher), f"members {current.describe()} become {made.describe()}"
 
     def _fits(self, configuration: Configuration) -> bool:
         """Whether a configuration goes into one frame, where it is found. One that settings give need not."""
-        return len(configuration.encode_text()) <= self._ctx.config.mtu_length_bytes - _OTHER_BYTES
+        return len(configuration.encode_text()) <= text_room(self._ctx.config.mtu_length_bytes)
 
     def _is_committed(self, position: int) -> bool:
         return position <= self._ctx.commit_position
