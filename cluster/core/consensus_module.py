@@ -355,6 +355,7 @@ class ConsensusModule:
 
     def _on_replay_done(self, event: ev.ReplayDone) -> None:
         self.ctx.cluster_clock.note_replayed(event.timestamp, self.ctx.now_ns)
+        self.ctx.roster.history.note_delivered(event.position)
 
     def _on_snapshot_fetched(self, _: ev.SnapshotFetched) -> None:
         self.ctx.emit(fx.StopSnapshotFetch())  # this member has found its way without

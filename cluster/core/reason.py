@@ -93,6 +93,10 @@ class ReasonKind(Enum):
         "has caught up with a leader, unless every log is empty"
     )
     NOT_COUNTED = "this member does not stand: it is a learner, or no member, by its log: the members are {members}"
+    MEMBERS_UNKNOWN = (
+        "this member does not stand: a part of its log cannot be read, so it does not know who the members are; the "
+        "last that it found are {members}"
+    )
     NO_QUORUM_OF_VOTERS = (
         "members {member_ids} are not voters: they never voted, or their directories were removed; without them "
         "{voter_count} of {member_count} members can vote; start the others"

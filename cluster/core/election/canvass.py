@@ -89,7 +89,8 @@ class Canvass(ElectionPhase):
         elif not ctx.may_stand:
             election.refuse_nomination(ctx.vote_state_reason)
         elif not ctx.roster.may_stand:
-            election.refuse_nomination(Reason(K.NOT_COUNTED, members=ctx.roster.current.describe()))
+            kind = K.NOT_COUNTED if ctx.roster.history.is_complete else K.MEMBERS_UNKNOWN
+            election.refuse_nomination(Reason(kind, members=ctx.roster.current.describe()))
         elif is_unanimous_candidate(ctx.voting_members, ctx.me, excused(election)):
             self._nominate(Reason(K.NEWEST_LOG_OF_ALL))
         elif is_over and is_quorum_candidate(ctx.voting_members, ctx.me):

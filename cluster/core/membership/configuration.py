@@ -352,13 +352,17 @@ def find_configurations(frames: bytes, position: int) -> Iterator[Configuration]
 class ConfigurationHistory:
     """The newest configurations that this member's log has.
 
-    It changes with the log: `append` as entries come in, `truncate` as the log is cut back.
+    It changes with the log: `append` as entries come in, `truncate` as the log is cut back. Where a part of the log
+    could not be read at start, nobody knows what it says of the members: then `is_complete` is false, until the service
+    was given that part after all, or the log has a configuration after it, or no longer has that part.
     """
 
-    __slots__ = ("_entries", "change_count")
+    __slots__ = ("_entries", "_unread", "change_count")
 
     def __init__(self, first: Configuration) -> None:
         self._entries = [first]
+        self._unread: tuple[int, int] | None = None
+        """From where to where the log may have configurations that are not among these."""
         self.change_count = 0
         """Goes up with each change: who has seen this number knows what there is to know."""
 
@@ -369,6 +373,20 @@ class ConfigurationHistory:
     def current(self) -> Configuration:
         """The newest in the log, committed or not: what counts."""
         return self._entries[-1]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether `current` surely is the newest that the log has."""
+        return self._unread is None
+
+    def note_unread(self, position: int, end_position: int) -> None:
+        """The log could not be searched from a position to its end."""
+        self._unread = position, end_position
+
+    def note_delivered(self, position: int) -> None:
+        """The service was given the log up to here: what it says of the members was found on the way."""
+        if self._unread is not None and position >= self._unread[1]:
+            self._unread = None
 
     @property
     def entries(self) -> tuple[Configuration, ...]:
@@ -391,6 +409,7 @@ class ConfigurationHistory:
         if configuration.log_position > self.current.log_position:
             self._entries = [*self._entries[1 - _REMEMBERED_COUNT :], configuration]
             self.change_count += 1
+            self.note_delivered(configuration.log_position - 1)  # one that lies after the part makes up for it
 
     def note_frames(self, frames: bytes, position: int) -> None:
         """Whole frames came into the log at a position.
@@ -406,6 +425,9 @@ class ConfigurationHistory:
         while len(self._entries) > 1 and self.current.log_position > position:
             del self._entries[-1]
             self.change_count += 1
+        if self._unread is not None:
+            begin, end = self._unread
+            self._unread = (begin, min(end, position)) if position > begin else None
 
 
 # --- changes: each makes the next configuration, or says why not

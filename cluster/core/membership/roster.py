@@ -102,12 +102,12 @@ class Roster:
 
     @property
     def may_lead(self) -> bool:
-        """Whether this member may lead.
+        """Whether this member may lead: not while it does not know who the members are by its own log.
 
         One that a change in its log removes may, until that is committed: perhaps it alone has the change, and those
         that are left cannot win without it (Raft dissertation 4.2.2).
         """
-        return self._own_kind is MemberKind.VOTER
+        return self.history.is_complete and self._own_kind is MemberKind.VOTER
 
     @property
     def is_witness(self) -> bool:
@@ -117,7 +117,7 @@ class Roster:
     @property
     def may_stand(self) -> bool:
         """Whether this member may ask for votes: to lead, or as a witness to hand over."""
-        return self.may_lead or self.is_witness
+        return self.history.is_complete and (self.may_lead or self.is_witness)
 
     @property
     def _own_kind(self) -> MemberKind | None:
@@ -154,7 +154,7 @@ class Roster:
     @property
     def is_alone(self) -> bool:
         """Whether this member makes every majority by itself."""
-        return self.current.voter_ids == {self.member_id}
+        return self.history.is_complete and self.current.voter_ids == {self.member_id}
 
     def hear(self, configuration: Configuration) -> bool:
         """Take in a committed configuration that another member speaks of. Returns whether it is news."""

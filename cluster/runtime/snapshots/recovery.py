@@ -360,7 +360,7 @@ def _decode_service_message(data: bytes) -> Message:
 async def find_members(archive: Archive, recording: Recording, roster: Roster, *, position: int) -> None:
     """Search the log from a position on, where a snapshot ends, for changes of the members.
 
-    Where a part of it cannot be read the search ends: this member can deliver nothing beyond, and does not lead.
+    Where a part of it cannot be read the search ends: this member can deliver nothing beyond, and does not stand.
 
     Raises:
         RemoteProtocolError: a change that this version cannot read; with another version of it this member can go on.
@@ -373,6 +373,7 @@ async def find_members(archive: Archive, recording: Recording, roster: Roster, *
             if not is_damage(error):
                 raise
             logger.error("members.search_ended", log_position=position, reason=str(error))
+            roster.history.note_unread(position, end_position)
             return
         if not frames:
             return

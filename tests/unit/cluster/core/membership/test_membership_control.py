@@ -5,6 +5,7 @@ Source: Raft dissertation, chapter 4.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -16,9 +17,11 @@ from tests.unit.cluster.core.test_actions import appended, commit, details, step
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.election_state import ElectionState
 from trimaran.cluster.core.membership.configuration import (
     Configuration,
     ConfigurationCause,
+    ConfigurationHistory,
     MemberKind,
     decode_text,
 )
@@ -312,6 +315,45 @@ def test_learner_never_stands() -> None:
 
     assert messages(effects, RequestVote) == []
     assert solo.ctx.candidate_term_id == 0
+
+
+@pytest.mark.parametrize("member_count", [1, 3])
+def test_member_whose_log_cannot_be_searched_counts_no_quorum(member_count: int) -> None:
+    """It may go by members of long ago: also one that was alone then would lead by itself."""
+    solo = Solo(member_count=member_count, terms=[(0, 0, 96)], is_started=False)
+    solo.ctx.roster.history.note_unread(32, 96)
+    solo.start()
+
+    effects = solo.wait(10 * solo.ctx.config.startup_canvass_timeout_ns)
+
+    assert solo.is_in(ElectionState.CANVASS)
+    assert of(effects, fx.PersistCandidateTerm) == []
+    assert messages(effects, RequestVote) == []
+    assert "members_unknown" in [refused.reason.name for refused in of(solo.effects, fx.NominationRefused)]
+
+
+@pytest.mark.parametrize(
+    ("mend", "is_complete"),
+    [
+        (lambda history: history.note_delivered(95), False),
+        (lambda history: history.note_delivered(96), True),
+        (lambda history: history.truncate(64), False),
+        (lambda history: (history.truncate(64), history.note_delivered(64)), True),
+        (lambda history: history.truncate(32), True),
+        (lambda history: history.append(replace(history.current, log_position=96)), False),
+        (lambda history: history.append(replace(history.current, log_position=416)), True),
+    ],
+)
+def test_members_are_known_again_once_the_log_is(
+    mend: Callable[[ConfigurationHistory], object], is_complete: bool
+) -> None:
+    """By delivery to the old end, by a newer configuration after it, or when the part is cut off."""
+    history = roster(0, 3).history
+    history.note_unread(32, 96)
+
+    mend(history)
+
+    assert history.is_complete == is_complete
 
 
 def test_member_whose_removal_is_not_committed_may_stand() -> None:
