@@ -542,6 +542,10 @@ class ClientProtocol:
                 self._finish(event.detail, SessionClosedError(event.detail))
             else:
                 self._finish(event.detail or "closed by the cluster", is_confirmed=True)
+        elif event.code is EventCode.REDIRECT:
+            # A follower says whom to dial. Only the leader itself can say that it takes the session's messages by now.
+            if event.leadership_term_id > self.session.leadership_term_id:
+                self._links.adopt(_member_endpoints(event.detail), self._times.now_ns)
         elif event.code is not None and not is_answer:
             self._listener.on_session_event(event.code, event.detail)
 

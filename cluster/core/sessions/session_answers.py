@@ -39,6 +39,12 @@ def answer(
     ctx.emit(fx.SendToClient(connection_id, event, close_after))
 
 
-def redirect(ctx: ConsensusContext, connection_id: int, correlation_id: CorrelationId) -> None:
-    """Send a client the leader's id, or -1 while there is no leader."""
-    answer(ctx, connection_id, correlation_id, EventCode.REDIRECT, detail=ctx.ingress_endpoints)
+def redirect(
+    ctx: ConsensusContext,
+    connection_id: int,
+    correlation_id: CorrelationId,
+    *,
+    session_id: ClusterSessionId = NULL_SESSION_ID,
+) -> None:
+    """Send a client where the members are, and the leader's id, or -1 while there is no leader."""
+    answer(ctx, connection_id, correlation_id, EventCode.REDIRECT, session_id=session_id, detail=ctx.ingress_endpoints)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from trimaran.service_api import CloseReason
-from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId, MemberId
+from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId
 from trimaran.service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent
 from trimaran.service_api.wire.session import (
     AdminRequestType,
@@ -172,19 +172,20 @@ class SessionManager:
     def on_follower_keep_alive(self, event: ClientKeepAlive) -> None:
         """A client says, not to a leader, which session is its: to be known should this member lead next.
 
-        One of an older term is told who leads. Its leader may have become a follower, on a connection that stands, and
-        the new one a member that it has not heard of.
+        One of an older term is told where the members are. Its leader may have become a follower, on a connection that
+        stands, and the new one a member that it has not heard of. That this one leads only itself can say: before it
+        takes input, what it is sent would be lost.
         """
         connection_id, session_id = event.connection_id, event.cluster_session_id
         self._bind_if_held(connection_id, session_id)
         ctx, leader_id = self._ctx, self._ctx.leader_member_id
         is_older = event.leadership_term_id < ctx.leadership_term_id
-        if not is_older or leader_id is None or ctx.roster.latest.find(leader_id) is None:
+        if not is_older or leader_id is None or leader_id == ctx.config.member_id:
             return
         if leader_id == ctx.config.member_id:
             return  # its term has not begun: what the client would send now is lost
         if self._sessions_by_connection.get(connection_id) == session_id and session_id in self.sessions:
-            ctx.emit(fx.SendToClient(connection_id, self._new_leader_event(session_id, leader_id)))
+            redirect(ctx, connection_id, CorrelationId(NULL_VALUE), session_id=session_id)
 
     def _bind_if_held(self, connection_id: int, session_id: ClusterSessionId) -> None:
         session = self.sessions.get(session_id)
@@ -406,21 +407,20 @@ class SessionManager:
         """Leader: tell every client that is connected where the members are now."""
         ctx = self._ctx
         for session_id, connection_id in self._connections.items():
-            ctx.emit(fx.SendToClient(connection_id, self._new_leader_event(session_id, ctx.config.member_id)))
+            ctx.emit(fx.SendToClient(connection_id, self._new_leader_event(session_id)))
 
-    def _new_leader_event(self, session_id: ClusterSessionId, leader_id: MemberId) -> NewLeaderEvent:
+    def _new_leader_event(self, session_id: ClusterSessionId) -> NewLeaderEvent:
         ctx = self._ctx
         return NewLeaderEvent(
             leadership_term_id=ctx.leadership_term_id,
             cluster_session_id=session_id,
-            leader_member_id=leader_id,
+            leader_member_id=ctx.config.member_id,
             ingress_endpoints=ctx.ingress_endpoints,
         )
 
     def _welcome(self, connection_id: int, session_id: ClusterSessionId) -> None:
         """Link a connection to a session that was opened under another leader, or on another connection."""
-        event = self._new_leader_event(session_id, self._ctx.config.member_id)
-        self._ctx.emit(fx.SendToClient(connection_id, event))
+        self._ctx.emit(fx.SendToClient(connection_id, self._new_leader_event(session_id)))
         self._open_ingress(connection_id, session_id)
 
     def _open_ingress(self, connection_id: int, session_id: ClusterSessionId) -> None:

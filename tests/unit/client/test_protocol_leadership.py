@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, SECOND, Dialogue
-from tests.unit.client.fake_member import new_leader_event
+from tests.unit.client.fake_member import new_leader_event, session_event
 from trimaran.client.config import ClientConfig
 from trimaran.client.protocol import ClientState
 from trimaran.service_api.errors import ClusterTimeoutError, SessionClosedError
@@ -35,15 +35,19 @@ class TestLeadership:
         assert b"to 1" not in dialogue.sent(0)
 
     def test_a_follower_says_who_leads_and_where(self) -> None:
-        """The leader of the session follows now, and has not closed the connection; its successor is new."""
+        """The leader of the session follows now, and has not closed the connection; its successor is new.
+
+        The session moves only when that one says that it leads: before, it would lose what it is sent.
+        """
         dialogue = Dialogue()
         dialogue.open(leader=0, term=4)
 
-        dialogue.say(0, new_leader_event(term=5, leader=3, endpoints=f"{ENDPOINTS_TEXT},3=10.0.0.4:9000"))
+        endpoints = f"{ENDPOINTS_TEXT},3=10.0.0.4:9000"
+        dialogue.say(0, session_event(EventCode.REDIRECT, correlation_id=-1, term=5, leader=3, detail=endpoints))
 
-        assert dialogue.protocol.state is ClientState.AWAIT_NEW_LEADER_CONNECTION
-        assert dialogue.protocol.leader_member_id == 3
         assert "10.0.0.4:9000" in dialogue.dialled
+        assert dialogue.protocol.leader_member_id == 0
+        assert dialogue.listener.calls == []
 
     @pytest.mark.parametrize("term", [3, 4])
     def test_a_leader_of_no_higher_term_is_ignored(self, term: int) -> None:

@@ -25,7 +25,7 @@ from trimaran.cluster.core.sessions.session_claims import SessionClaims
 from trimaran.cluster.core.sessions.session_state import SessionState
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
 from trimaran.cluster.messages.snapshot import ClientSessionSnapshot
-from trimaran.service_api.types import CorrelationId, MemberId, TermId
+from trimaran.service_api.types import CorrelationId, TermId
 from trimaran.service_api.wire.log.messages import ClusterAction, ClusterActionRequest, SessionOpenEvent
 from trimaran.service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
 from trimaran.service_api.wire.session_token import channel_digest, is_digest_of, token_channel, token_digest
@@ -188,15 +188,24 @@ def test_follower_tells_a_client_of_an_older_term_who_leads(secret: bytes, term_
     solo.module.on_replay_session_open(open_event(3), 0)
     solo.follow(leader_id=2, term_id=1)
 
-    told = answers(solo.feed(show(3, connection_id=9, secret=secret), keep_alive(3, connection_id=9, term_id=term_id)))
+    effects = solo.feed(show(3, connection_id=9, secret=secret), keep_alive(3, connection_id=9, term_id=term_id))
 
-    expected = NewLeaderEvent(
-        leadership_term_id=TermId(1),
-        cluster_session_id=session_id_of(3),
-        leader_member_id=MemberId(2),
-        ingress_endpoints=solo.ctx.ingress_endpoints,
-    )
-    assert told == ([(9, expected)] if is_told else [])
+    assert codes(effects) == ([EventCode.REDIRECT] if is_told else [])
+    for connection_id, event in answers(effects):
+        assert isinstance(event, SessionEvent)
+        assert (connection_id, event.cluster_session_id, event.leader_member_id) == (9, 3, 2)
+        assert event.detail == solo.ctx.ingress_endpoints
+
+
+def test_member_that_is_about_to_lead_does_not_say_so_before_it_takes_input() -> None:
+    """What a client sent it then would be lost. When it does lead, it tells every client that has shown its session."""
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.module.on_replay_session_open(open_event(3), 0)
+    solo.reach_leader_log_replication()
+    solo.ctx.leadership_term_id = TermId(1)
+    solo.ctx.leader_member_id = solo.ctx.config.member_id
+
+    assert answers(solo.feed(show(3, connection_id=9), keep_alive(3, connection_id=9, term_id=0))) == []
 
 
 def test_claim_of_a_session_is_not_weakened_by_somebody_elses() -> None:
