@@ -480,10 +480,8 @@ class ClientProtocol:
         times = self._times
         if self.state is not ClientState.OPEN and now_ns >= times.new_leader_by_ns:
             timeout_ms = times.new_leader_timeout_ns // 1_000_000
-            reason = (
-                f"no leader: state={self.state.name} leader_member_id={self.leader_member_id}"
-                f" new_leader_timeout_ms={timeout_ms}"
-            )
+            reason = f"no leader: state={self.state.name} leader_member_id={self.leader_member_id}"
+            reason += f" new_leader_timeout_ms={timeout_ms}"
             self._finish(reason, ClusterTimeoutError(reason))
         elif now_ns >= times.keep_alive_at_ns:
             times.keep_alive_at_ns = now_ns + _to_ns(self.config.keep_alive_interval_s)
@@ -543,8 +541,9 @@ class ClientProtocol:
             else:
                 self._finish(event.detail or "closed by the cluster", is_confirmed=True)
         elif event.code is EventCode.REDIRECT:
-            # A follower says whom to dial. Only the leader itself can say that it takes the session's messages by now.
-            if event.leadership_term_id > self.session.leadership_term_id:
+            if (
+                event.leadership_term_id > self.session.leadership_term_id
+            ):  # whom to dial; that it leads, it says itself
                 self._links.adopt(_member_endpoints(event.detail), self._times.now_ns)
         elif event.code is not None and not is_answer:
             self._listener.on_session_event(event.code, event.detail)
@@ -585,8 +584,7 @@ class ClientProtocol:
             # The one who speaks is the leader, whatever the list says.
             endpoints = {**endpoints, leader_member_id: link.endpoint}
         if link.member_id is None:
-            # It was given under another name than the cluster uses; it keeps its connection, a second one
-            # goes.
+            # It was given under another name than the cluster uses; it keeps its connection, a second one goes.
             other = self._links.of_member(leader_member_id)
             if other is not None:
                 other.member_id = None
