@@ -405,8 +405,7 @@ class ClientProtocol:
             error = ConnectTimeoutError(self.config.connect_timeout_s, tried)
             self._finish("connect timed out", error)
             return
-        link = self._search.poll(now_ns)
-        if link is None or link.publisher is None:
+        if (link := self._search.poll(now_ns)) is None or link.publisher is None:
             return
         correlation_id = self._correlation_ids.stop
         self._correlation_ids = range(self._correlation_ids.start, correlation_id + 1)
@@ -426,14 +425,13 @@ class ClientProtocol:
             case EventCode.OK:
                 self._open(link, event)
             case EventCode.REDIRECT:
-                endpoints = _member_endpoints(event.detail)
-                self._links.adopt(endpoints, self._times.now_ns)
+                self._links.adopt(_member_endpoints(event.detail), self._times.now_ns)
                 leader = self._links.of_member(event.leader_member_id)
                 self._search.on_redirect(link, leader, self._times.now_ns)
                 self._poll_connecting(self._times.now_ns)
             case code:
-                name = "UNKNOWN" if code is None else code.name
-                self._finish("refused by the cluster", ConnectRejectedError(name, event.detail))
+                error = ConnectRejectedError("UNKNOWN" if code is None else code.name, event.detail)
+                self._finish("refused by the cluster", error)
 
     def _on_challenge(self, link: MemberLink, event: Challenge) -> None:
         if self.state is not ClientState.CONNECTING or event.correlation_id not in self._correlation_ids:
