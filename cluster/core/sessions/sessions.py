@@ -182,8 +182,6 @@ class SessionManager:
         is_older = event.leadership_term_id < ctx.leadership_term_id
         if not is_older or leader_id is None or leader_id == ctx.config.member_id:
             return
-        if leader_id == ctx.config.member_id:
-            return  # its term has not begun: what the client would send now is lost
         if self._sessions_by_connection.get(connection_id) == session_id and session_id in self.sessions:
             redirect(ctx, connection_id, CorrelationId(NULL_VALUE), session_id=session_id)
 
