@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import site
 import sys
-import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final, Self
 
@@ -29,10 +26,11 @@ from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
 
+from .source_files import files_of, imported_names, is_foreign, is_installed
+
 ANY_CODE: Final = "any"
 """The value of `accept_code` for whatever this member runs: for development."""
 
-_OWN_PACKAGE: Final = __name__.partition(".")[0]
 _DIGEST_MASK: Final = (1 << 63) - 1
 _SHOWN_DIGITS: Final = 8
 
@@ -135,63 +133,15 @@ def _collect(name: str, path: Path, sources: dict[str, str]) -> None:
             continue
         sources[name] = "".join(_canonical(tree))
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        for imported in _imported_names(tree, package):
-            top = imported.partition(".")[0]
-            if top == _OWN_PACKAGE or top in sys.stdlib_module_names:
+        for imported in imported_names(tree, package):
+            if is_foreign(imported):
                 continue
+            top = imported.partition(".")[0]
             waiting += [
                 (module, file)
-                for module, file in _files_of(imported)
-                if module not in sources and (top == own_top or not _is_installed(file))
+                for module, file in files_of(imported)
+                if module not in sources and (top == own_top or not is_installed(file))
             ]
-
-
-def _imported_names(tree: ast.Module, package: str) -> Iterator[str]:
-    """Yield the full names of what a module imports: modules, and what may be a module or a name in one."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parents = package.split(".")
-                base = ".".join([*parents[: len(parents) - node.level + 1], *([base] if base else [])])
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-def _files_of(name: str) -> Iterator[tuple[str, Path]]:
-    """Yield each module on the way to `name` that is a source file, without importing any of them."""
-    locations: Sequence[str] | None = None
-    parts = name.split(".")
-    for count, part in enumerate(parts, 1):
-        full_name = ".".join(parts[:count])
-        spec = PathFinder.find_spec(
-            full_name if locations is None else part, None if locations is None else [*locations]
-        )
-        if spec is None:
-            return
-        if spec.origin is not None and spec.origin.endswith(".py"):
-            yield full_name, Path(spec.origin)
-        if spec.submodule_search_locations is None:
-            return
-        locations = [*spec.submodule_search_locations]
-
-
-def _is_installed(file: Path) -> bool:
-    """Whether a file belongs to the standard library or to an installed package."""
-    return any(file.is_relative_to(directory) for directory in _INSTALLED)
-
-
-_INSTALLED: Final = tuple(
-    {
-        Path(directory)
-        for directory in (
-            *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-            *(site.getsitepackages() if hasattr(site, "getsitepackages") else ()),
-            site.getusersitepackages(),
-        )
-    }
-)
 
 
 def _canonical(tree: ast.Module) -> Iterator[str]:
