@@ -225,6 +225,13 @@ COMMANDS: Final = {
         "trimaran archive verify data/node-0/archive",
     ),
     "demo": CliCommand(
+    "check": Command(
+        "trimaran.cluster.cli.check:check",
+        "Find in the source of a service what may make members differ.",
+        TRY,
+        "trimaran check counter:Counter; trimaran check services/ -o json",
+    ),
+    "demo": Command(
         "trimaran.cluster.cli.demo:demo",
         "Run three members, kill the leader halfway, check every reply.",
         TRY,

@@ -1,0 +1,10 @@
+"""The lint of services: what in the source of a service may make members differ, found without running it.
+
+`modules` reads the user's modules; `service_check` follows the callbacks of a service through them; `walk` looks at one
+function and `rules` says what each finding means.
+"""
+
+from .rules import RULES as RULES
+from .rules import Finding as Finding
+from .rules import Severity as Severity
+from .service_check import check_targets as check_targets

@@ -1,0 +1,128 @@
+"""The rules of the lint: their names, why each holds, and the deterministic way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+
+class Severity(StrEnum):
+    """How sure it is that members come to differ."""
+
+    ERROR = "error"
+    """Members may differ: the command fails."""
+    HINT = "hint"
+    """Look at it: it may be right."""
+
+
+class Rule(NamedTuple):
+    """What a finding of this name means."""
+
+    why: str
+    instead: str
+
+
+RULES: Final[dict[str, Rule]] = {
+    "wall-clock": Rule(
+        "the clock of this machine differs between members and in a replay",
+        "self.cluster.time, or the timestamp of the callback; self.cluster.schedule_timer to wait",
+    ),
+    "random": Rule(
+        "each member and each replay draws other numbers",
+        "self.cluster.random.random(), self.cluster.uuid(): the log entry seeds them",
+    ),
+    "environment": Rule(
+        "the process, the machine and its settings differ between members",
+        "let a client send the value, so that it is in the log",
+    ),
+    "file": Rule("files differ between members and change over time", "let a client send what the service needs"),
+    "network": Rule("other members get another answer, or none", "let a client call outside and send the result"),
+    "process": Rule("another process runs in its own time on each member", "let a client run it and send the result"),
+    "thread": Rule("a thread runs in its own time on each member", "self.cluster.schedule_timer, or plain code"),
+    "event-loop": Rule(
+        "callbacks run at a log position: what a task does later has none",
+        "self.cluster.schedule_timer, or self.cluster.offer and on_service_message",
+    ),
+    "set-order": Rule(
+        "the order of a set depends on the hash seed of the process and on what was in the set before",
+        "sorted(the_set), or a dict with None as values, which keeps its order",
+    ),
+    "hash": Rule("hash() of text and objects differs from process to process", "zlib.crc32(data), or hashlib"),
+    "object-identity": Rule("id() is an address, which differs between members", "a key of your own, such as a number"),
+    "default-repr": Rule("the default text of an object holds its address", "define __repr__, or write the fields"),
+    "float-libm": Rule(
+        "the last digit depends on the C library, so members on different builds may differ",
+        "whole numbers or decimal.Decimal; the same image on every member; round() before you compare or keep it",
+    ),
+    "module-state": Rule(
+        "state outside of the service is in no snapshot, and services of one process share it",
+        "a field of the service: self.cache = {} in __init__",
+    ),
+    "class-state": Rule(
+        "a value of the class is shared by all services of the process, and stays when one is made again",
+        "a field of the object: self.items = [] in __init__",
+    ),
+    "broad-except": Rule(
+        "it also catches what this member alone met, such as MemoryError, and goes on with another state",
+        "the exceptions that are meant: except (ValueError, KeyError)",
+    ),
+    "kept-iterator": Rule("an iterator cannot be written to a snapshot", "a list or a counter: self.next_id += 1"),
+    "kept-payload": Rule(
+        "the payload is a view of the log, and its bytes are others once the callback is over",
+        "bytes(payload)",
+    ),
+    "query-writes": Rule(
+        "a query runs on one member only, so what it changes, the others do not have",
+        "change the state in on_request or on_session_message",
+    ),
+    "coroutine-callback": Rule("a callback that suspends never runs, or runs at no log position", "def, without yield"),
+    "role-state": Rule(
+        "the role and the member differ, so members come to different states",
+        "the same on every member; only what acts outside the cluster may look at the role",
+    ),
+    "snapshot-forgets": Rule(
+        "a member that starts from a snapshot does not have this field",
+        "write it in on_take_snapshot and load it in on_start, or compute it there",
+    ),
+    "garbage-collection": Rule("objects are collected at another time on each member", "delete what is no longer used"),
+    "pickle": Rule(
+        "pickle writes equal objects differently, so snapshots of equal members differ",
+        "json.dumps(state, sort_keys=True), msgpack, or struct",
+    ),
+    "ignore-without-reason": Rule(
+        "nobody can tell later why it is right", "# trimaran: ignore[rule] the reason, in a few words"
+    ),
+    "unknown-rule": Rule("the comment ignores nothing", "one of the names that `trimaran check --rules` lists"),
+    "unused-ignore": Rule("nothing is found on this line", "delete the comment"),
+}
+
+
+@dataclass(slots=True, frozen=True, order=True)
+class Finding:
+    """One place in the source."""
+
+    path: Path
+    line: int
+    """From 1."""
+    column: int
+    """From 1."""
+    rule: str
+    severity: Severity
+    what: str
+    """What stands there, such as `time.time()`."""
+    source: str
+    """The line, without spaces around it."""
+    reached_from: tuple[str, ...] = ()
+    """The callback, and the functions on the way from it."""
+
+    @property
+    def why(self) -> str:
+        """Why members may differ."""
+        return RULES[self.rule].why
+
+    @property
+    def instead(self) -> str:
+        """The deterministic way."""
+        return RULES[self.rule].instead

@@ -1,0 +1,30 @@
+from collections import defaultdict
+
+from trimaran import ClusteredService
+
+
+class Account:
+    def __init__(self):
+        self.balance = 0
+        self.reads = 0
+
+    def read(self):
+        self.reads += 1  # expect: query-writes
+        return self.balance
+
+
+class Service(ClusteredService):
+    def __init__(self):
+        self.accounts: dict[str, Account] = {}
+        self.visits = defaultdict(int)
+        self.queries = 0
+
+    def on_request(self, session, timestamp, payload):
+        self.accounts[str(payload, "utf-8")] = Account()
+        return b""
+
+    def on_query(self, payload):
+        self.queries += 1  # expect: query-writes
+        account = self.accounts.setdefault("a", Account())  # expect: query-writes
+        visits = self.visits["a"]  # expect: query-writes
+        return f"{account.read()} {visits}".encode()
