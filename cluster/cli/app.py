@@ -224,14 +224,13 @@ COMMANDS: Final = {
         READ,
         "trimaran archive verify data/node-0/archive",
     ),
-    "demo": CliCommand(
-    "check": Command(
+    "check": CliCommand(
         "trimaran.cluster.cli.check:check",
         "Find in the source of a service what may make members differ.",
         TRY,
         "trimaran check counter:Counter; trimaran check services/ -o json",
     ),
-    "demo": Command(
+    "demo": CliCommand(
         "trimaran.cluster.cli.demo:demo",
         "Run three members, kill the leader halfway, check every reply.",
         TRY,
