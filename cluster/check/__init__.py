@@ -1,4 +1,4 @@
-"""The lint of services: what in the source of a service may make members differ, found without running it.
+"""The lint of services, `trimaran check`.
 
 `modules` reads the user's modules; `service_check` follows the callbacks of a service through them; `walk` looks at one
 function and `rules` says what each finding means.

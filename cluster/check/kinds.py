@@ -11,33 +11,33 @@ from .modules import ClassSource, FunctionSource, ModuleSource, Project, dotted
 
 
 @dataclass(slots=True, frozen=True)
-class Kind:
+class ValueKind:
     """What is known of a value."""
 
     name: str
-    parts: tuple[Kind, ...] = ()
+    parts: tuple[ValueKind, ...] = ()
     """Of a container: of its elements, or of its keys and values."""
     source: ClassSource | None = None
     """Of an object of the user: its class."""
 
     @property
-    def element(self) -> Kind:
+    def element(self) -> ValueKind:
         """What comes out of an iteration."""
         return self.parts[0] if self.parts else UNKNOWN
 
     @property
-    def value(self) -> Kind:
+    def value(self) -> ValueKind:
         """What a key or an index gives."""
         return self.parts[-1] if self.parts else UNKNOWN
 
 
-UNKNOWN: Final = Kind("?")
-VIEW: Final = Kind("view")
-SET: Final = Kind("set")
-CLUSTER: Final = Kind("cluster")
-ITERATOR: Final = Kind("iterator")
-FLOAT: Final = Kind("float")
-PATH: Final = Kind("path")
+UNKNOWN: Final = ValueKind("?")
+VIEW: Final = ValueKind("view")
+SET: Final = ValueKind("set")
+CLUSTER: Final = ValueKind("cluster")
+ITERATOR: Final = ValueKind("iterator")
+FLOAT: Final = ValueKind("float")
+PATH: Final = ValueKind("path")
 DEFAULT_DICT: Final = "defaultdict"
 
 _TYPES: Final = {
@@ -65,7 +65,7 @@ _SET_METHODS: Final = frozenset({"union", "intersection", "difference", "symmetr
 _KEY_SETS: Final = frozenset({"keys", "items"})
 _SET_OPERATORS: Final = (ast.BitOr, ast.BitAnd, ast.BitXor, ast.Sub)
 
-Environment = Mapping[str, Kind]
+Environment = Mapping[str, ValueKind]
 
 
 class Kinds:
@@ -76,7 +76,7 @@ class Kinds:
         self._module = module
         self._owner = owner
 
-    def of_annotation(self, node: ast.expr | None) -> Kind:
+    def of_annotation(self, node: ast.expr | None) -> ValueKind:
         """The kind that an annotation names."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             try:
@@ -92,32 +92,32 @@ class Kinds:
             if outer in ("Final", "ClassVar", "Optional", "Annotated", "State"):
                 return self.of_annotation(inner[0])
             kind = self.of_annotation(node.value)
-            return Kind(kind.name, tuple(map(self.of_annotation, inner)), kind.source)
+            return ValueKind(kind.name, tuple(map(self.of_annotation, inner)), kind.source)
         if not isinstance(node, ast.Name | ast.Attribute):
             return UNKNOWN
         full_name = dotted(node, self._module.names)
         found = None if full_name is None else self._project.find(full_name)
         if isinstance(found, ClassSource):
-            return Kind("object", (), found)
+            return ValueKind("object", (), found)
         name = _TYPES.get(_last_name(node))
-        return UNKNOWN if name is None else Kind(name)
+        return UNKNOWN if name is None else ValueKind(name)
 
-    def of(self, node: ast.expr | None, environment: Environment) -> Kind:
+    def of(self, node: ast.expr | None, environment: Environment) -> ValueKind:
         """The kind of an expression."""
         handler = _EXPRESSIONS.get(type(node))
         return UNKNOWN if handler is None else handler(self, node, environment)
 
-    def of_attribute(self, source: ClassSource, name: str) -> Kind:
+    def of_attribute(self, source: ClassSource, name: str) -> ValueKind:
         """The kind of an attribute of an object: as annotated, or as first assigned in a method."""
         known = self._project.attribute_kinds
         if (source, name) not in known:
             known[source, name] = UNKNOWN  # for one that is computed of itself: self.total = self.total + 1
             known[source, name] = self._find_attribute(source, name)
         found = known[source, name]
-        assert isinstance(found, Kind)
+        assert isinstance(found, ValueKind)
         return found
 
-    def _find_attribute(self, source: ClassSource, name: str) -> Kind:
+    def _find_attribute(self, source: ClassSource, name: str) -> ValueKind:
         for each in self._project.bases(source):
             kinds = Kinds(self._project, each.module, each)
             for statement in ast.walk(each.node):
@@ -141,11 +141,11 @@ class Kinds:
 
     # --- expressions
 
-    def _of_name(self, node: ast.Name, environment: Environment) -> Kind:
+    def _of_name(self, node: ast.Name, environment: Environment) -> ValueKind:
         if node.id in environment:
             return environment[node.id]
         if node.id == "self" and self._owner is not None:
-            return Kind("object", (), self._owner)
+            return ValueKind("object", (), self._owner)
         full_name = self._module.names.get(node.id)
         found = None if full_name is None else self._project.find(full_name)
         if isinstance(found, tuple):
@@ -153,35 +153,35 @@ class Kinds:
             return self._of_module_value(module, name)
         return CLUSTER if node.id == "cluster" else UNKNOWN
 
-    def _of_module_value(self, module: ModuleSource, name: str) -> Kind:
+    def _of_module_value(self, module: ModuleSource, name: str) -> ValueKind:
         known = self._project.attribute_kinds
         if (module, name) not in known:
             known[module, name] = UNKNOWN
             known[module, name] = Kinds(self._project, module, None).of(module.values[name], {})
         found = known[module, name]
-        assert isinstance(found, Kind)
+        assert isinstance(found, ValueKind)
         return found
 
-    def _of_attribute(self, node: ast.Attribute, environment: Environment) -> Kind:
+    def _of_attribute(self, node: ast.Attribute, environment: Environment) -> ValueKind:
         kind = self.of(node.value, environment)
         return UNKNOWN if kind.source is None else self.of_attribute(kind.source, node.attr)
 
-    def _of_subscript(self, node: ast.Subscript, environment: Environment) -> Kind:
+    def _of_subscript(self, node: ast.Subscript, environment: Environment) -> ValueKind:
         kind = self.of(node.value, environment)
         if isinstance(node.slice, ast.Slice):
             return kind
         return UNKNOWN if kind is VIEW else kind.value
 
-    def _of_set(self, node: ast.Set, environment: Environment) -> Kind:
+    def _of_set(self, node: ast.Set, environment: Environment) -> ValueKind:
         kinds = {self.of(each, environment) for each in node.elts}
         if all(isinstance(each, ast.Constant) and isinstance(each.value, int) for each in node.elts):
-            return Kind("constant set")
-        return Kind("set", tuple(kinds) if len(kinds) == 1 else ())
+            return ValueKind("constant set")
+        return ValueKind("set", tuple(kinds) if len(kinds) == 1 else ())
 
-    def _of_set_comprehension(self, node: ast.SetComp, environment: Environment) -> Kind:
+    def _of_set_comprehension(self, node: ast.SetComp, environment: Environment) -> ValueKind:
         return SET
 
-    def _of_binary(self, node: ast.BinOp, environment: Environment) -> Kind:
+    def _of_binary(self, node: ast.BinOp, environment: Environment) -> ValueKind:
         left, right = self.of(node.left, environment), self.of(node.right, environment)
         if isinstance(node.op, _SET_OPERATORS):
             if "set" in (left.name, right.name):
@@ -192,26 +192,26 @@ class Kinds:
             return FLOAT
         return FLOAT if FLOAT in (left, right) else left if left == right else UNKNOWN
 
-    def _of_either(self, node: ast.IfExp, environment: Environment) -> Kind:
+    def _of_either(self, node: ast.IfExp, environment: Environment) -> ValueKind:
         first, second = self.of(node.body, environment), self.of(node.orelse, environment)
         return second if first is UNKNOWN else first
 
-    def _of_boolean(self, node: ast.BoolOp, environment: Environment) -> Kind:
+    def _of_boolean(self, node: ast.BoolOp, environment: Environment) -> ValueKind:
         return next((kind for each in node.values if (kind := self.of(each, environment)) is not UNKNOWN), UNKNOWN)
 
-    def _of_constant(self, node: ast.Constant, environment: Environment) -> Kind:
-        return Kind(type(node.value).__name__) if node.value is not None else UNKNOWN
+    def _of_constant(self, node: ast.Constant, environment: Environment) -> ValueKind:
+        return ValueKind(type(node.value).__name__) if node.value is not None else UNKNOWN
 
-    def _of_display(self, node: ast.List | ast.Tuple, environment: Environment) -> Kind:
+    def _of_display(self, node: ast.List | ast.Tuple, environment: Environment) -> ValueKind:
         kinds = {self.of(each, environment) for each in node.elts}
         if VIEW in kinds:
             return VIEW
-        return Kind(type(node).__name__.lower(), tuple(kinds) if len(kinds) == 1 else ())
+        return ValueKind(type(node).__name__.lower(), tuple(kinds) if len(kinds) == 1 else ())
 
-    def _of_dict(self, node: ast.Dict, environment: Environment) -> Kind:
-        return Kind("dict", (UNKNOWN, self.of(node.values[0], environment))) if node.values else Kind("dict")
+    def _of_dict(self, node: ast.Dict, environment: Environment) -> ValueKind:
+        return ValueKind("dict", (UNKNOWN, self.of(node.values[0], environment))) if node.values else ValueKind("dict")
 
-    def _of_call(self, node: ast.Call, environment: Environment) -> Kind:
+    def _of_call(self, node: ast.Call, environment: Environment) -> ValueKind:
         called = node.func
         if isinstance(called, ast.Attribute):
             kind = self.of(called.value, environment)
@@ -221,7 +221,7 @@ class Kinds:
                 given = self.of(node.args[1], environment) if len(node.args) > 1 else UNKNOWN
                 return given if kind.value is UNKNOWN else kind.value
             if called.attr in ("values", "items") and kind.parts:
-                return Kind("list", (kind.value if called.attr == "values" else Kind("tuple", kind.parts),))
+                return ValueKind("list", (kind.value if called.attr == "values" else ValueKind("tuple", kind.parts),))
             if kind is VIEW and called.attr in ("cast", "toreadonly"):
                 return VIEW
             if kind.source is not None:
@@ -229,25 +229,25 @@ class Kinds:
         full_name = dotted(called, self._module.names) if isinstance(called, ast.Name | ast.Attribute) else None
         found = None if full_name is None else self._project.find(full_name)
         if isinstance(found, ClassSource):
-            return Kind("object", (), found)
+            return ValueKind("object", (), found)
         if isinstance(found, FunctionSource):
             return self._of_result(found)
         return self._of_builtin(node, full_name or (called.id if isinstance(called, ast.Name) else ""), environment)
 
-    def _of_result(self, found: FunctionSource | None) -> Kind:
+    def _of_result(self, found: FunctionSource | None) -> ValueKind:
         if found is None:
             return UNKNOWN
         if _is_generator(found):
             return ITERATOR
         return Kinds(self._project, found.module, found.owner).of_annotation(found.node.returns)
 
-    def _of_builtin(self, node: ast.Call, name: str, environment: Environment) -> Kind:
+    def _of_builtin(self, node: ast.Call, name: str, environment: Environment) -> ValueKind:
         first = self.of(node.args[0], environment) if node.args else UNKNOWN
         if name == "memoryview":
             return VIEW
         if name == "collections.defaultdict":
             made = _TYPES.get(_last_name(node.args[0]), "?") if node.args else "?"
-            return Kind(DEFAULT_DICT, (UNKNOWN, Kind(made)))
+            return ValueKind(DEFAULT_DICT, (UNKNOWN, ValueKind(made)))
         if name in ("pathlib.Path", "pathlib.PurePath"):
             return PATH
         if name.startswith("itertools."):
@@ -257,9 +257,9 @@ class Kinds:
         made = _BUILDERS.get(name, "?")
         if made == "?":
             return UNKNOWN
-        return Kind(made, (first.element,) if made in ("set", "list", "tuple") and first.parts else ())
+        return ValueKind(made, (first.element,) if made in ("set", "list", "tuple") and first.parts else ())
 
-    def _of_generator(self, node: ast.GeneratorExp, environment: Environment) -> Kind:
+    def _of_generator(self, node: ast.GeneratorExp, environment: Environment) -> ValueKind:
         return ITERATOR
 
 
@@ -283,7 +283,7 @@ def _last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-_EXPRESSIONS: Final[dict[type, Callable[[Kinds, Any, Environment], Kind]]] = {  # Any: the node that it is keyed by
+_EXPRESSIONS: Final[dict[type, Callable[[Kinds, Any, Environment], ValueKind]]] = {  # Any: the node that it is keyed by
     ast.Name: Kinds._of_name,
     ast.Attribute: Kinds._of_attribute,
     ast.Subscript: Kinds._of_subscript,

@@ -17,85 +17,93 @@ class Severity(StrEnum):
     """Look at it: it may be right."""
 
 
-class Rule(NamedTuple):
+class LintRule(NamedTuple):
     """What a finding of this name means."""
 
     why: str
     instead: str
 
 
-RULES: Final[dict[str, Rule]] = {
-    "wall-clock": Rule(
+RULES: Final[dict[str, LintRule]] = {
+    "wall-clock": LintRule(
         "the clock of this machine differs between members and in a replay",
         "self.cluster.time, or the timestamp of the callback; self.cluster.schedule_timer to wait",
     ),
-    "random": Rule(
+    "random": LintRule(
         "each member and each replay draws other numbers",
         "self.cluster.random.random(), self.cluster.uuid(): the log entry seeds them",
     ),
-    "environment": Rule(
+    "environment": LintRule(
         "the process, the machine and its settings differ between members",
         "let a client send the value, so that it is in the log",
     ),
-    "file": Rule("files differ between members and change over time", "let a client send what the service needs"),
-    "network": Rule("other members get another answer, or none", "let a client call outside and send the result"),
-    "process": Rule("another process runs in its own time on each member", "let a client run it and send the result"),
-    "thread": Rule("a thread runs in its own time on each member", "self.cluster.schedule_timer, or plain code"),
-    "event-loop": Rule(
+    "file": LintRule("files differ between members and change over time", "let a client send what the service needs"),
+    "network": LintRule("other members get another answer, or none", "let a client call outside and send the result"),
+    "process": LintRule(
+        "another process runs in its own time on each member", "let a client run it and send the result"
+    ),
+    "thread": LintRule("a thread runs in its own time on each member", "self.cluster.schedule_timer, or plain code"),
+    "event-loop": LintRule(
         "callbacks run at a log position: what a task does later has none",
         "self.cluster.schedule_timer, or self.cluster.offer and on_service_message",
     ),
-    "set-order": Rule(
+    "set-order": LintRule(
         "the order of a set depends on the hash seed of the process and on what was in the set before",
         "sorted(the_set), or a dict with None as values, which keeps its order",
     ),
-    "hash": Rule("hash() of text and objects differs from process to process", "zlib.crc32(data), or hashlib"),
-    "object-identity": Rule("id() is an address, which differs between members", "a key of your own, such as a number"),
-    "default-repr": Rule("the default text of an object holds its address", "define __repr__, or write the fields"),
-    "float-libm": Rule(
+    "hash": LintRule("hash() of text and objects differs from process to process", "zlib.crc32(data), or hashlib"),
+    "object-identity": LintRule(
+        "id() is an address, which differs between members", "a key of your own, such as a number"
+    ),
+    "default-repr": LintRule("the default text of an object holds its address", "define __repr__, or write the fields"),
+    "float-libm": LintRule(
         "the last digit depends on the C library, so members on different builds may differ",
         "whole numbers or decimal.Decimal; the same image on every member; round() before you compare or keep it",
     ),
-    "module-state": Rule(
+    "module-state": LintRule(
         "state outside of the service is in no snapshot, and services of one process share it",
         "a field of the service: self.cache = {} in __init__",
     ),
-    "class-state": Rule(
+    "class-state": LintRule(
         "a value of the class is shared by all services of the process, and stays when one is made again",
         "a field of the object: self.items = [] in __init__",
     ),
-    "broad-except": Rule(
+    "broad-except": LintRule(
         "it also catches what this member alone met, such as MemoryError, and goes on with another state",
         "the exceptions that are meant: except (ValueError, KeyError)",
     ),
-    "kept-iterator": Rule("an iterator cannot be written to a snapshot", "a list or a counter: self.next_id += 1"),
-    "kept-payload": Rule(
+    "kept-iterator": LintRule("an iterator cannot be written to a snapshot", "a list or a counter: self.next_id += 1"),
+    "kept-payload": LintRule(
         "the payload is a view of the log, and its bytes are others once the callback is over",
         "bytes(payload)",
     ),
-    "query-writes": Rule(
+    "query-writes": LintRule(
         "a query runs on one member only, so what it changes, the others do not have",
         "change the state in on_request or on_session_message",
     ),
-    "coroutine-callback": Rule("a callback that suspends never runs, or runs at no log position", "def, without yield"),
-    "role-state": Rule(
+    "coroutine-callback": LintRule(
+        "a callback that suspends never runs, or runs at no log position", "def, without yield"
+    ),
+    "role-state": LintRule(
         "the role and the member differ, so members come to different states",
         "the same on every member; only what acts outside the cluster may look at the role",
     ),
-    "snapshot-forgets": Rule(
+    "snapshot-forgets": LintRule(
         "a member that starts from a snapshot does not have this field",
         "write it in on_take_snapshot and load it in on_start, or compute it there",
     ),
-    "garbage-collection": Rule("objects are collected at another time on each member", "delete what is no longer used"),
-    "pickle": Rule(
+    "garbage-collection": LintRule(
+        "objects are collected at another time on each member", "delete what is no longer used"
+    ),
+    "pickle": LintRule(
         "pickle writes equal objects differently, so snapshots of equal members differ",
         "json.dumps(state, sort_keys=True), msgpack, or struct",
     ),
-    "ignore-without-reason": Rule(
+    "ignore-without-reason": LintRule(
         "nobody can tell later why it is right", "# trimaran: ignore[rule] the reason, in a few words"
     ),
-    "unknown-rule": Rule("the comment ignores nothing", "one of the names that `trimaran check --rules` lists"),
-    "unused-ignore": Rule("nothing is found on this line", "delete the comment"),
+    "unknown-rule": LintRule("the comment ignores nothing", "one of the names that `trimaran check --rules` lists"),
+    "unused-ignore": LintRule("nothing is found on this line", "delete the comment"),
 }
 
 

@@ -15,28 +15,28 @@ from trimaran.service_api.service import PLAIN_CALLBACKS
 
 from ..service.source_files import files_of
 from .ignores import without_ignored
-from .kinds import CLUSTER, VIEW, Kind
+from .kinds import CLUSTER, VIEW, ValueKind
 from .known_calls import rule_of_call, rule_of_name
 from .modules import ClassSource, FunctionSource, ModuleSource, Project, dotted
 from .rules import Finding, Severity
-from .walk import SERVICE, Call, FunctionWalk, Place, Walked
+from .walk import SERVICE, Call, CallbackPlace, FunctionWalk, Walked
 
 _WALK_LIMIT: Final = 20_000
 """Visits of functions for one service: beyond it, the rest is not looked at."""
 
-_PLACES: Final[Mapping[str, Place]] = {
-    **dict.fromkeys(PLAIN_CALLBACKS, Place.LOG),
-    "state_hash": Place.LOG,
-    "on_take_snapshot": Place.LOG,
-    "__init__": Place.START,
-    "on_start": Place.START,
-    "on_query": Place.QUERY,
-    "on_role_change": Place.OUTSIDE,
-    "on_terminate": Place.OUTSIDE,
+_PLACES: Final[Mapping[str, CallbackPlace]] = {
+    **dict.fromkeys(PLAIN_CALLBACKS, CallbackPlace.LOG),
+    "state_hash": CallbackPlace.LOG,
+    "on_take_snapshot": CallbackPlace.LOG,
+    "__init__": CallbackPlace.START,
+    "on_start": CallbackPlace.START,
+    "on_query": CallbackPlace.QUERY,
+    "on_role_change": CallbackPlace.OUTSIDE,
+    "on_terminate": CallbackPlace.OUTSIDE,
 }
-_DECORATORS: Final[Mapping[str, Place]] = {
-    **dict.fromkeys(("handles", "on_timer", "on_open", "on_close"), Place.LOG),
-    "answers": Place.QUERY,
+_DECORATORS: Final[Mapping[str, CallbackPlace]] = {
+    **dict.fromkeys(("handles", "on_timer", "on_open", "on_close"), CallbackPlace.LOG),
+    "answers": CallbackPlace.QUERY,
 }
 """Decorators of typed services, whatever module of Trimaran they are from."""
 
@@ -137,7 +137,7 @@ class _Visit:
     """A function to look at, and how it was reached."""
 
     call: Call
-    place: Place
+    place: CallbackPlace
     way: tuple[str, ...]
     callback: str
 
@@ -192,7 +192,7 @@ class _ServiceCheck:
         self._check_roles()
         return self._findings
 
-    def _callbacks(self) -> Iterator[tuple[str, FunctionSource, Place]]:
+    def _callbacks(self) -> Iterator[tuple[str, FunctionSource, CallbackPlace]]:
         names = dict.fromkeys(name for each in self._project.bases(self._service) for name in each.methods)
         for name in names:
             method = self._project.find_method(self._service, name)
@@ -201,7 +201,7 @@ class _ServiceCheck:
             if place is not None:
                 yield name, method, place
 
-    def _decorated_place(self, method: FunctionSource) -> Place | None:
+    def _decorated_place(self, method: FunctionSource) -> CallbackPlace | None:
         for decorator in method.decorators:
             called = decorator.func if isinstance(decorator, ast.Call) else decorator
             full_name = dotted(called, method.module.names) or ""
@@ -214,7 +214,7 @@ class _ServiceCheck:
         call = Call(function)
         if parameters:
             call.fields[parameters[0]] = SERVICE
-            call.kinds[parameters[0]] = Kind("object", (), self._service)
+            call.kinds[parameters[0]] = ValueKind("object", (), self._service)
         index = _PAYLOAD_CALLBACKS.get(name, 0)
         if 0 < index < len(parameters):
             call.kinds[parameters[index]] = VIEW
@@ -235,7 +235,7 @@ class _ServiceCheck:
         for call in walked.calls:
             way = visit.way if len(visit.way) > 8 else (*visit.way, call.function.name)
             self._waiting.append(_Visit(call, visit.place, way, visit.callback))
-        if visit.place is Place.LOG:
+        if visit.place is CallbackPlace.LOG:
             for module_name, name in walked.values:
                 self._look_at_value(module_name, name, visit)
         self._take_fields(visit, walked)
@@ -247,9 +247,9 @@ class _ServiceCheck:
             # A method of a field's object looks at the field.
             fields.snapshot |= {name for call in walked.calls for name in call.fields.values() if name != SERVICE}
             return
-        if visit.place is Place.LOG:
+        if visit.place is CallbackPlace.LOG:
             fields.read |= walked.read
-        written = {Place.LOG: fields.written, Place.OUTSIDE: fields.outside}.get(visit.place)
+        written = {CallbackPlace.LOG: fields.written, CallbackPlace.OUTSIDE: fields.outside}.get(visit.place)
         if written is not None:
             for name, node in walked.written.items():
                 written.setdefault(name, self._make(module, node, "snapshot-forgets", name, Severity.HINT, visit.way))
@@ -271,7 +271,7 @@ class _ServiceCheck:
             if isinstance(node, ast.Name) and isinstance(
                 found := self._project.find(module.names.get(node.id, "")), FunctionSource
             ):
-                self._waiting.append(_Visit(Call(found), Place.LOG, (*way, found.name), visit.callback))
+                self._waiting.append(_Visit(Call(found), CallbackPlace.LOG, (*way, found.name), visit.callback))
 
     # --- what is judged about the service as a whole
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from .kinds import CLUSTER, DEFAULT_DICT, FLOAT, ITERATOR, PATH, UNKNOWN, VIEW, Kind, Kinds
+from .kinds import CLUSTER, DEFAULT_DICT, FLOAT, ITERATOR, PATH, UNKNOWN, VIEW, Kinds, ValueKind
 from .known_calls import PATH_METHODS, rule_of_call, rule_of_name
 from .modules import ClassSource, FunctionSource, Project, dotted
 from .rules import Severity
 
 
-class Place(Enum):
+class CallbackPlace(Enum):
     """From where a function is reached."""
 
     LOG = auto()
@@ -57,7 +57,7 @@ class Call:
     """A function of the user that the function calls or refers to."""
 
     function: FunctionSource
-    kinds: dict[str, Kind] = field(default_factory=dict)
+    kinds: dict[str, ValueKind] = field(default_factory=dict)
     """What its parameters are."""
     fields: dict[str, str] = field(default_factory=dict)
     """Which parameters are the state: the field of the service that each is part of."""
@@ -84,9 +84,9 @@ class FunctionWalk(ast.NodeVisitor):
         self,
         project: Project,
         function: FunctionSource,
-        place: Place,
+        place: CallbackPlace,
         *,
-        kinds: Mapping[str, Kind],
+        kinds: Mapping[str, ValueKind],
         fields: Mapping[str, str],
     ) -> None:
         self._project = project
@@ -117,12 +117,12 @@ class FunctionWalk(ast.NodeVisitor):
 
     def _find_call(self, node: ast.expr, rule: str, name: str) -> None:
         """A call that leaves the log; how bad it is depends on the place."""
-        if self._place is Place.OUTSIDE:
+        if self._place is CallbackPlace.OUTSIDE:
             return
-        is_starting = self._place is Place.START
+        is_starting = self._place is CallbackPlace.START
         is_hint = (
             rule in ("float-libm", "pickle")
-            or self._place is Place.QUERY
+            or self._place is CallbackPlace.QUERY
             or (is_starting and rule in _FREE_TO_START and not self._in_self_assignment)
             or (is_starting and rule in _GIVEN_TO_A_NODE)
         )
@@ -148,9 +148,9 @@ class FunctionWalk(ast.NodeVisitor):
         field_name = self._field_of(target)
         if field_name:
             self.walked.written.setdefault(field_name, node)
-            if self._place is Place.QUERY:
+            if self._place is CallbackPlace.QUERY:
                 self._find(node, "query-writes", what)
-        elif self._place is not Place.OUTSIDE and self._place is not Place.START:
+        elif self._place is not CallbackPlace.OUTSIDE and self._place is not CallbackPlace.START:
             self._write_elsewhere(target, node, what)
 
     def _write_elsewhere(self, target: ast.expr, node: ast.AST, what: str) -> None:
@@ -166,7 +166,7 @@ class FunctionWalk(ast.NodeVisitor):
         ):
             self._find(node, "class-state", what)
 
-    def _bind(self, target: ast.expr, kind: Kind, field_name: str | None, value: ast.expr | None) -> None:
+    def _bind(self, target: ast.expr, kind: ValueKind, field_name: str | None, value: ast.expr | None) -> None:
         """A name, or what a tuple of names, stands for from now on."""
         if isinstance(target, ast.Starred):
             target = target.value
@@ -189,7 +189,7 @@ class FunctionWalk(ast.NodeVisitor):
         if field_name is not None:
             self._fields[target.id] = field_name
 
-    def _kind(self, node: ast.expr) -> Kind:
+    def _kind(self, node: ast.expr) -> ValueKind:
         if isinstance(node, ast.Name) and node.id not in self._environment:
             full_name = self._names.get(node.id)
             if full_name != self._module.names.get(node.id):
@@ -225,9 +225,9 @@ class FunctionWalk(ast.NodeVisitor):
                 self._assign_one(node, each, value, kind)
             self._bind(target, kind, field_name, value)
 
-    def _assign_one(self, node: ast.stmt, target: ast.expr, value: ast.expr, kind: Kind) -> None:
+    def _assign_one(self, node: ast.stmt, target: ast.expr, value: ast.expr, kind: ValueKind) -> None:
         if isinstance(target, ast.Name):
-            if target.id in self._globals and self._place is Place.LOG:
+            if target.id in self._globals and self._place is CallbackPlace.LOG:
                 self._find(node, "module-state", f"global {target.id}")
             return
         self._write(target, node, f"{_text(target)} = ...")
@@ -238,7 +238,7 @@ class FunctionWalk(ast.NodeVisitor):
             self._visit_base(target.value)
             self._check_kept(node, target, kind, value)
 
-    def _check_kept(self, node: ast.AST, where: ast.expr, kind: Kind, value: ast.expr) -> None:
+    def _check_kept(self, node: ast.AST, where: ast.expr, kind: ValueKind, value: ast.expr) -> None:
         """Something is put into the state: not a view of the log, and nothing that a snapshot cannot hold."""
         if not self._field_of(where):
             return
@@ -254,7 +254,7 @@ class FunctionWalk(ast.NodeVisitor):
         if isinstance(node.op, ast.Pow):
             self._check_power(node, target, node.value)
         if isinstance(target, ast.Name):
-            if target.id in self._globals and self._place is Place.LOG:
+            if target.id in self._globals and self._place is CallbackPlace.LOG:
                 self._find(node, "module-state", f"global {target.id}")
             elif self._fields.get(target.id) and self._kind(target).name in ("set", "list", "dict"):
                 self._write(target, node, f"{target.id} is changed in place")
@@ -294,7 +294,7 @@ class FunctionWalk(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         """A branch; one that depends on the member must leave the state as it is."""
-        if self._asks_member(node.test) and self._place is Place.LOG:
+        if self._asks_member(node.test) and self._place is CallbackPlace.LOG:
             for each in (inner for statement in [*node.body, *node.orelse] for inner in ast.walk(statement)):
                 what = self._state_change(each)
                 if what is not None:
@@ -328,8 +328,8 @@ class FunctionWalk(ast.NodeVisitor):
             if has_raise and {"MemoryError", "OSError"} <= {*caught}:
                 is_passed_on = True
             broad = [name for name in caught if name in _BROAD] if handler.type is not None else ["everything"]
-            if broad and not has_raise and not is_passed_on and self._place in (Place.LOG, Place.QUERY):
-                severity = Severity.ERROR if self._place is Place.LOG else Severity.HINT
+            if broad and not has_raise and not is_passed_on and self._place in (CallbackPlace.LOG, CallbackPlace.QUERY):
+                severity = Severity.ERROR if self._place is CallbackPlace.LOG else Severity.HINT
                 self._find(handler, "broad-except", f"except {broad[0]}", severity)
         self.generic_visit(node)
 
@@ -398,7 +398,7 @@ class FunctionWalk(ast.NodeVisitor):
     def visit_Subscript(self, node: ast.Subscript) -> None:
         """`a[b]`: in a query, one that makes the entry that it looks for."""
         kind = self._kind(node.value)
-        if self._place is Place.QUERY and kind.name == DEFAULT_DICT and self._field_of(node.value):
+        if self._place is CallbackPlace.QUERY and kind.name == DEFAULT_DICT and self._field_of(node.value):
             self._find(node, "query-writes", f"{_text(node)} makes the entry where it is missing (a defaultdict)")
         self.generic_visit(node)
 
@@ -409,7 +409,7 @@ class FunctionWalk(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _check_power(self, node: ast.AST, left: ast.expr, right: ast.expr) -> None:
-        if FLOAT in (self._kind(left), self._kind(right)) and self._place is not Place.OUTSIDE:
+        if FLOAT in (self._kind(left), self._kind(right)) and self._place is not CallbackPlace.OUTSIDE:
             self._find(node, "float-libm", "** of a float", Severity.HINT)
 
     def visit_Starred(self, node: ast.Starred) -> None:
@@ -425,7 +425,7 @@ class FunctionWalk(ast.NodeVisitor):
 
     def _check_repr(self, node: ast.expr) -> None:
         source = self._kind(node).source
-        if source is None or self._place in (Place.OUTSIDE, Place.START):
+        if source is None or self._place in (CallbackPlace.OUTSIDE, CallbackPlace.START):
             return
         for each in self._project.bases(source):
             is_plain = all(dotted(base, each.module.names) is not None or _is_object(base) for base in each.node.bases)
@@ -473,10 +473,10 @@ class FunctionWalk(ast.NodeVisitor):
 
     def _check_order(self, node: ast.AST, iterated: ast.expr, what: str) -> None:
         kind = self._kind(iterated)
-        if kind.name != "set" or self._place is Place.OUTSIDE:
+        if kind.name != "set" or self._place is CallbackPlace.OUTSIDE:
             return
         is_number = kind.element.name in ("int", "bool")
-        is_hint = is_number or self._place is Place.QUERY
+        is_hint = is_number or self._place is CallbackPlace.QUERY
         self._find(node, "set-order", what, Severity.HINT if is_hint else Severity.ERROR)
 
     # --- calls
@@ -540,13 +540,13 @@ class FunctionWalk(ast.NodeVisitor):
             self._check_ties(node, first, name)
 
     def _check_ties(self, node: ast.Call, first: ast.expr, name: str) -> None:
-        if self._kind(first).name == "set" and self._place is Place.LOG:
+        if self._kind(first).name == "set" and self._place is CallbackPlace.LOG:
             self._find(node, "set-order", f"{name}() by a key leaves ties in the order of the set", Severity.HINT)
 
     def _check_next(self, node: ast.Call, first: ast.expr) -> None:
         full_name = dotted(first, self._names) if isinstance(first, ast.Name | ast.Attribute) else None
         found = None if full_name is None else self._project.find(full_name)
-        if isinstance(found, tuple) and self._place is Place.LOG:
+        if isinstance(found, tuple) and self._place is CallbackPlace.LOG:
             self._find(node, "module-state", f"next({_text(first)})")
 
     def _visit_method(self, node: ast.Call, called: ast.Attribute) -> None:
@@ -565,7 +565,7 @@ class FunctionWalk(ast.NodeVisitor):
             self._check_order(node, node.args[0], f"{_text(called)}({_text(node.args[0])})")
         if called.attr in PATH_METHODS and kind is PATH:
             self._find_call(node, "file", f"{_text(called)}()")
-        if kind is CLUSTER and called.attr in _CLUSTER_CHANGES and self._place is Place.QUERY:
+        if kind is CLUSTER and called.attr in _CLUSTER_CHANGES and self._place is CallbackPlace.QUERY:
             self._find(node, "query-writes", f"{_text(called)}()")
         method = None if kind.source is None else self._project.find_method(kind.source, called.attr)
         if method is None:
