@@ -10,7 +10,7 @@ from typing import Final
 
 from trimaran.service_api import ConfigurationError
 
-from ..service.source_files import files_of, import_base, is_foreign, is_installed
+from ..service.source_files import import_base, is_foreign, is_installed, source_files_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -138,7 +138,7 @@ class Project:
         if name not in self._modules:
             self._modules[name] = None
             if not is_foreign(name):
-                found = dict(files_of(name, self._search_path)).get(name)
+                found = dict(source_files_of(name, self._search_path)).get(name)
                 if found is not None and not is_installed(found):
                     self._modules[name] = self.read(name, found)
         return self._modules[name]

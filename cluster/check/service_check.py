@@ -13,7 +13,7 @@ from typing import Final
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.service import PLAIN_CALLBACKS
 
-from ..service.source_files import files_of
+from ..service.source_files import source_files_of
 from .ignores import without_ignored
 from .kinds import CLUSTER, VIEW, ValueKind
 from .known_calls import rule_of_call, rule_of_name
@@ -103,7 +103,7 @@ def _named_service(project: Project, target: str) -> ClassSource:
     module = project.find_module(module_name)
     if module is None:
         # Named, it is checked wherever it lies: installed, or of Trimaran itself.
-        path = dict(files_of(module_name)).get(module_name)
+        path = dict(source_files_of(module_name)).get(module_name)
         if path is None:
             raise ConfigurationError(f"service module not found: module={module_name} (set --service-dir)")
         module = project.read(module_name, path)

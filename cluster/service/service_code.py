@@ -26,7 +26,7 @@ from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
 
-from .source_files import files_of, imported_names, is_foreign, is_installed
+from .source_files import imported_names, is_foreign, is_installed, source_files_of
 
 ANY_CODE: Final = "any"
 """The value of `accept_code` for whatever this member runs: for development."""
@@ -139,7 +139,7 @@ def _collect(name: str, path: Path, sources: dict[str, str]) -> None:
             top = imported.partition(".")[0]
             waiting += [
                 (module, file)
-                for module, file in files_of(imported)
+                for module, file in source_files_of(imported)
                 if module not in sources and (top == own_top or not is_installed(file))
             ]
 

@@ -33,7 +33,7 @@ def import_base(node: ast.ImportFrom, package: str) -> str:
     return ".".join([*parents[: len(parents) - node.level + 1], *([base] if base else [])])
 
 
-def files_of(name: str, search_path: Sequence[str] | None = None) -> Iterator[tuple[str, Path]]:
+def source_files_of(name: str, search_path: Sequence[str] | None = None) -> Iterator[tuple[str, Path]]:
     """Yield each module on the way to `name` that is a source file, looking in `search_path`, or in `sys.path`."""
     locations = search_path
     parts = name.split(".")
