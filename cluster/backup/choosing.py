@@ -49,6 +49,8 @@ async def find_source(
 ) -> FoundSource:
     """Ask every member, and choose one that is in a term and has what comes after `recorded_position`.
 
+    A witness has no state of services in its snapshots, so it is none.
+
     Members that failed before are `avoided` while there is another.
 
     Raises:
@@ -92,4 +94,7 @@ def _is_witness(status: MemberStatus) -> bool:
 
 
 def _describe(answer: MemberStatus | str) -> str:
-    return answer if isinstance(answer, str) else f"{answer.state} commit_position={answer.commit_position}"
+    if isinstance(answer, str):
+        return answer
+    kind = " witness" if _is_witness(answer) else ""
+    return f"{answer.state}{kind} commit_position={answer.commit_position}"
