@@ -38,6 +38,7 @@ TIMEOUT_S: Final = 60.0
 """For everything that a test waits for: far more than needed, so that a busy machine does not fail it."""
 
 SETTINGS: Final = {
+    "keep_all": "true",  # what tests look at is kept, but where they say otherwise
     "term_length_bytes": "65536",
     "segment_length_bytes": "65536",
     "mtu_length_bytes": "8192",
