@@ -37,7 +37,7 @@ class RemoteFileSystem:
 
     def __init__(self, url: str) -> None:
         self.url: Final = url
-        self._store, self._root = _open_store(url)
+        self._store, self._root = open_store(url)
         self._lock = threading.Lock()
         self._next_handle = itertools.count()
         self._files: dict[int, _RemoteFile] = {}
@@ -58,7 +58,7 @@ class RemoteFileSystem:
         if create or writable:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), url)
         place = self._place_of(path)
-        with _os_errors(url):
+        with os_errors(url):
             info = self._store.info(place)
         if info["type"] != "file":
             raise FileNotFoundError(errno.ENOENT, "not a file", url)
@@ -66,7 +66,7 @@ class RemoteFileSystem:
             raise OSError(errno.EIO, "the server does not report the length of the file", url)
 
         def fetch(begin: int, end: int) -> bytes:
-            with _os_errors(url):
+            with os_errors(url):
                 data: bytes = self._store.cat_file(place, start=begin, end=end)
             if len(data) != end - begin:
                 reason = f"the server sent the wrong number of bytes: length={len(data)} expected={end - begin}"
@@ -100,7 +100,7 @@ class RemoteFileSystem:
     def list_directory(self, path: Path) -> list[str]:
         """Return the names in a directory, sorted, as they are now."""
         place = self._place_of(path)
-        with _os_errors(self._url_of(path)):
+        with os_errors(self._url_of(path)):
             self._store.invalidate_cache(place)
             names: list[str] = self._store.ls(place, detail=False)
         return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
@@ -154,8 +154,12 @@ def _join(root: str, path: Path) -> str:
     return root if names == "." else f"{root.rstrip('/')}/{names}"
 
 
-def _open_store(url: str) -> tuple[Any, str]:
-    """Find the fsspec file system of a URL, and how it names the place. fsspec has no types."""
+def open_store(url: str) -> tuple[Any, str]:
+    """Find the fsspec file system of a URL, and how it names the place. fsspec has no types.
+
+    Raises:
+        ConfigurationError: the scheme of the URL is unknown, or its library is not installed.
+    """
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
@@ -174,7 +178,7 @@ def _open_store(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _os_errors(url: str) -> Iterator[None]:
+def os_errors(url: str) -> Iterator[None]:
     """Make an OSError that names the URL of whatever the library of a store raises."""
     try:
         yield

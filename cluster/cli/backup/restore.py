@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -11,6 +14,7 @@ from trimaran.archive.tool.output import OutputFormat, OutputOption, new_table, 
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.cluster_id import format_cluster_id, parse_cluster_id
 
+from ...backup.fetching import fetch_backup
 from ...backup.restoring import restore_backup
 from ...runtime.system_clock import SystemClock
 from ...settings.member_endpoints import parse_members
@@ -20,7 +24,9 @@ from ..replay import parse_time_option
 
 
 def restore(
-    source: Annotated[str, typer.Option("--from", metavar="DIR", help="The directory of the backup.")],
+    source: Annotated[
+        str, typer.Option("--from", metavar="DIR|URL", help="The backup: a directory, or its URL in a store.")
+    ],
     members: Annotated[
         str, typer.Option("--members", metavar="MEMBERS", help="Members of the new cluster: 0=host:port,...")
     ],
@@ -49,9 +55,9 @@ def restore(
     new_id = draw_cluster_id() if cluster_id is None else parse_cluster_id(cluster_id)
     if new_id == 0:
         raise ConfigurationError(f"--cluster-id={cluster_id} expected 16 hexadecimal digits")
-    with pass_bar("restoring", None) as on_progress:
+    with _as_directory(source, directory) as local, pass_bar("restoring", None) as on_progress:
         restored = restore_backup(
-            source,
+            local,
             parse_members(members),
             directory,
             cluster_id=new_id,
@@ -71,3 +77,15 @@ def restore(
     for what, value in row.items():
         table.add_row(what, ", ".join(value) if isinstance(value, list) else str(value))
     print_object(row, output, lambda: table)
+
+
+@contextmanager
+def _as_directory(source: str, target: Path) -> Iterator[str]:
+    """Give the backup as a directory; one in a store is fetched to where the new directories will be, and removed."""
+    if "://" not in source:
+        yield source
+        return
+    with TemporaryDirectory(prefix=".backup-", dir=target.absolute().parent) as place:
+        fetched = Path(place) / "backup"
+        fetch_backup(source, fetched)
+        yield str(fetched)

@@ -1,0 +1,69 @@
+"""Brings a backup back from an object store into a directory, whole and checked, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+
+from trimaran.archive.disk.file_system import OsFileSystem, read_file, replace_file
+from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.service_api import ClusterError, ConfigurationError
+
+from .manifest import Manifest, StoredObject, decode_file, object_digest
+from .shipping import read_backup_manifest
+
+
+def fetch_backup(url: str, target: Path) -> Manifest:
+    """Write the backup of the store at a URL to a new directory; every object is held against the manifest.
+
+    Raises:
+        ConfigurationError: there is no backup, or something is at the target.
+        ClusterError: an object is missing or not what the manifest says; it is named.
+        OSError: the store or the disk refused.
+    """
+    store = ObjectStore(url)
+    manifest = read_backup_manifest(store)
+    if manifest is None:
+        raise ConfigurationError(f"no backup at {store.url}: there is no manifest")
+    if target.exists():
+        raise ConfigurationError(f"target is there already: {target}")
+    disk, working = OsFileSystem(), target.with_name(f".{target.name}.fetching")
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(working)
+    for name in ("archive", "cluster"):
+        disk.make_directory(working / name)
+    try:
+        for found in manifest.objects:
+            path = working / found.name
+            try:
+                store.get_file(found.name, path)
+            except FileNotFoundError as error:
+                raise ClusterError(f"object is missing: {store.url}/{found.name}") from error
+            _check(path, found, f"{store.url}/{found.name}")
+        for name, text in manifest.files.items():
+            replace_file(disk, working / name, decode_file(text))
+        disk.rename(working, target)
+        disk.sync_directory(target.parent)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(working)
+    return manifest
+
+
+def _check(path: Path, expected: StoredObject, url: str) -> None:
+    """Hold a file against its digest, and put zeros in the place of what a later copy has added."""
+    data = memoryview(read_file(OsFileSystem(), path))
+    length = expected.length
+    if len(data) < length or object_digest(data[:length]) != expected.sha256:
+        raise ClusterError(
+            f"object is damaged: {url} length={len(data)} expected={length} bytes with sha256={expected.sha256}"
+        )
+    disk = OsFileSystem()
+    handle = disk.open_file(path)
+    try:
+        disk.set_length(handle, length)
+        disk.set_length(handle, expected.file_length)
+        disk.sync_file(handle)
+    finally:
+        disk.close_file(handle)

@@ -1,0 +1,175 @@
+"""A backup in an object store: what is written, in which order, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from tests.unit.cluster.backup.backed_up import backed_up
+from tests.unit.cluster.backup.test_agent import payloads
+from tests.unit.cluster.simulation.test_snapshots import Keeper, take
+from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.cluster.backup.fetching import fetch_backup
+from trimaran.cluster.backup.manifest import MANIFEST_NAME
+from trimaran.cluster.backup.shipping import Shipped, read_backup_manifest, ship_backup
+from trimaran.cluster.backup.verification import verify_backup
+from trimaran.service_api import ClusterError, ConfigurationError
+
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """One backup at three moments: two segments, then a snapshot, then a third segment and another snapshot."""
+    place = tmp_path_factory.mktemp("stages")
+    found = []
+    with backed_up() as (small, backup):
+        backup.start(keep_snapshots=1)
+        for number in range(3):
+            small.send(100, length=800)
+            position = take(small) if number else None
+            backup.catch_up(snapshot_position=position)
+            found.append(place / str(number))
+            backup.write_to(found[-1])
+    return found
+
+
+@pytest.fixture(params=["memory", "file"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
+    """An empty place, in memory and on a disk."""
+    url = f"memory://backups/{request.node.name}" if request.param == "memory" else f"file://{tmp_path}/store"
+    yield ObjectStore(url)
+    memory = fsspec.filesystem("memory")
+    if memory.exists("/backups"):
+        memory.rm("/backups", recursive=True)
+
+
+def ship(stage: Path, store: ObjectStore) -> Shipped:
+    return ship_backup(stage, store.url, now_ms=NOW_MS)
+
+
+def test_what_was_shipped_comes_back_and_is_valid(stages: list[Path], store: ObjectStore, tmp_path: Path) -> None:
+    shipped = ship(stages[2], store)
+
+    manifest = fetch_backup(store.url, tmp_path / "back")
+
+    assert manifest == shipped.manifest
+    assert [check.problem for check in verify_backup(str(tmp_path / "back"), service=Keeper) if check.problem] == []
+    assert payloads(tmp_path / "back") == payloads(stages[2])
+
+
+def test_each_copy_writes_what_is_new_and_removes_what_the_backup_has_removed(
+    stages: list[Path], store: ObjectStore, tmp_path: Path
+) -> None:
+    first, second, third = [ship(stage, store) for stage in stages]
+    again = ship(stages[2], store)
+
+    assert first.removed_count == second.removed_count == 0
+    gone = second.manifest.by_name.keys() - third.manifest.by_name.keys()
+    assert third.removed_count == len(gone) >= 2  # the older snapshot: the module's recording, and the service's
+    assert not any(name.startswith("archive/0-") for name in gone)
+    assert third.manifest.by_name["archive/0-0.rec"] == first.manifest.by_name["archive/0-0.rec"]
+    assert third.written_bytes < sum(found.length for found in third.manifest.objects)
+    assert (again.written_count, again.removed_count) == (0, 0)
+    fetch_backup(store.url, tmp_path / "back")
+    assert payloads(tmp_path / "back") == payloads(stages[2])
+
+
+def test_store_is_read_by_its_url_as_a_members_directory(stages: list[Path], store: ObjectStore) -> None:
+    ship(stages[2], store)
+
+    checks = [*verify_backup(store.url)]
+
+    assert [check.problem for check in checks if check.problem] == []
+    assert any(check.what.startswith("snapshot at") for check in checks)
+
+
+def test_reader_sees_a_whole_backup_after_every_single_write(
+    stages: list[Path], store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may die before any write or removal: the store then holds the backup before, or the new one."""
+    ship(stages[1], store)
+    before = payloads(stages[1])
+    seen: list[list[str]] = []
+
+    def look() -> None:
+        target = tmp_path / f"look-{len(seen)}"
+        fetch_backup(store.url, target)
+        seen.append(payloads(target))
+
+    for name in ("put", "remove"):
+        monkeypatch.setattr(ObjectStore, name, looking(getattr(ObjectStore, name), look))
+    ship(stages[2], store)
+    look()
+
+    assert len(seen) > 6
+    assert all(each in (before, payloads(stages[2])) for each in seen)
+    assert seen[-1] == payloads(stages[2])
+
+
+def looking(method: Callable[..., None], look: Callable[[], None]) -> Callable[..., None]:
+    """Look at the store before each call."""
+
+    def call(self: ObjectStore, *arguments: object) -> None:
+        look()
+        method(self, *arguments)
+
+    return call
+
+
+def test_manifest_is_written_after_all_that_it_names(
+    stages: list[Path], store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    put = ObjectStore.put
+
+    def noting(self: ObjectStore, name: str, data: bytes) -> None:
+        written.append(name)
+        put(self, name, data)
+
+    monkeypatch.setattr(ObjectStore, "put", noting)
+
+    manifest = ship(stages[2], store).manifest
+
+    assert written[-1] == MANIFEST_NAME
+    assert written[-4:-1] == ["archive/archive.catalog", "cluster/recording.log", "cluster/cluster-id"]
+    assert set(written) == {*manifest.by_name, *manifest.files, MANIFEST_NAME}
+
+
+@pytest.mark.parametrize("name", ["archive/0-0.rec", "archive/1-0.rec"])
+def test_object_that_was_changed_is_named_and_nothing_is_written(
+    stages: list[Path], store: ObjectStore, tmp_path: Path, name: str
+) -> None:
+    ship(stages[1], store)
+    data = bytearray(store.read(name))
+    data[40] ^= 1
+    store.put(name, bytes(data))
+
+    with pytest.raises(ClusterError, match=f"object is damaged: .*{name}"):
+        fetch_backup(store.url, tmp_path / "back")
+
+    assert not (tmp_path / "back").exists()
+
+
+def test_object_that_is_gone_is_named(stages: list[Path], store: ObjectStore, tmp_path: Path) -> None:
+    ship(stages[0], store)
+    store.remove("archive/0-0.rec")
+
+    with pytest.raises(ClusterError, match=r"object is missing: .*archive/0-0\.rec"):
+        fetch_backup(store.url, tmp_path / "back")
+
+
+def test_older_backup_and_another_one_are_refused(stages: list[Path], store: ObjectStore) -> None:
+    ship(stages[2], store)
+
+    with pytest.raises(ClusterError, match="it is another backup; name another URL"):
+        ship(stages[0], store)
+
+
+def test_empty_store_has_no_backup(store: ObjectStore, tmp_path: Path) -> None:
+    assert read_backup_manifest(store) is None
+    with pytest.raises(ConfigurationError, match="no backup at"):
+        fetch_backup(store.url, tmp_path / "back")
