@@ -52,7 +52,7 @@ def find(
 
 
 WITNESS: Mapping[str, Any] = {
-    "members": [ConfiguredMemberStatus(member_id=1, kind="witness")],
+    "members": [ConfiguredMemberStatus(member_id=1, kind="witness", consensus="b:9001")],
 }
 LEADER: Mapping[str, Any] = {"state": "LEADER", "commit_position": 960}
 
