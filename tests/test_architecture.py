@@ -17,7 +17,8 @@ DOCUMENTS = [
     *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/*.md"))),
 ]
 WRITTEN_BY_PROGRAMS = {"docs/performance.md", "docs/planted-bugs.md"}
-WORD_LIMIT = 3_000
+WORD_LIMIT = 2_400
+"""Of what somebody wrote; the table of folders is written by a command, and grows with them."""
 LINE_LIMIT = 120
 
 
@@ -60,9 +61,10 @@ def test_every_package_says_what_it_is_for() -> None:
 
 
 def test_the_map_is_short_enough_to_read() -> None:
-    words = (ROOT / "ARCHITECTURE.md").read_text().split()
+    before, table, after = re.split("<!-- (?:The|End of the) table.*-->", (ROOT / "ARCHITECTURE.md").read_text())
 
-    assert len(words) < WORD_LIMIT
+    assert "service_api/" in table
+    assert len((before + after).split()) < WORD_LIMIT
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -35,6 +35,7 @@ RUN: Final = "Run"
 WATCH: Final = "Watch a cluster"
 OPERATE: Final = "Operate a cluster"
 READ: Final = "Read a member's directory, while the member runs or not"
+USE: Final = "Use a service that is ready to run"
 TRY: Final = "Try"
 
 COMMANDS: Final = {
@@ -49,6 +50,12 @@ COMMANDS: Final = {
         "Run one member of a cluster.",
         RUN,
         "trimaran node --config /etc/trimaran/node.toml --member-id 2",
+    ),
+    "serve": CliCommand(
+        "trimaran.cluster.cli.ready_made.serve:serve",
+        "Start a cluster on this machine with a service that is ready to run.",
+        RUN,
+        "trimaran serve counters --dir /tmp/counters",
     ),
     "config": CliCommand(
         "trimaran.cluster.cli.config:app",
@@ -223,6 +230,12 @@ COMMANDS: Final = {
         "Inspect and maintain recordings.",
         READ,
         "trimaran archive verify data/node-0/archive",
+    ),
+    "counters": CliCommand(
+        "trimaran.cluster.cli.ready_made.counters:app",
+        "Counters and rate limits of a cluster that serves them.",
+        USE,
+        "trimaran counters add visits 5 --config trimaran-data/cluster.toml",
     ),
     "check": CliCommand(
         "trimaran.cluster.cli.check:check",

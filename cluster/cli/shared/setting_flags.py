@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.tls import client_network
+from trimaran.service_api.tls import TlsSettings, client_network
 from trimaran.service_api.transport import NetworkStack
 
 from ...settings.config import TLS_PREFIX, MemberEndpoints, NodeConfig
@@ -175,13 +175,22 @@ def load_cluster_id_from_flags(settings: dict[str, Any]) -> ClusterId:
     return load_cluster_id(*_file_and_flags(settings))
 
 
+def load_tls_from_flags(settings: dict[str, Any]) -> TlsSettings | None:
+    """What a command that is a client encrypts with; None: nothing.
+
+    Raises:
+        ConfigurationError: the user's: see `load_tls`.
+    """
+    return load_tls(*_file_and_flags(settings))
+
+
 def load_network_from_flags(settings: dict[str, Any]) -> NetworkStack:
     """The network stack of a command that asks members: with TLS, where settings of it are given.
 
     Raises:
         ConfigurationError: the user's: see `load_tls`; or a file cannot be used.
     """
-    return client_network(load_tls(*_file_and_flags(settings)), cluster_id=load_cluster_id_from_flags(settings))
+    return client_network(load_tls_from_flags(settings), cluster_id=load_cluster_id_from_flags(settings))
 
 
 def load_health_limits_from_flags(settings: dict[str, Any]) -> HealthLimits:

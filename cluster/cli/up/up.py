@@ -10,7 +10,7 @@ import asyncio
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 import uvloop
@@ -91,6 +91,26 @@ def up(
     name another; but ids, endpoints and directories, which this command chooses. Without a service it runs an example.
     Terms and segments are 16MiB long, and a query that changes the state fails, unless you say otherwise.
     """
+    run_cluster(settings, directory, members=members, port=port, once=once, timeout_s=timeout, tls=tls, output=output)
+
+
+def run_cluster(
+    settings: dict[str, Any],
+    directory: Path,
+    *,
+    members: int | None,
+    port: int | None,
+    once: bool,
+    timeout_s: float,
+    tls: bool,
+    output: OutputFormat,
+) -> NoReturn:
+    """Run a cluster with these flags of settings until it is told to end; what the commands `up` and `serve` are.
+
+    Raises:
+        ConfigurationError: the user's: a setting, or a service that cannot be loaded.
+        typer.Exit: always otherwise, with the status that the module names.
+    """
     shared = choose_settings(settings, directory / CONFIG_FILE_NAME)
     service = shared["service"]
     for name in service.split(","):
@@ -100,14 +120,14 @@ def up(
         shared |= place.certificates.node_settings
     try:
         with UpView(place, service, output) as view:
-            has_led = uvloop.run(_run(place, shared, view, is_once=once, timeout_s=timeout))
+            has_led = uvloop.run(_run(place, shared, view, is_once=once, timeout_s=timeout_s))
     except ConfigurationError:
         raise
     except (ClusterError, OSError, ExceptionGroup) as error:
         report_error(error)
         raise typer.Exit(EXIT_FAILED) from None
     if not has_led:
-        fail(f"no leader within {timeout:g} s: the logs are in {place.directory}", EXIT_NO_LEADER)
+        fail(f"no leader within {timeout_s:g} s: the logs are in {place.directory}", EXIT_NO_LEADER)
     raise typer.Exit(EXIT_OK)
 
 

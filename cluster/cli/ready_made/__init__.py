@@ -1,0 +1,1 @@
+"""`trimaran serve`, and a command for each service that is ready to run."""

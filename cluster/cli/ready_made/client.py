@@ -1,0 +1,67 @@
+"""How the commands of ready-made services reach a cluster, and how what it says becomes a line or an exit status."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+
+from trimaran.archive.tool.output import EXIT_FAILED, EXIT_REFUSED, EXIT_UNREACHABLE, fail
+from trimaran.client import ClientConfig, ConnectRejectedError, ConnectTimeoutError, PasswordCredentials
+from trimaran.client.typed import SyncTypedClient
+from trimaran.service_api.cluster_id import format_cluster_id
+from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError
+from trimaran.service_api.typed import ServiceError
+
+from ..shared.setting_flags import load_cluster_id_from_flags, load_members_from_flags, load_tls_from_flags
+
+PASSWORD_VARIABLE: Final = "TRIMARAN_PASSWORD"
+
+UserOption = Annotated[
+    str,
+    typer.Option(
+        "--user",
+        envvar="TRIMARAN_USER",
+        metavar="NAME",
+        help=f"Who you are, where the cluster asks; the password is in {PASSWORD_VARIABLE}.",
+        show_default=False,
+    ),
+]
+WaitOption = Annotated[
+    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to look for a leader.")
+]
+
+ClientT = TypeVar("ClientT", bound=SyncTypedClient)
+
+
+@contextmanager
+def connected(kind: type[ClientT], settings: dict[str, Any], user: str, timeout_s: float) -> Iterator[ClientT]:
+    """Open a session with the cluster that the settings name, and close it.
+
+    Raises:
+        ConfigurationError: the user's: settings that cannot be used.
+        typer.Exit: no leader in time (3), refused (12), or the service said no (1); said in one line.
+    """
+    members = load_members_from_flags(settings)
+    cluster_id = load_cluster_id_from_flags(settings)
+    config = ClientConfig(
+        endpoints=tuple(member.ingress for member in members),
+        cluster_id=format_cluster_id(cluster_id) or "",
+        connect_timeout_s=timeout_s,
+        credentials=PasswordCredentials(user, os.environ.get(PASSWORD_VARIABLE, "")) if user else b"",
+        tls=load_tls_from_flags(settings),
+    )
+    try:
+        with kind(config=config) as client:
+            yield client
+    except ServiceError as error:
+        fail(str(error), EXIT_FAILED)
+    except ConnectRejectedError as error:
+        fail(str(error), EXIT_REFUSED)
+    except (ConnectTimeoutError, ClusterTimeoutError, SessionClosedError) as error:
+        fail(str(error), EXIT_UNREACHABLE)
+    except LocalProtocolError as error:
+        fail(str(error))

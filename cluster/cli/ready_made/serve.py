@@ -1,0 +1,67 @@
+"""`trimaran serve`: a cluster for development on this machine with services that are ready to run.
+
+Exit statuses are those of `trimaran up`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trimaran.archive.tool.output import OutputFormat, OutputOption
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.ready_made import READY_MADE
+
+from ..shared.setting_flags import with_shared_setting_flags
+from ..up.up import (
+    OWN_SETTINGS,
+    DirectoryOption,
+    MembersOption,
+    OnceOption,
+    PortOption,
+    TimeoutOption,
+    TlsOption,
+    run_cluster,
+)
+
+NamesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="NAME...", help=f"What to serve: {', '.join(READY_MADE)}.", show_default=False),
+]
+
+
+@with_shared_setting_flags((*OWN_SETTINGS, "service", "service_dir"))
+def serve(
+    names: NamesArgument,
+    members: MembersOption = None,
+    directory: DirectoryOption = Path("trimaran-data"),
+    port: PortOption = None,
+    once: OnceOption = False,
+    timeout: TimeoutOption = 60.0,
+    tls: TlsOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+    **settings: Any,
+) -> None:
+    """Start a cluster on this machine that serves what you name, and show its status until Ctrl-C.
+
+    It is `trimaran up` with a service that is ready to run. In production, name the service to `trimaran node`, as
+    `--service` of this command's status says it.
+    """
+    settings["service"] = service_setting(names)
+    run_cluster(settings, directory, members=members, port=port, once=once, timeout_s=timeout, tls=tls, output=output)
+
+
+def service_setting(names: list[str]) -> str:
+    """Give the setting `service` of what is named.
+
+    Raises:
+        ConfigurationError: the user's: a name is unknown, or comes twice.
+    """
+    for number, name in enumerate(names):
+        if name not in READY_MADE:
+            raise ConfigurationError(f"NAME={name} expected one of {', '.join(READY_MADE)}")
+        if name in names[:number]:
+            raise ConfigurationError(f"NAME={name} is given twice; each is served once")
+    return ",".join(READY_MADE[name].target for name in names)

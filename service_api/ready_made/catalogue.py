@@ -1,0 +1,22 @@
+"""What `trimaran serve` knows by name."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class ReadyMade(NamedTuple):
+    """A service that is ready to run."""
+
+    target: str
+    """Where its class is, as the setting `service` says it."""
+    help: str
+    """What it is, in one line."""
+
+
+READY_MADE: Final = {
+    "counters": ReadyMade(
+        "trimaran.service_api.ready_made.counters:CounterService", "counters with bounds, and rate limits"
+    ),
+}
+"""By name, as `trimaran serve` takes it."""

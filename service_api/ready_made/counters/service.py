@@ -1,0 +1,179 @@
+"""Counters with bounds, and rate limits.
+
+A rate limit is the generic cell rate algorithm: for each key one time is kept, `full_at`, when all that it has used
+will have come back. A cost moves it on by as many intervals; it is admitted if that is no further ahead than the burst
+is long. So a key costs one number, whole nanoseconds of cluster time, and every member decides equally. A key that has
+used nothing is forgotten: a timer fires at its `full_at`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+
+from ...typed import Context, TimerMessage, TypedService, answers, handles, on_timer, state
+from .messages import (
+    NAME_LIMIT_BYTES,
+    PAGE_LIMIT,
+    VALUE_LIMIT,
+    Admission,
+    AskAdmission,
+    Counted,
+    CounterError,
+    CountUp,
+    DefineRateLimit,
+    DeleteCounter,
+    DeleteRateLimit,
+    ListCounters,
+    ListRateLimits,
+    OutOfBoundsError,
+    RateLimit,
+    ReadCounter,
+    SetCounter,
+    UnknownRateLimitError,
+)
+
+_S_NS: Final = 1_000_000_000
+_COUNT_LIMIT: Final = 1_000_000_000
+_INTERVAL_MIN_NS: Final = 1_000
+"""An interval is whole nanoseconds: at this length the rate is right to a thousandth."""
+_PERIOD_LIMIT_S: Final = 366 * 86_400.0
+
+
+class ForgetUse(TimerMessage):
+    """What a key has used may have come back."""
+
+    limit: str
+    key: str
+
+
+class CounterService(TypedService):
+    """Counters and rate limits, by name. See docs/counters.md."""
+
+    counters: dict[str, int] = state()
+    limits: dict[str, tuple[int, int, int]] = state()
+    """Count, period in nanoseconds, burst."""
+    full_at_ns: dict[tuple[str, str], int] = state()
+    """By limit and key: when all that was used will have come back."""
+
+    # --- counters
+
+    @handles(CountUp)
+    def count_up(self, ctx: Context, message: CountUp) -> Counted:
+        """Add to a counter."""
+        _check_name("name", message.name)
+        old = self.counters.get(message.name, 0)
+        low = -VALUE_LIMIT if message.minimum is None else message.minimum
+        high = VALUE_LIMIT if message.maximum is None else message.maximum
+        if low > high:
+            raise CounterError(f"minimum={low} expected at most maximum={high}")
+        value = old + message.amount
+        if not max(low, -VALUE_LIMIT) <= value <= min(high, VALUE_LIMIT):
+            raise OutOfBoundsError(message.name, old)
+        self.counters[message.name] = value
+        return Counted(message.name, value)
+
+    @handles(SetCounter)
+    def set_counter(self, ctx: Context, message: SetCounter) -> Counted:
+        """Set a counter, or compare and set it."""
+        _check_name("name", message.name)
+        old = self.counters.get(message.name, 0)
+        if message.expected is not None and old != message.expected:
+            raise OutOfBoundsError(message.name, old)
+        if not -VALUE_LIMIT <= message.value <= VALUE_LIMIT:
+            raise CounterError(f"value={message.value} expected -{VALUE_LIMIT} to {VALUE_LIMIT}")
+        self.counters[message.name] = message.value
+        return Counted(message.name, message.value)
+
+    @handles(DeleteCounter)
+    def delete_counter(self, ctx: Context, message: DeleteCounter) -> bool:
+        """Forget a counter."""
+        return self.counters.pop(message.name, None) is not None
+
+    @answers(ReadCounter)
+    def read_counter(self, ctx: Context, message: ReadCounter) -> Counted:
+        """Say a counter's value."""
+        return Counted(message.name, self.counters.get(message.name, 0))
+
+    @answers(ListCounters)
+    def list_counters(self, ctx: Context, message: ListCounters) -> list[Counted]:
+        """Say the counters of a prefix, in the order of their names."""
+        if not 1 <= message.limit <= PAGE_LIMIT:
+            raise CounterError(f"limit={message.limit} expected 1 to {PAGE_LIMIT}")
+        names = sorted(name for name in self.counters if name.startswith(message.prefix))
+        first = bisect_right(names, message.after) if message.after else 0
+        return [Counted(name, self.counters[name]) for name in names[first : first + message.limit]]
+
+    # --- rate limits
+
+    @handles(DefineRateLimit)
+    def define_rate_limit(self, ctx: Context, message: DefineRateLimit) -> RateLimit:
+        """Define or change a rate limit."""
+        _check_name("name", message.name)
+        burst = message.count if message.burst is None else message.burst
+        for name, value in (("count", message.count), ("burst", burst)):
+            if not 1 <= value <= _COUNT_LIMIT:
+                raise CounterError(f"{name}={value} expected 1 to {_COUNT_LIMIT}")
+        if not 0.001 <= message.period_s <= _PERIOD_LIMIT_S:
+            raise CounterError(f"period_s={message.period_s} expected 0.001 to {_PERIOD_LIMIT_S:.0f}")
+        period_ns = round(message.period_s * _S_NS)
+        if message.count * _INTERVAL_MIN_NS > period_ns:
+            raise CounterError(
+                f"count={message.count} in period_s={message.period_s} expected at most one a microsecond"
+            )
+        self.limits[message.name] = (message.count, period_ns, burst)
+        return RateLimit(message.name, message.count, message.period_s, burst)
+
+    @handles(DeleteRateLimit)
+    def delete_rate_limit(self, ctx: Context, message: DeleteRateLimit) -> bool:
+        """Forget a rate limit; what its keys have used is forgotten when their timers fire."""
+        return self.limits.pop(message.name, None) is not None
+
+    @answers(ListRateLimits)
+    def list_rate_limits(self, ctx: Context, message: ListRateLimits) -> list[RateLimit]:
+        """Say all rate limits."""
+        return [
+            RateLimit(name, count, period_ns / _S_NS, burst)
+            for name, (count, period_ns, burst) in sorted(self.limits.items())
+        ]
+
+    @handles(AskAdmission)
+    def ask_admission(self, ctx: Context, message: AskAdmission) -> Admission:
+        """Decide whether a caller may pass."""
+        found = self.limits.get(message.limit)
+        if found is None:
+            raise UnknownRateLimitError(message.limit)
+        count, period_ns, burst = found
+        _check_name("key", message.key)
+        if not 0 <= message.cost <= burst:
+            raise CounterError(f"cost={message.cost} expected 0 to burst={burst}")
+        interval_ns = period_ns // count
+        used = (message.limit, message.key)
+        known_ns = self.full_at_ns.get(used)
+        base_ns = max(ctx.time_ns, known_ns or 0)
+        next_ns = base_ns + message.cost * interval_ns
+        allowed_ns = ctx.time_ns + burst * interval_ns
+        if next_ns > allowed_ns:
+            return Admission(False, (allowed_ns - base_ns) // interval_ns, (next_ns - allowed_ns) / _S_NS)
+        if message.cost:
+            self.full_at_ns[used] = next_ns
+            if known_ns is None:
+                ctx.schedule(ForgetUse(*used), after=(next_ns - ctx.time_ns) / _S_NS)
+        return Admission(True, (allowed_ns - next_ns) // interval_ns, 0.0)
+
+    @on_timer(ForgetUse)
+    def forget_use(self, ctx: Context, message: ForgetUse) -> None:
+        """Forget a key that has used nothing any more; one that has used more since is looked at again."""
+        full_at_ns = self.full_at_ns.get((message.limit, message.key))
+        if full_at_ns is None:
+            return
+        if full_at_ns > ctx.time_ns:
+            ctx.schedule(message, after=(full_at_ns - ctx.time_ns) / _S_NS)
+        else:
+            del self.full_at_ns[message.limit, message.key]
+
+
+def _check_name(what: str, name: str) -> None:
+    size_bytes = len(name.encode())
+    if not 1 <= size_bytes <= NAME_LIMIT_BYTES:
+        raise CounterError(f"{what} has {size_bytes} bytes, expected 1 to {NAME_LIMIT_BYTES}")
