@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 from trimaran.service_api.ready_made.counters import (
-    Admission,
+    AdmissionAnswer,
     AskAdmission,
     Counted,
     CountUp,
@@ -83,7 +83,7 @@ class CountersClient(TypedClient):
         """Give all rate limits by name."""
         return await self.ask(ListRateLimits())
 
-    async def admit(self, limit: str, key: str, cost: int = 1) -> Admission:
+    async def admit(self, limit: str, key: str, cost: int = 1) -> AdmissionAnswer:
         """Ask whether `cost` more may pass under a limit for a key. If so they count; cost 0 only looks.
 
         Raises:
@@ -131,6 +131,6 @@ class SyncCountersClient(SyncTypedClient):
         """As `CountersClient.limits`."""
         return self.ask(ListRateLimits())
 
-    def admit(self, limit: str, key: str, cost: int = 1) -> Admission:
+    def admit(self, limit: str, key: str, cost: int = 1) -> AdmissionAnswer:
         """As `CountersClient.admit`."""
         return self.call(AskAdmission(limit, key, cost))

@@ -52,7 +52,7 @@ COMMANDS: Final = {
         "trimaran node --config /etc/trimaran/node.toml --member-id 2",
     ),
     "serve": CliCommand(
-        "trimaran.cluster.cli.ready_made.serve:serve",
+        "trimaran.cluster.cli.ready_made.serve:serve_ready_made",
         "Start a cluster on this machine with a service that is ready to run.",
         RUN,
         "trimaran serve counters --dir /tmp/counters",

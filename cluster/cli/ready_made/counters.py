@@ -25,7 +25,7 @@ BoundOption = Annotated[int | None, typer.Option(metavar="NUMBER", help="Refuse 
 
 @app.command("add", epilog="Example: trimaran counters add visits 5 --maximum 100 --config trimaran-data/cluster.toml")
 @with_member_flags
-def add(
+def add_to_counter(
     name: NameArgument,
     amount: Annotated[int, typer.Argument(metavar="AMOUNT", help="May be negative.")] = 1,
     minimum: BoundOption = None,
@@ -41,7 +41,7 @@ def add(
 
 @app.command("set", epilog="Example: trimaran counters set visits 0 --expected 5 --config trimaran-data/cluster.toml")
 @with_member_flags
-def set_value(
+def set_counter_value(
     name: NameArgument,
     value: Annotated[int, typer.Argument(metavar="VALUE", show_default=False)],
     expected: Annotated[
@@ -58,7 +58,7 @@ def set_value(
 
 @app.command("get", epilog="Example: trimaran counters get visits --config trimaran-data/cluster.toml")
 @with_member_flags
-def get(name: NameArgument, user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any) -> None:
+def get_counter(name: NameArgument, user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any) -> None:
     """Print a counter's value; 0 if it was never set."""
     with connected(SyncCountersClient, settings, user, timeout) as counters:
         typer.echo(counters.get(name))
@@ -66,7 +66,9 @@ def get(name: NameArgument, user: UserOption = "", timeout: WaitOption = 5.0, **
 
 @app.command("delete", epilog="Example: trimaran counters delete visits --config trimaran-data/cluster.toml")
 @with_member_flags
-def delete(name: NameArgument, user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any) -> None:
+def delete_counter_command(
+    name: NameArgument, user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any
+) -> None:
     """Forget a counter; exit status 1 if there is none."""
     with connected(SyncCountersClient, settings, user, timeout) as counters:
         is_found = counters.delete(name)
@@ -75,7 +77,7 @@ def delete(name: NameArgument, user: UserOption = "", timeout: WaitOption = 5.0,
 
 @app.command("list", epilog="Example: trimaran counters list vis --config trimaran-data/cluster.toml")
 @with_member_flags
-def list_counters(
+def list_counters_command(
     prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="Only names that begin so.")] = "",
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="End after this many.")] = 1_000,
     user: UserOption = "",
@@ -90,7 +92,7 @@ def list_counters(
 
 @app.command("limit", epilog="Example: trimaran counters limit login 5 60 --config trimaran-data/cluster.toml")
 @with_member_flags
-def define_limit(
+def define_limit_command(
     name: LimitArgument,
     count: Annotated[int, typer.Argument(metavar="COUNT", help="Admissions of each key.", show_default=False)],
     period: Annotated[float, typer.Argument(metavar="SECONDS", help="In which time.", show_default=False)],
@@ -107,7 +109,7 @@ def define_limit(
 
 @app.command("limits", epilog="Example: trimaran counters limits --config trimaran-data/cluster.toml")
 @with_member_flags
-def list_limits(user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any) -> None:
+def list_limits_command(user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any) -> None:
     """Print all rate limits, one JSON object on each line."""
     with connected(SyncCountersClient, settings, user, timeout) as counters:
         for limit in counters.limits():
@@ -116,7 +118,7 @@ def list_limits(user: UserOption = "", timeout: WaitOption = 5.0, **settings: An
 
 @app.command("admit", epilog="Example: trimaran counters admit login 203.0.113.7 --config trimaran-data/cluster.toml")
 @with_member_flags
-def admit(
+def ask_admission_command(
     limit: LimitArgument,
     key: Annotated[str, typer.Argument(metavar="KEY", help="Who or what is limited.", show_default=False)],
     cost: Annotated[int, typer.Option("--cost", min=0, help="How much it counts; 0 only looks.")] = 1,

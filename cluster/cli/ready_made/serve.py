@@ -33,7 +33,7 @@ NamesArgument = Annotated[
 
 
 @with_shared_setting_flags((*OWN_SETTINGS, "service", "service_dir"))
-def serve(
+def serve_ready_made(
     names: NamesArgument,
     members: MembersOption = None,
     directory: DirectoryOption = Path("trimaran-data"),

@@ -1,6 +1,6 @@
 """Counters with bounds, and rate limits: `messages` are what clients say, `service` what members run."""
 
-from .messages import Admission as Admission
+from .messages import AdmissionAnswer as AdmissionAnswer
 from .messages import AskAdmission as AskAdmission
 from .messages import Counted as Counted
 from .messages import CounterError as CounterError

@@ -106,7 +106,7 @@ class ListRateLimits(Query[list[RateLimit]]):
     """List all rate limits by name."""
 
 
-class Admission(Reply):
+class AdmissionAnswer(Reply):
     """Whether a rate limit lets a caller pass."""
 
     is_admitted: bool
@@ -116,7 +116,7 @@ class Admission(Reply):
     """0 if admitted; otherwise how long until as many would be admitted."""
 
 
-class AskAdmission(Command[Admission]):
+class AskAdmission(Command[AdmissionAnswer]):
     """Ask whether `cost` more may pass under a rate limit for a key; if so, they count."""
 
     limit: str

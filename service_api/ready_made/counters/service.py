@@ -16,7 +16,7 @@ from .messages import (
     NAME_LIMIT_BYTES,
     PAGE_LIMIT,
     VALUE_LIMIT,
-    Admission,
+    AdmissionAnswer,
     AskAdmission,
     Counted,
     CounterError,
@@ -138,7 +138,7 @@ class CounterService(TypedService):
         ]
 
     @handles(AskAdmission)
-    def ask_admission(self, ctx: Context, message: AskAdmission) -> Admission:
+    def ask_admission(self, ctx: Context, message: AskAdmission) -> AdmissionAnswer:
         """Decide whether a caller may pass."""
         found = self.limits.get(message.limit)
         if found is None:
@@ -154,12 +154,12 @@ class CounterService(TypedService):
         next_ns = base_ns + message.cost * interval_ns
         allowed_ns = ctx.time_ns + burst * interval_ns
         if next_ns > allowed_ns:
-            return Admission(False, (allowed_ns - base_ns) // interval_ns, (next_ns - allowed_ns) / _S_NS)
+            return AdmissionAnswer(False, (allowed_ns - base_ns) // interval_ns, (next_ns - allowed_ns) / _S_NS)
         if message.cost:
             self.full_at_ns[used] = next_ns
             if known_ns is None:
                 ctx.schedule(ForgetUse(*used), after=(next_ns - ctx.time_ns) / _S_NS)
-        return Admission(True, (allowed_ns - next_ns) // interval_ns, 0.0)
+        return AdmissionAnswer(True, (allowed_ns - next_ns) // interval_ns, 0.0)
 
     @on_timer(ForgetUse)
     def forget_use(self, ctx: Context, message: ForgetUse) -> None:
