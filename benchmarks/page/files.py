@@ -33,6 +33,7 @@ NEEDED: Final = {
     "stream": ("environment",),
     "table": ("rows", "rounds", "reports", "parameters", "environment"),
     "time-travel": ("environment",),
+    "typed": ("parameters", "environment"),
 }
 """Every scenario that writes JSON, and what its page cannot do without."""
 

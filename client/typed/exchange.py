@@ -47,6 +47,7 @@ class Route:
         self.header = self.codec.header(kind)
         self._reply_header = bytes((MAGIC, PayloadKind.REPLY)) + self.reply.fingerprint
         self._exchange = exchange
+        self._home = message.__module__
 
     def __repr__(self) -> str:
         return f"<Route {self.codec.name}>"
@@ -69,7 +70,7 @@ class Route:
         if data[:HEADER_BYTES] == self._reply_header:
             return self.reply.decode(memoryview(data)[HEADER_BYTES:])
         if data[:2] == bytes((MAGIC, PayloadKind.ERROR)):
-            raise read_error(data)
+            raise read_error(data, home=self._home)
         schema = self._exchange.reply_schema(self.codec.name)
         if data[:2] != self._reply_header[:2] or fingerprint_of(schema) != data[2:HEADER_BYTES]:
             raise RemoteProtocolError(
@@ -135,13 +136,16 @@ class Exchange:
         self._announced.add(route.codec.fingerprint)
 
 
-def read_error(data: bytes) -> ServiceError:
-    """Make the error that a service raised, of the same class where this program has it."""
+def read_error(data: bytes, *, home: str = "") -> ServiceError:
+    """Make the error that a service raised, of the same class where this program has it.
+
+    Two services may have an error of one name: that of the module `home`, where the message is from, goes first.
+    """
     fingerprint = data[2:HEADER_BYTES]
     length = int.from_bytes(data[HEADER_BYTES : HEADER_BYTES + 2], "little")
     body_begin = HEADER_BYTES + 2 + length
     name, body = data[HEADER_BYTES + 2 : body_begin].decode(), data[body_begin:]
-    for kind in _subclasses(ServiceError):
+    for kind in sorted(_subclasses(ServiceError), key=lambda kind: kind.__module__ != home):
         if wire_name(kind) == name:
             codec = MessageCodec(kind)
             if codec.fingerprint == fingerprint:

@@ -363,6 +363,7 @@ async def find_members(archive: Archive, recording: Recording, roster: Roster, *
     Where a part of it cannot be read the search ends: this member can deliver nothing beyond, and does not stand.
 
     Raises:
+        ArchiveError: a part cannot be read, and this is the only voter, so that nobody else could lead.
         RemoteProtocolError: a change that this version cannot read; with another version of it this member can go on.
     """
     end_position, began_position = recording.append_position, position
@@ -370,7 +371,7 @@ async def find_members(archive: Archive, recording: Recording, roster: Roster, *
         try:
             frames = archive.read(recording.recording_id, position, _SCAN_BYTES, stop_position=end_position)
         except ArchiveError as error:
-            if not is_damage(error):
+            if not is_damage(error) or roster.current.voter_ids == {roster.member_id}:
                 raise
             logger.error("members.search_ended", log_position=position, reason=str(error))
             roster.history.note_unread(position, end_position)

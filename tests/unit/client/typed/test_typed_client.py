@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.unit.service_api.typed import bank
 from tests.unit.service_api.typed.bank import (
     Annotate,
     Balance,
@@ -23,7 +24,9 @@ from trimaran.cluster.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster
 from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.service import ClusteredService
+from trimaran.service_api.typed import ServiceError
 from trimaran.service_api.typed.codec import HEADER_BYTES, MAGIC, PayloadKind
+from trimaran.service_api.typed.service import _encode_error
 
 
 class BankApi:
@@ -114,3 +117,14 @@ def test_an_error_that_this_program_does_not_have_has_its_name_and_values() -> N
     data = bytes((MAGIC, PayloadKind.ERROR)) + bytes(HEADER_BYTES - 2) + b"\x05\0Other\x92\x01\xa1x"
 
     assert str(read_error(data)) == "UnknownServiceError(error_name='Other', values=[1, 'x'])"
+
+
+def test_of_two_errors_of_one_name_the_one_beside_the_message_is_raised() -> None:
+    class Overdrawn(ServiceError):
+        balance: int
+
+    Overdrawn.__module__ = "another_service"
+    data = _encode_error(Overdrawn(balance=3))
+
+    assert isinstance(read_error(data, home="another_service"), Overdrawn)
+    assert isinstance(read_error(data, home=Bank.__module__), bank.Overdrawn)
