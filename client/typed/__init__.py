@@ -1,5 +1,6 @@
 """Clients of typed services: `typed_client` for asyncio and blocking, `exchange` what is sent and read, without I/O."""
 
+from .exchange import EventReader as EventReader
 from .exchange import UnknownServiceError as UnknownServiceError
 from .typed_client import SyncTypedClient as SyncTypedClient
 from .typed_client import TypedClient as TypedClient

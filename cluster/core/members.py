@@ -30,8 +30,8 @@ class ClusterMember:
     """Whether its last canvass named a term; one that names none never voted, or has lost its directory."""
 
     candidate_term_id: TermId = NULL_TERM_ID
-    is_reluctant: bool = False
-    """Whether it said that it would rather not lead; False until it says so. See `reluctance`."""
+    reluctance: int = 0
+    """Why it would rather not lead, as it said last: values of `Reluctance`, added up; 0: it would."""
     leader_priority: int = 0
     """How much it is preferred as leader, as it said last. See `transfer`."""
     snapshot_position: int = NULL_POSITION
@@ -50,6 +50,11 @@ class ClusterMember:
     """Leader: whether its last report was of a catch-up."""
     live_join_position: int | None = None
     """Leader: where its live log link began to flow; None while there is none."""
+
+    @property
+    def is_reluctant(self) -> bool:
+        """Whether it said that it would rather not lead. See `reluctance`."""
+        return self.reluctance != 0
 
     def on_canvass(self, log_leadership_term_id: TermId, log_position: int) -> None:
         """A canvass names the end of the member's log. A higher position that it reported before counts no more."""

@@ -52,6 +52,9 @@ _POLL_NS: Final = 1_000_000
 _FIRST_PAUSE_HEARTBEAT_TIMEOUTS: Final = 4
 _PAUSE_LIMIT_NS: Final = 3_600_000_000_000
 
+_ABLE: Final = Reluctance.CLOCK_OFF.value | Reluctance.DISK_NEARLY_FULL.value
+"""Reasons for which a member would rather not lead, and yet leads better than one whose log is damaged."""
+
 
 @dataclass(slots=True)
 class _Transfer:
@@ -60,6 +63,8 @@ class _Transfer:
     target_id: MemberId
     is_named: bool
     """Whether it is this target or none."""
+    is_needed: bool
+    """Whether this leader cannot do what a leader is there for."""
     asker: Asker
     why: str
     deadline_ns: int
@@ -115,13 +120,12 @@ class TransferControl:
         """A member needs what cannot be read here. Only a leader replays its log, so another one has to lead."""
         ctx = self._ctx
         ctx.note_reluctance(Reluctance.LOG_DAMAGED, event.detail)
-        target = self._best()
+        target = self._best(is_needed=True)
         is_free = self._running is None and ctx.now_ns >= self._not_before_ns
         if target is None or not is_free or self._actions.toggle not in (ControlToggle.NEUTRAL, ControlToggle.SUSPEND):
             return
-        self._begin_unasked(
-            target, f"member {event.member_id} needs a part of the log that is damaged here: {event.detail}"
-        )
+        why = f"member {event.member_id} needs a part of the log that is damaged here: {event.detail}"
+        self._begin_unasked(target, why, is_needed=True)
 
     def _look_for_preferred(self) -> None:
         """Hand over to a member with a higher priority that has been fit to lead for the whole pause."""
@@ -149,21 +153,21 @@ class TransferControl:
         if target is not None:
             self._begin(target, why, asker=None, is_named=False)
 
-    def _begin_unasked(self, target: ClusterMember, why: str) -> None:
+    def _begin_unasked(self, target: ClusterMember, why: str, *, is_needed: bool = False) -> None:
         self._not_before_ns = self._ctx.now_ns + self._pause_ns()
         self._unasked_count += 1
-        self._begin(target, why, asker=None, is_named=False)
+        self._begin(target, why, asker=None, is_named=False, is_needed=is_needed)
 
     def _pause_ns(self) -> int:
         first_ns = _FIRST_PAUSE_HEARTBEAT_TIMEOUTS * self._ctx.config.leader_heartbeat_timeout_ns
         return min(first_ns << min(self._unasked_count, 20), _PAUSE_LIMIT_NS)
 
-    def _begin(self, target: ClusterMember, why: str, *, asker: Asker, is_named: bool) -> None:
+    def _begin(self, target: ClusterMember, why: str, *, asker: Asker, is_named: bool, is_needed: bool = False) -> None:
         ctx = self._ctx
         deadline_ns = ctx.now_ns + ctx.config.election_timeout_ns
         end_position = ctx.log_buffer.append_position
         self._preferred_since_ns = None
-        self._running = _Transfer(target.member_id, is_named, asker, why, deadline_ns, end_position)
+        self._running = _Transfer(target.member_id, is_named, is_needed, asker, why, deadline_ns, end_position)
         self._actions.hold_for_transfer(is_held=True)
         self._tell(self._running, ActionStep.HOLDING, f"takes no input until member {target.member_id} leads")
         self.on_progress()
@@ -186,9 +190,10 @@ class TransferControl:
             self._give_up(transfer, f"member {transfer.target_id} was not elected within {waited_s:g} s")
             return
         target = ctx.members.get(transfer.target_id)
-        obstacle = "it is no member any more" if target is None else self._obstacle(target)
+        is_needed = transfer.is_needed
+        obstacle = "it is no member any more" if target is None else self._obstacle(target, is_needed=is_needed)
         if obstacle is not None:
-            other = None if transfer.is_named else self._best()
+            other = None if transfer.is_named else self._best(is_needed=is_needed)
             if other is None:
                 self._give_up(transfer, obstacle)
                 return
@@ -294,12 +299,15 @@ class TransferControl:
         obstacle = self._obstacle(target)
         return (target, None) if obstacle is None else (None, obstacle)
 
-    def _best(self, *, above: int | None = None) -> ClusterMember | None:
-        """Find the member that fits best: by its priority, then by how much of the log it has."""
+    def _best(self, *, above: int | None = None, is_needed: bool = False) -> ClusterMember | None:
+        """Find the member that fits best: by its priority, then by how much of the log it has.
+
+        If it `is_needed`, one that is reluctant fits as well, as long as it can lead.
+        """
         fit = [
             member
             for member in self._ctx.voting_members
-            if (above is None or member.leader_priority > above) and self._obstacle(member) is None
+            if (above is None or member.leader_priority > above) and self._obstacle(member, is_needed=is_needed) is None
         ]
         return max(
             fit,
@@ -307,7 +315,7 @@ class TransferControl:
             default=None,
         )
 
-    def _obstacle(self, member: ClusterMember) -> str | None:
+    def _obstacle(self, member: ClusterMember, *, is_needed: bool = False) -> str | None:
         """Say why a member cannot take over now; None if it takes part in this term and is near the log's end."""
         ctx, name = self._ctx, f"member {member.member_id}"
         if member is ctx.me:
@@ -329,7 +337,8 @@ class TransferControl:
         limit = max(ctx.config.catchup_near_bytes, ctx.config.ingress_window_bytes)  # that much is under way at times
         if lacking > limit:
             return f"{name} is too far behind: it lacks {lacking} bytes of the log, expected at most {limit}"
-        if member.is_reluctant and not ctx.roster.is_witness:
+        reluctance = member.reluctance & ~(_ABLE if is_needed else 0)
+        if reluctance and not ctx.roster.is_witness:
             return f"{name} is reluctant to lead: see `trimaran health`"
         return None
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final, Protocol
 from uuid import UUID
 
-from ..cluster import Cluster
+from ..cluster import Cluster, ServiceLogger
 from ..errors import LocalProtocolError
 from ..session import ClientSession
 from ..types import TimeUnit
@@ -80,6 +80,11 @@ class Context:
         return _EPOCH + timedelta(microseconds=self.time_ns // 1_000)
 
     @property
+    def logger(self) -> ServiceLogger:
+        """Writes log lines, each on one member and not again at a replay: `Cluster.logger`."""
+        return self._cluster.logger
+
+    @property
     def cluster(self) -> Cluster:
         """What an untyped service works with."""
         return self._cluster
@@ -142,6 +147,16 @@ class Context:
         sessions = self._cluster.client_sessions
         if sessions:
             self.send(event, *sessions.values())
+
+    def publish(self, topic: str, event: Event) -> None:
+        """Publish an event to a topic, for subscribers outside the cluster: durable, and once; `Cluster.publish`.
+
+        Raises:
+            LocalProtocolError: the service does not declare this event, or a query is answered; or the topic's name.
+        """
+        self._check_logged("publish")
+        payload = self._service.encode_event(event)
+        self._effects.append(lambda: self._cluster.publish(topic, payload))
 
     def close_session(self) -> None:
         """Have the session closed that sent the message."""

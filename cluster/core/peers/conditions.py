@@ -96,7 +96,7 @@ class ConditionExchange:
         asked_ns = self._asked[member_id].pop(message.nonce, None)
         if asked_ns is None:
             return  # it answers no question of this member
-        ctx.members[member_id].is_reluctant = message.reluctance != 0
+        ctx.members[member_id].reluctance = message.reluctance
         ctx.members[member_id].leader_priority = message.leader_priority
         ctx.members[member_id].snapshot_position = message.snapshot_position
         ctx.vouch_for_term(message.leadership_term_id)

@@ -224,7 +224,7 @@ def test_target_that_is_too_far_behind_is_refused_with_how_far() -> None:
 
 def test_reluctant_target_is_refused() -> None:
     solo = leading()
-    solo.ctx.members[MemberId(2)].is_reluctant = True
+    solo.ctx.members[MemberId(2)].reluctance = Reluctance.CLOCK_OFF.value
 
     assert "member 2 is reluctant to lead" in refusal_of(solo, 2)
 
@@ -247,7 +247,7 @@ def test_only_member_has_nobody_to_hand_over_to() -> None:
 def test_without_anybody_fit_each_obstacle_is_told() -> None:
     solo = leading()
     solo.feed(ev.LinkChanged(MemberId(1), is_up=False))
-    solo.ctx.members[MemberId(2)].is_reluctant = True
+    solo.ctx.members[MemberId(2)].reluctance = Reluctance.CLOCK_OFF.value
 
     refusal = refusal_of(solo, None)
 
@@ -658,6 +658,27 @@ def test_leader_with_a_damaged_log_hands_over_without_being_asked() -> None:
     catch_up(solo, 1, 2)
     again = solo.feed(ev.LogUnreadable(MemberId(1), 64, "segment 0 is damaged at 64"))
     assert asked_members(again) == []
+
+
+@pytest.mark.parametrize(
+    ("reluctance", "asked"),
+    [
+        (Reluctance.CLOCK_OFF, [2]),
+        (Reluctance.DISK_NEARLY_FULL, [2]),
+        (Reluctance.LOG_DAMAGED, []),
+        (Reluctance.SERVICE_HELD, []),
+    ],
+)
+def test_leader_with_a_damaged_log_hands_over_to_a_reluctant_member_that_can_lead(
+    reluctance: Reluctance, asked: list[int]
+) -> None:
+    solo = leading()
+    solo.feed(ev.LinkChanged(MemberId(1), is_up=False))
+    solo.ctx.members[MemberId(2)].reluctance = reluctance.value
+
+    effects = solo.feed(ev.LogUnreadable(MemberId(1), 64, "segment 0 is damaged at 64"))
+
+    assert asked_members(effects) == asked
 
 
 # --- amid everything else
