@@ -141,9 +141,13 @@ class MemberOrders:
         self._cluster.rejoin(member, current.members)
 
     def is_misplaced(self, member: Member) -> bool:
-        """Whether a process is elsewhere than its cluster takes it to be."""
-        found = self._rules.current.find(member.member_id)
-        return found is not None and found.endpoints != member.config.me.endpoints
+        """Whether a process is elsewhere than its cluster takes it to be, or than it may be told by who is behind."""
+        if self._cluster.now_ns < self._early.get(member.member_id, 0):
+            return True  # the order may have come meanwhile, and the answer that it read before
+        nodes = [one.node for one in self._cluster.members.values() if one.node is not None]
+        known = [self._rules.current, *(node.module.ctx.roster.current for node in nodes)]
+        found = [each.find(member.member_id) for each in known]
+        return any(one is not None and one.endpoints != member.config.me.endpoints for one in found)
 
     def end(self) -> None:
         """Order nothing more. Processes are still restarted where the cluster takes them to be."""

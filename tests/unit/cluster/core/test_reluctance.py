@@ -106,10 +106,10 @@ def test_member_that_is_willing_again_stands_at_once() -> None:
 def test_reluctant_member_stands_at_once_where_no_willing_one_can(what: str) -> None:
     solo = reluctant()
     for member in solo.ctx.others:
-        member.is_reluctant = what == "reluctant"
+        member.reluctance = Reluctance.SERVICE_HELD.value if what == "reluctant" else 0
     if what == "no voter":
         solo.feed(solo.canvass(1, 0, 640), solo.canvass(2, 0, 640, term_id=-1))
-        solo.ctx.members[MemberId(1)].is_reluctant = True
+        solo.ctx.members[MemberId(1)].reluctance = Reluctance.SERVICE_HELD.value
     elif what == "unreachable":
         solo.wait(700 * MS)
         solo.feed(ev.LinkChanged(MemberId(2), is_up=False), ev.LinkChanged(MemberId(1), is_up=False))
@@ -156,7 +156,7 @@ def test_leader_whose_service_holds_goes_on_where_every_other_member_is_reluctan
     solo = Solo(terms=[(0, 0, 640)]).lead()
     solo.feed(solo.append_position(1, 640))
     for member in solo.ctx.others:
-        member.is_reluctant = True
+        member.reluctance = Reluctance.SERVICE_HELD.value
 
     solo.feed(HELD)
 
