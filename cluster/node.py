@@ -217,6 +217,7 @@ class Node:
                     archive,
                     files.recording_log.recording_log,
                     recording.descriptor,
+                    recovered,
                     append_position=recording.append_position,
                 )
                 node.adopt_time_unit(time_unit)

@@ -193,9 +193,16 @@ def _check_service_count(archive: SnapshotSource, recording_log: RecordingLog, s
 
 
 def find_newest_term_time_unit(
-    archive: Archive, recording_log: RecordingLog, log: RecordingDescriptor, *, append_position: int
+    archive: Archive,
+    recording_log: RecordingLog,
+    log: RecordingDescriptor,
+    recovered: Recovered | None,
+    *,
+    append_position: int,
 ) -> TimeUnit | None:
     """Find the unit that the first entry of the newest term names. None if the log has no such entry here.
+
+    None as well if the snapshot was taken in that term: it says the unit, and what lies before it is not read.
 
     Blocks, for a read of a few frames at most a term.
 
@@ -204,7 +211,7 @@ def find_newest_term_time_unit(
     """
     terms = [entry for entry in recording_log.entries if entry.is_valid_term]
     for term in reversed(terms):
-        if term.term_base_log_position < log.start_position:
+        if term.term_base_log_position < max(log.start_position, _position_of(recovered)):
             return None
         event = _read_first_entry(archive, term, log.recording_id, append_position=append_position)
         if event is not None:
@@ -227,18 +234,23 @@ def check_replayed_code(
         ConfigurationError: there are such entries; it names the first.
         ArchiveError: the log cannot be read.
     """
-    start_position = 0 if recovered is None else recovered.log_position
+    start_position = _position_of(recovered)
     terms = [entry for entry in recording_log.entries if entry.is_valid_term]
     base_positions = [*(term.term_base_log_position for term in terms), append_position]
     for term, (base_position, end_position) in zip(terms, pairwise(base_positions), strict=True):
         if end_position <= max(base_position, start_position):
             continue  # all of it is in the snapshot, or it has no entries here
-        if base_position >= log.start_position:
+        if base_position >= max(log.start_position, start_position):
             event = _read_first_entry(archive, term, log.recording_id, append_position=append_position)
             if event is not None:
                 code.check(event, event.code_digest if isinstance(event, CodedTermEvent) else UNKNOWN_CODE)
         elif recovered is not None:
             code.check(recovered.module.marker, recovered.module.term_code_digest)
+
+
+def _position_of(recovered: Recovered | None) -> int:
+    """The position from which a start reads the log: before it the log may be damaged."""
+    return 0 if recovered is None else recovered.log_position
 
 
 def _read_first_entry(

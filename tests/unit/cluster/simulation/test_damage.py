@@ -96,6 +96,16 @@ def test_leader_damaged_and_one_disk_replaced_and_third_whole_heals_itself(small
     small.referee.expect_equal([whole, wiped])
 
 
+def test_a_start_does_not_read_the_first_entry_of_a_term_that_is_below_the_snapshot(small: SmallCluster) -> None:
+    follower = small.follower
+    assert damage(small, follower, 0) == 0
+
+    small.cluster.kill(follower.member_id)
+    small.cluster.start(follower.member_id)
+
+    small.wait(lambda: has_everything(small, follower))
+
+
 def test_the_cluster_heals_itself_under_load(small: SmallCluster) -> None:
     """The leader's log is always some messages longer than the other's: it holds until they are equal."""
     damaged, wiped, whole = small.leader, *small.followers
