@@ -661,20 +661,15 @@ def test_leader_with_a_damaged_log_hands_over_without_being_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reluctance", "asked"),
-    [
-        (Reluctance.CLOCK_OFF, [2]),
-        (Reluctance.DISK_NEARLY_FULL, [2]),
-        (Reluctance.LOG_DAMAGED, []),
-        (Reluctance.SERVICE_HELD, []),
-    ],
+    ("reason", "asked"),
+    [("CLOCK_OFF", [2]), ("DISK_NEARLY_FULL", [2]), ("LOG_DAMAGED", []), ("SERVICE_HELD", [])],
 )
 def test_leader_with_a_damaged_log_hands_over_to_a_reluctant_member_that_can_lead(
-    reluctance: Reluctance, asked: list[int]
+    reason: str, asked: list[int]
 ) -> None:
     solo = leading()
     solo.feed(ev.LinkChanged(MemberId(1), is_up=False))
-    solo.ctx.members[MemberId(2)].reluctance = reluctance.value
+    solo.ctx.members[MemberId(2)].reluctance = Reluctance[reason].value
 
     effects = solo.feed(ev.LogUnreadable(MemberId(1), 64, "segment 0 is damaged at 64"))
 
