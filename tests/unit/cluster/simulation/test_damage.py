@@ -104,7 +104,10 @@ def test_a_start_does_not_read_the_first_entry_of_a_term_that_is_below_the_snaps
     small.cluster.kill(follower.member_id)
     small.cluster.start(follower.member_id)
 
-    small.wait(lambda: has_everything(small, follower))
+    def is_up_to_date() -> bool:
+        return follower.node is not None and follower.node.module.ctx.commit_position == len(small.referee.committed)
+
+    small.wait(is_up_to_date)
 
 
 def test_the_cluster_heals_itself_under_load(small: SmallCluster) -> None:
