@@ -69,13 +69,14 @@ class SmallCluster:
         """Let time pass until something holds."""
         assert self.cluster.run_until(is_done, limit_ns=limit_ns), self.cluster
 
-    def send(self, count: int, *, length: int = 8) -> None:
-        """Let a new client send messages, and wait for the answers and for every running member."""
+    def send(self, count: int, *, length: int = 8, members: Iterable[Member] | None = None) -> None:
+        """Let a new client send messages, and wait for the answers and for these members, or every running one."""
         wanted = len(self.answers) + count
         name = f"client-{len(self.cluster.clients)}"
         self.cluster.add_client(name, lambda: self._client(name, count, length))
         self.wait(lambda: len(self.answers) == wanted and not self.cluster.clients[name].is_running)
-        self.wait(self.is_at_rest)
+        waited_for = None if members is None else [*members]
+        self.wait(lambda: self.is_at_rest(waited_for))
 
     def client_config(self, **settings: Any) -> ClientConfig:  # fields of it
         """Say where the members are, and on which network."""
