@@ -16,7 +16,7 @@ from trimaran.cluster.core.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
 from trimaran.cluster.simulation.cluster import Member, endpoints_at
-from trimaran.service_api import ClusterTimeoutError
+from trimaran.service_api import ClientSession, ClusterTimeoutError
 from trimaran.service_api.types import MemberId
 
 from .small_cluster import Counter, SmallCluster, small_cluster
@@ -32,7 +32,7 @@ class Total(Counter):
         super().__init__()
         self.count = 0
 
-    def on_session_message(self, session: object, timestamp: int, payload: memoryview) -> None:
+    def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
         """Count, and answer."""
         self.count += 1
         super().on_session_message(session, timestamp, payload)
