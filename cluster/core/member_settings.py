@@ -10,10 +10,12 @@ the state of a snapshot and the other with nothing.
 
 from __future__ import annotations
 
-from trimaran.service_api.cluster_id import format_cluster_id
+from trimaran.service_api.cluster_id import format_cluster_id, is_other_cluster
+from trimaran.service_api.types import MemberId
 
 from ..messages.settings import MemberSettings
 from .context import ConsensusContext
+from .membership.roster import Roster
 
 _COMPARED_WITH_WITNESS = ("term_length_bytes", "mtu_length_bytes", "checksums", "checksum_kind", "aeron_messages_only")
 """A witness has no services, whose settings could differ."""
@@ -68,3 +70,22 @@ def difference(mine: MemberSettings, theirs: MemberSettings) -> str | None:
         begin, begin_there = ("the state of a snapshot" if one.is_log_seeded else "nothing" for one in (mine, theirs))
         found.append(f"another log: it begins with {begin} here, with {begin_there} at member {theirs.member_id}")
     return "; ".join(found) or None
+
+
+def remedy(mine: MemberSettings, theirs: MemberSettings, roster: Roster) -> str:
+    """Say what an operator does about a difference.
+
+    Two clusters of members that know each other are mostly one: a founder that lost its directory knows only the first
+    members by its settings, and may have begun with them again. Nobody here can tell which of the two it was.
+    """
+    if not is_other_cluster(theirs.cluster_id, mine.cluster_id):
+        return "this member ignores it until their settings are equal: correct them and restart it"
+    other_id = MemberId(theirs.member_id)
+    other, known = roster.addresses.get(other_id), roster.latest.members
+    place = "HOST:PORT" if other is None else other.ingress
+    seeds = ",".join(f"{one.member_id}={one.ingress}" for one in known if one.member_id != other_id)
+    return (
+        f"this member ignores it; if member {other_id} lost its directory and began a cluster of its own, stop it, "
+        f"remove its directory, and run `trimaran node --member-id {other_id} --members {other_id}={place} --join "
+        f"{seeds}`; if this member did, do so here, with the members of the other cluster"
+    )

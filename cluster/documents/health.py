@@ -263,7 +263,8 @@ CLUSTER_RULES: Final = (
     ClusterRule(
         ProblemKind.OTHER_CLUSTER,
         _find_other_cluster,
-        "correct `members`: an endpoint of another cluster stands in it; `--cluster-id` refuses others from the start",
+        "correct `members` if an endpoint of another cluster is in it; if this member lost its directory and began a "
+        "cluster of its own, `trimaran errors` of another one has the command to bring it back",
     ),
     ClusterRule(
         ProblemKind.NOT_IN_TERM,
@@ -406,7 +407,8 @@ MEMBER_RULES: Final = (
     MemberRule(
         ProblemKind.DIFFERS,
         _find_differs,
-        "make the settings equal on all members, and restart the member that was wrong",
+        "make the settings equal on all members, and restart the member that was wrong; for one that lost its "
+        "directory and began another cluster, `trimaran errors` has the command to bring it back",
         is_ready=True,  # it serves its clients; the other one does not
     ),
     MemberRule(

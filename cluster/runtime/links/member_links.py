@@ -57,7 +57,7 @@ from trimaran.service_api.wire.stream import FrameParser
 
 from ...core import effects as fx
 from ...core.events import FeatureLevelSaid, LeaderSaid, MembersHeard
-from ...core.member_settings import difference
+from ...core.member_settings import difference, remedy
 from ...core.membership.configuration import Configuration, decode_text
 from ...core.membership.roster import Roster
 from ...core.peers.message_rules import SENDER_FIELDS
@@ -305,11 +305,8 @@ class MemberLinks:
             self.differences[member_id] = found
             if before is None:
                 self._on_link_changed(member_id, False)
-            logger.error(
-                "member.settings_differed",
-                peer_member_id=member_id,
-                reason=f"{found}; this member ignores it until their settings are equal: correct them and restart it",
-            )
+            reason = f"{found}; {remedy(self._settings, theirs, self._roster)}"
+            logger.error("member.settings_differed", peer_member_id=member_id, reason=reason)
 
     def _on_notice(self, notice: MembersNotice, *, is_trusted: bool) -> None:
         """A member says who the members are.

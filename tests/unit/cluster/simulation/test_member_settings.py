@@ -7,6 +7,8 @@ import logging
 import structlog
 from structlog.testing import capture_logs
 
+from trimaran.service_api.cluster_id import parse_cluster_id
+
 from .small_cluster import SmallCluster, small_cluster
 from .small_world import SECOND
 
@@ -40,6 +42,30 @@ def test_member_that_differs_takes_no_part_and_every_member_says_why() -> None:
             (2, here.format(64 << 20, 1 << 20, 2)),
             (1, here.format(1 << 20, 64 << 20, 1)),
             (0, here.format(1 << 20, 64 << 20, 0)),
+        }
+
+
+def test_member_of_another_cluster_is_told_how_to_come_back() -> None:
+    """A founder that lost its directory may have begun a cluster of its own; no setting is wrong then."""
+    with small_cluster() as small, capture_logs() as logs:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+        for member_id in small.cluster.members:
+            give(small, member_id, cluster_id=parse_cluster_id(("1" if member_id < 2 else "2") * 16))
+
+        for member_id in small.cluster.members:
+            small.cluster.start(member_id)
+        small.wait(lambda: small.cluster.leader() is not None)
+
+        said = {
+            entry["peer_member_id"]: entry["reason"]
+            for entry in logs
+            if entry["event"] == "member.settings_differed" and entry["peer_member_id"] == 2
+        }
+        assert said == {
+            2: "another cluster: cluster_id=1111111111111111 here, 2222222222222222 at member 2; this member ignores "
+            "it; if member 2 lost its directory and began a cluster of its own, stop it, remove its directory, and run "
+            "`trimaran node --member-id 2 --members 2=member-2:20110 --join 0=member-0:20110,1=member-1:20110`; if "
+            "this member did, do so here, with the members of the other cluster"
         }
 
 
