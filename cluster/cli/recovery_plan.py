@@ -199,7 +199,12 @@ def _vote_state_problems(directory: Path, last_leadership_term_id: int) -> list[
     """Return what is wrong with the term on disk: a start goes well with it, and no leader can come of it."""
     path = expect_recording_log(directory).parent / NODE_STATE_FILE_NAME
     if not path.is_file():
-        return []
+        if last_leadership_term_id == NULL_VALUE:
+            return []  # it was in no term, and has forgotten no vote
+        return [
+            f"no vote state: path={path} is missing, so the member has forgotten how it voted: it neither votes nor "
+            "stands until it has caught up with a leader of the others; restore the file, or start the others first"
+        ]
     try:
         candidate, _ = parse_node_state(path.read_bytes())
     except RemoteProtocolError as error:

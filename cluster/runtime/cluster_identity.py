@@ -140,8 +140,13 @@ def settle_cluster_id(file: ClusterIdFile, *, configured: ClusterId, certified: 
     if not given or given == file.cluster_id:
         return
     if file.cluster_id:
+        own_id = format_cluster_id(file.cluster_id)
+        remedy = (
+            f"`trimaran certs init DIR --cluster-id {own_id}` makes new ones" if certified else "correct the setting"
+        )
         raise ConfigurationError(
-            f"another cluster: the directory belongs to cluster_id={format_cluster_id(file.cluster_id)}, the {source} "
-            f"says cluster_id={format_cluster_id(given)}; correct the {source}, or use another directory"
+            f"another cluster: the directory belongs to cluster_id={own_id}, the {source} says "
+            f"cluster_id={format_cluster_id(given)}; if the directory was recovered or restored, its cluster has a new "
+            f"id: {remedy}; otherwise use another directory"
         )
     file.store(given)

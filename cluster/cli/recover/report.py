@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trimaran.archive.tool.output import OutputFormat, make_console, print_rows
-from trimaran.service_api.cluster_id import format_cluster_id
+from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
 
 from ...salvage.choice import SalvageChoice
 from ...salvage.holding import Holding
@@ -37,6 +37,10 @@ def describe_choice(choice: SalvageChoice) -> dict[str, Any]:
         "reasons": choice.reasons,
         "losses": choice.losses,
         "problems": choice.problems,
+        "steps": [
+            "the new cluster has a new cluster id; with TLS, make its certificates first, and give `trimaran recover "
+            "apply` their id with --cluster-id"
+        ],
     }
 
 
@@ -75,7 +79,18 @@ def describe_result(
         "asked": [f"member {member.member_id} at {member.endpoint}: {member.found}" for member in asked],
         "written": [str(path) for path in written],
         "kept": [str(path) for path in kept],
+        "steps": steps_to_new_id(record.cluster_id),
     }
+
+
+def steps_to_new_id(cluster_id: ClusterId) -> list[str]:
+    """Say what names the cluster besides its directories, and has to name the new one."""
+    new_id = format_cluster_id(cluster_id)
+    return [
+        f"with TLS, every certificate has to name the new cluster: those of cluster_id={new_id} are made with `trimaran "
+        f"certs init DIR --cluster-id {new_id}`, or by your own authority; members do not start with others",
+        f"correct cluster_id where a setting or a client demands the old one: {new_id}",
+    ]
 
 
 def print_recovery(document: dict[str, Any], output: OutputFormat) -> None:
@@ -90,7 +105,7 @@ def print_recovery(document: dict[str, Any], output: OutputFormat) -> None:
     for row in rows:
         for what in (*row["damage"], *row["notes"], *row["problems"]):
             console.print(f"{row['directory']}: {what}", markup=False)
-    for name, heading in (("reasons", "why"), ("losses", "lost or kept"), ("asked", "asked")):
+    for name, heading in (("reasons", "why"), ("losses", "lost or kept"), ("asked", "asked"), ("steps", "to do")):
         for text in document.get(name, []):
             console.print(f"{heading}: {text}", markup=False)
     if "written" in document:

@@ -48,6 +48,17 @@ def test_recovery_plan_names_the_state_and_the_command(poisoned: Path) -> None:
     assert f"trimaran reset-candidate-term {poisoned}" in result.stderr
 
 
+def test_recovery_plan_names_a_vote_state_that_is_missing(poisoned: Path) -> None:
+    path = poisoned / "cluster" / NODE_STATE_FILE_NAME
+    path.unlink()
+
+    result = run("recovery-plan", str(poisoned))
+
+    assert result.exit_code == EXIT_UNHEALTHY
+    assert f"no vote state: path={path} is missing" in result.stderr
+    assert "neither votes nor stands" in result.stderr
+
+
 def test_term_is_lowered_to_above_the_log_and_the_old_file_is_kept(poisoned: Path) -> None:
     before = (poisoned / "cluster" / NODE_STATE_FILE_NAME).read_bytes()
 

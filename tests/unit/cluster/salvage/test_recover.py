@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.tls import Issuer
 from tests.unit.cluster.time_travel.recorded import DEADLINE_S, member
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
 from trimaran.cluster.salvage.writing import backup_name, find_begun, finish_in_place, recovered_name
-from trimaran.service_api import ClientSession, ClusteredService, SnapshotPublication
+from trimaran.service_api import ClientSession, ClusteredService, ConfigurationError, SnapshotPublication
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 
 MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9010"
@@ -125,6 +126,33 @@ def test_the_record_is_in_a_term_of_its_own_in_every_new_directory(recorded: Pat
     assert new["members"] == "0, 1"
     logs = [(tmp_path / "out" / f"node-{i}" / "archive" / "0-0.rec").read_bytes() for i in range(2)]
     assert logs[0] == logs[1]
+
+
+def test_plan_and_apply_say_that_certificates_have_to_name_the_new_cluster(recorded: Path, tmp_path: Path) -> None:
+    _, plan, _ = recover("plan", recorded)
+    new = ("--to", tmp_path / "out", "--cluster-id", "abc".zfill(16))
+    _, done, _ = recover("apply", recorded, "--members", MEMBERS, *new)
+    printed = CliRunner().invoke(build_app(["recover"]), ["recover", "plan", str(recorded)], env={"COLUMNS": "300"})
+
+    assert "with TLS, make its certificates first" in plan["steps"][0]
+    assert "to do: the new cluster has a new cluster id; with TLS" in printed.stdout
+    assert "`trimaran certs init DIR --cluster-id 0000000000000abc`" in done["steps"][0]
+    assert "0000000000000abc" in done["steps"][1]
+
+
+def test_a_recovered_member_with_the_old_certificate_says_what_to_make(recorded: Path, tmp_path: Path) -> None:
+    recover("apply", recorded, "--members", MEMBERS, "--to", tmp_path / "out", "--cluster-id", "abc".zfill(16))
+    tls = Issuer.create(tmp_path / "certificates", cluster_id=ClusterId(0xDEF)).member(0)
+    settings = {f"tls_{name}": getattr(tls, name) for name in ("authorities", "certificate", "key")}
+
+    async def start() -> None:
+        async with member(tmp_path / "out" / "node-0", Silent(), **settings):
+            pass
+
+    with pytest.raises(ConfigurationError, match="--cluster-id 0000000000000abc") as caught:
+        asyncio.run(start())
+
+    assert "cluster_id=0000000000000abc, the certificate says cluster_id=0000000000000def" in str(caught.value)
 
 
 @pytest.mark.parametrize(
