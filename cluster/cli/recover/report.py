@@ -87,8 +87,8 @@ def steps_to_new_id(cluster_id: ClusterId) -> list[str]:
     """Say what names the cluster besides its directories, and has to name the new one."""
     new_id = format_cluster_id(cluster_id)
     return [
-        f"with TLS, every certificate has to name the new cluster: those of cluster_id={new_id} are made with `trimaran "
-        f"certs init DIR --cluster-id {new_id}`, or by your own authority; members do not start with others",
+        f"with TLS, every certificate has to name the new cluster: those of cluster_id={new_id} are made with "
+        f"`trimaran certs init DIR --cluster-id {new_id}`, or by your own authority; members do not start with others",
         f"correct cluster_id where a setting or a client demands the old one: {new_id}",
     ]
 
