@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from trimaran.cluster.core.actions import ActionControl
+from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.control_toggle import ControlToggle
 from trimaran.cluster.core.membership import configuration
 from trimaran.cluster.core.membership.configuration import (
@@ -179,6 +180,28 @@ def _remember_no_configurations(planting: Planting) -> None:
     planting.replace(ConfigurationHistory, "note_frames", note_frames)
 
 
+def _believe_to_be_alone(planting: Planting) -> None:
+    """A member that has forgotten its vote stands if its log, as far as it has that again, calls it the only one."""
+    real = vars(ConsensusContext)["is_barred"].fget
+
+    def is_barred(self: ConsensusContext) -> bool:
+        if not real(self) or not self.roster.is_alone:
+            return bool(real(self))
+        planting.ran()
+        return False
+
+    planting.replace(ConsensusContext, "is_barred", property(is_barred))
+
+
+def _stand_by_what_was_read(planting: Planting) -> None:
+    """A part of the log that cannot be searched for configurations is taken to have none."""
+
+    def note_unread(self: ConfigurationHistory, position: int, end_position: int) -> None:
+        planting.ran()
+
+    planting.replace(ConfigurationHistory, "note_unread", note_unread)
+
+
 _OF_CHANGES: Final = tuple(
     Plant(name, class_number, rule, break_it, options=MEMBER_HUNT_OPTIONS)
     for name, class_number, rule, break_it in (
@@ -218,6 +241,20 @@ _OF_CHANGES: Final = tuple(
 
 PLANTS: Final = (
     *_OF_CHANGES,
+    Plant(
+        "was-alone-stands",
+        17,
+        "a member that lost its directory does not stand, though its log calls it the only one",
+        _believe_to_be_alone,
+        scenario="was-alone",
+    ),
+    Plant(
+        "unread-members-stand",
+        18,
+        "a member that cannot read who the members are does not stand",
+        _stand_by_what_was_read,
+        scenario="members-unread",
+    ),
     Plant(
         "witness-leads-on",
         16,

@@ -48,6 +48,7 @@ from .code_plants import a_member_with_other_code
 from .damage_scenarios import a_flipped_bit, data_that_turned_into_padding
 from .digest_scenarios import a_member_whose_service_differs
 from .identity_plants import a_member_that_speaks_as_another, orders_of_who_may_not_give_them
+from .membership_scenarios import a_member_that_was_alone, members_that_cannot_read_who_they_are
 from .relay_scenarios import a_leader_that_dies_with_the_offers
 
 S: Final = 1_000_000_000
@@ -637,6 +638,8 @@ SCENARIOS: Final = {
     "broken-copy": Scenario(a_copy_that_breaks_off),
     "election-by-steps": Scenario(an_election_by_steps),
     "wiped-member": Scenario(a_member_that_lost_its_disk),
+    "was-alone": Scenario(a_member_that_was_alone, member_count=1),
+    "members-unread": Scenario(members_that_cannot_read_who_they_are),
     "no-quorum": Scenario(no_quorum, member_count=5),
     "full-disk": Scenario(a_full_disk),
     "flipped-bit": Scenario(a_flipped_bit),
