@@ -10,11 +10,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from trimaran.service_api.errors import ConfigurationError
+
 from .faults import KIND_NAMES
 from .run import Failure, Options, RunOutcome
 
 Simulate = Callable[[int, Options], RunOutcome]
 """Runs one seed to its end; a process is given it pickled."""
+
+ALL_KINDS: Final = "all"
 
 DETERMINISM_RULE: Final = "the same seed gives the same trace"
 
@@ -126,7 +130,35 @@ def _kind_flags(without: frozenset[str]) -> list[str]:
     if not without:
         return []
     if not kept:
-        return ["--without", "all"]
+        return ["--without", ALL_KINDS]
     if len(kept) < len(without):
         return ["--only", ",".join(kept)]
     return ["--without", ",".join(sorted(without))]
+
+
+def parse_kinds(text: str, flag: str) -> frozenset[str]:
+    """Read names of kinds of faults, with commas between; `all` is every one.
+
+    Raises:
+        ConfigurationError: the user's: there is no such kind.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if names == [ALL_KINDS]:
+        return frozenset(KIND_NAMES)
+    unknown = [name for name in names if name not in KIND_NAMES]
+    if unknown:
+        raise ConfigurationError(f"no such kind of fault: {','.join(unknown)} expected {','.join(KIND_NAMES)} ({flag})")
+    return frozenset(names)
+
+
+def kinds_left_out(without: str, only: str) -> frozenset[str]:
+    """Return the kinds of faults that are left out by either flag.
+
+    Raises:
+        ConfigurationError: the user's: both flags, or a kind that there is not.
+    """
+    if without and only:
+        raise ConfigurationError("use --without or --only, not both")
+    if only:
+        return frozenset(KIND_NAMES) - parse_kinds(only, "--only")
+    return parse_kinds(without, "--without")

@@ -25,7 +25,7 @@ from trimaran.client import (
 )
 from trimaran.service_api import ClusteredService, ConfigurationError, SessionClosedError
 
-from ..simulation.campaign import Totals, replay_arguments
+from ..simulation.campaign import Totals, kinds_left_out, replay_arguments
 from ..simulation.clients.history import History
 from ..simulation.clients.service_workload import RoundsWorkload
 from ..simulation.clients.workload import WorkloadSettings
@@ -205,6 +205,7 @@ def parse_replay(text: str) -> tuple[list[int], Options]:
     parser = argparse.ArgumentParser(exit_on_error=False, add_help=False, allow_abbrev=False)
     parser.add_argument("seed", type=int)
     parser.add_argument("--members", type=int)
+    parser.add_argument("--witnesses", type=int, default=Options().witness_count)
     parser.add_argument("--clients", type=int, default=Options().client_count)
     parser.add_argument("--requesters", type=int, default=Options().requester_count)
     parser.add_argument("--length", type=float, default=Options().safety_timeouts)
@@ -217,14 +218,12 @@ def parse_replay(text: str) -> tuple[list[int], Options]:
         raise ConfigurationError(f"{REPLAY_VARIABLE}={text!r} expected what a failure printed: {error}") from error
     if rest:
         raise ConfigurationError(f"{REPLAY_VARIABLE}={text!r} expected what a failure printed: unknown {rest}")
-    without = frozenset(KIND_NAMES if read.without == "all" else filter(None, read.without.split(",")))
-    if read.only:
-        without = frozenset(KIND_NAMES) - frozenset(read.only.split(","))
     options = Options(
         member_count=read.members,
+        witness_count=read.witnesses,
         client_count=read.clients,
         requester_count=read.requesters,
         safety_timeouts=read.length,
         operation_limit=read.operations,
     )
-    return [read.seed], replace(options, without=without)
+    return [read.seed], replace(options, without=kinds_left_out(read.without, read.only))

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from trimaran.service_api.errors import ConfigurationError
-
-from ...simulation.faults import KIND_NAMES
-
-ALL_KINDS: Final = "all"
-
 
 SeedsFlag = Annotated[
     str,
@@ -75,31 +70,3 @@ def parse_seeds(text: str) -> tuple[int, int | None]:
     if begin < 0 or (end is not None and end <= begin):
         raise ConfigurationError(f"no seeds: seeds={text!r} expected 0 <= A < B (--seeds)")
     return begin, end
-
-
-def parse_kinds(text: str, flag: str) -> frozenset[str]:
-    """Read names of kinds of faults, with commas between; `all` is every one.
-
-    Raises:
-        ConfigurationError: the user's: there is no such kind.
-    """
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if names == [ALL_KINDS]:
-        return frozenset(KIND_NAMES)
-    unknown = [name for name in names if name not in KIND_NAMES]
-    if unknown:
-        raise ConfigurationError(f"no such kind of fault: {','.join(unknown)} expected {','.join(KIND_NAMES)} ({flag})")
-    return frozenset(names)
-
-
-def kinds_left_out(without: str, only: str) -> frozenset[str]:
-    """Return the kinds of faults that are left out by either flag.
-
-    Raises:
-        ConfigurationError: the user's: both flags, or a kind that there is not.
-    """
-    if without and only:
-        raise ConfigurationError("use --without or --only, not both")
-    if only:
-        return frozenset(KIND_NAMES) - parse_kinds(only, "--only")
-    return parse_kinds(without, "--without")

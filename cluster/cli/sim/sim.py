@@ -30,7 +30,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.processors import count_processors
 
 from ...runtime.system_clock import SystemClock
-from ...simulation.campaign import run_campaign
+from ...simulation.campaign import kinds_left_out, run_campaign
 from ...simulation.run import Options, RunOutcome
 from ...simulation.shrink import Attempt, shrink
 from .campaign_report import SimulationReport, as_json, describe_outcome, find_commit, print_campaign_report
@@ -53,7 +53,6 @@ from .flags import (
     VerboseFlag,
     WithoutFlag,
     WitnessesFlag,
-    kinds_left_out,
     parse_seeds,
 )
 from .seed_job import SeedJob

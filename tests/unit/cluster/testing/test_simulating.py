@@ -121,11 +121,12 @@ def test_wrong_use_says_what_to_do(settings: dict[str, Any], message: str) -> No
     [
         Options(requester_count=0),
         Options(member_count=1, client_count=1, requester_count=0, safety_timeouts=0.5, operation_limit=2),
+        Options(member_count=5, witness_count=2),
         Options(without=frozenset(KIND_NAMES)),
         Options(without=frozenset(KIND_NAMES[2:])),
         Options(without=frozenset(KIND_NAMES[:2])),
     ],
-    ids=["plain", "small", "no faults", "few faults", "most faults"],
+    ids=["plain", "small", "witnesses", "no faults", "few faults", "most faults"],
 )
 def test_what_a_failure_prints_is_read_as_the_same_run(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTEST_CURRENT_TEST")
@@ -140,3 +141,8 @@ def test_what_a_failure_prints_is_read_as_the_same_run(options: Options, monkeyp
 def test_a_replay_that_nobody_printed_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="expected what a failure printed"):
         parse_replay(text)
+
+
+def test_a_replay_with_a_kind_of_fault_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="no such kind of fault: thunder"):
+        parse_replay("7 --only thunder")
