@@ -18,5 +18,8 @@ READY_MADE: Final = {
     "counters": ReadyMade(
         "trimaran.service_api.ready_made.counters:CounterService", "counters with bounds, and rate limits"
     ),
+    "kv": ReadyMade(
+        "trimaran.service_api.ready_made.kv:KvService", "a key-value store with transactions, TTLs and watches"
+    ),
 }
 """By name, as `trimaran serve` takes it."""

@@ -1,0 +1,410 @@
+"""A key-value store with revisions, transactions, TTLs and watches.
+
+Each change has a revision of its own, also within a transaction, so one number says how far a watcher is. The changes
+of a range are pushed to the sessions that watch it. A push may be lost when a leader dies, so each says which change
+was pushed before it; a client that misses one reads the changes it lacks from the history, which is the newest
+`history_limit` changes. So a client sees each change exactly once and in order.
+
+The order of the keys is derived: it is made when the state is loaded, and undone by the same journal as the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Final
+
+from ...cluster import Cluster, SnapshotImage
+from ...typed import Context, Event, TimerMessage, TypedService, answers, handles, on_timer, state
+from ...types import CloseReason
+from .messages import (
+    ANSWER_LIMIT_BYTES,
+    KEY_LIMIT_BYTES,
+    KV_PAGE_LIMIT,
+    OPERATION_LIMIT,
+    TRANSACTION_LIMIT_BYTES,
+    VALUE_LIMIT_BYTES,
+    ChangePage,
+    CompactedError,
+    Compared,
+    DeleteKey,
+    DeleteKeys,
+    EndWatch,
+    KvAction,
+    KvChange,
+    KvChanges,
+    KvCompare,
+    KvConflictError,
+    KvEntry,
+    KvError,
+    KvOperation,
+    KvPage,
+    KvResult,
+    ListKeys,
+    PutKey,
+    ReadChanges,
+    ReadKey,
+    Relation,
+    RunTransaction,
+    TransactionAnswer,
+    WatchAnswer,
+    WatchKeys,
+)
+from .sorted_keys import SortedKeys
+
+_S_NS: Final = 1_000_000_000
+_TTL_MIN_S: Final = 0.001
+_TTL_LIMIT_S: Final = 10 * 366 * 86_400.0
+_WATCH_ID_LIMIT: Final = 1 << 31
+
+
+class ExpireKey(TimerMessage):
+    """The TTL of a key has passed."""
+
+    key: bytes
+
+
+class KvService(TypedService):
+    """A key-value store. See docs/kv.md. Every member must have the same limits."""
+
+    events: ClassVar[tuple[type[Event], ...]] = (KvChanges,)
+
+    history_limit: ClassVar[int] = 10_000
+    """How many changes a watch can go back."""
+    history_limit_bytes: ClassVar[int] = 64 << 20
+    """Keys and values in the history; the newest change is kept in any case."""
+    store_limit_bytes: ClassVar[int] = 1 << 30
+    """Keys and values in the store."""
+    ttl_limit: ClassVar[int] = 100_000
+    """Keys with a TTL."""
+    watch_limit: ClassVar[int] = 1_000
+    """Watches of all sessions: each change is compared with each."""
+
+    revision: int = state()
+    """Of the last change."""
+    entries: dict[bytes, tuple[bytes, int, int, int, int]] = state()
+    """By key: value, create and mod revision, version, and when it expires in ns of cluster time; 0: never."""
+    entry_bytes: int = state()
+    history: dict[int, tuple[bytes, bytes | None, int, int, bool]] = state()
+    """By revision: key, value, create revision, version, whether its TTL deleted it. Without gaps."""
+    history_bytes: int = state()
+    expiry_timers: dict[bytes, int] = state()
+    """The timers of keys with a TTL."""
+    watches: dict[tuple[int, int], tuple[bytes, bytes, int]] = state()
+    """By session and the client's number: begin and end of the range, and the last revision pushed."""
+
+    async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
+        """Load the state, and put the keys in order."""
+        await super().on_start(cluster, snapshot)
+        self._keys = SortedKeys(self.entries)
+
+    def on_closed(self, ctx: Context, reason: CloseReason) -> None:
+        """A session's watches end with it."""
+        session_id = ctx.session.id
+        for watch in [watch for watch in self.watches if watch[0] == session_id]:
+            del self.watches[watch]
+
+    # --- reads
+
+    @answers(ReadKey)
+    def read_key(self, ctx: Context, message: ReadKey) -> KvEntry | None:
+        """Give one key."""
+        return self._entry(message.key)
+
+    @answers(ListKeys)
+    def list_keys(self, ctx: Context, message: ListKeys) -> KvPage:
+        """Give the entries of a range."""
+        _check_range(message.begin, message.end)
+        _check_page(message.limit)
+        entries: list[KvEntry] = []
+        size_bytes = 0
+        for key in self._keys.between(message.begin, message.end):
+            if len(entries) == message.limit or size_bytes >= ANSWER_LIMIT_BYTES:
+                return KvPage(entries, key, self.revision)
+            entry = self._entry(key)
+            assert entry is not None
+            entries.append(entry)
+            size_bytes += len(key) + len(entry.value)
+        return KvPage(entries, None, self.revision)
+
+    @answers(ReadChanges)
+    def read_changes(self, ctx: Context, message: ReadChanges) -> ChangePage:
+        """Give the changes of a range after a revision."""
+        _check_range(message.begin, message.end)
+        _check_page(message.limit)
+        if message.after_revision < self._oldest_revision - 1:
+            raise CompactedError(self._oldest_revision, self.revision)
+        changes: list[KvChange] = []
+        size_bytes = 0
+        for revision in range(message.after_revision + 1, self.revision + 1):
+            if len(changes) == message.limit or size_bytes >= ANSWER_LIMIT_BYTES:
+                return ChangePage(changes, revision - 1, self.revision)
+            change = KvChange(revision, *self.history[revision])
+            if _is_within(change.key, message.begin, message.end):
+                changes.append(change)
+                size_bytes += _size_of(change)
+        return ChangePage(changes, max(self.revision, message.after_revision), self.revision)
+
+    # --- changes
+
+    @handles(PutKey)
+    def put_one(self, ctx: Context, message: PutKey) -> int:
+        """Write a key."""
+        self._check_revision(message.key, message.expected_revision)
+        self._push(ctx, [self._put(ctx, message.key, message.value, message.ttl_s)])
+        return self.revision
+
+    @handles(DeleteKey)
+    def delete_one(self, ctx: Context, message: DeleteKey) -> bool:
+        """Delete a key."""
+        _check_key(message.key)
+        self._check_revision(message.key, message.expected_revision)
+        if message.key not in self.entries:
+            return False
+        self._push(ctx, [self._delete(ctx, message.key)])
+        return True
+
+    @handles(DeleteKeys)
+    def delete_range(self, ctx: Context, message: DeleteKeys) -> int:
+        """Delete the keys of a range."""
+        changes = self._delete_range(ctx, message.begin, message.end)
+        self._push(ctx, changes)
+        return len(changes)
+
+    @handles(RunTransaction)
+    def run_transaction(self, ctx: Context, message: RunTransaction) -> TransactionAnswer:
+        """Compare, and do one of two lists of operations."""
+        for name in ("compare", "success", "failure"):
+            count = len(getattr(message, name))
+            if count > OPERATION_LIMIT:
+                raise KvError(f"{name} has {count} elements, expected at most {OPERATION_LIMIT}")
+        is_success = all(self._holds(each) for each in message.compare)
+        changes: list[KvChange] = []
+        results: list[KvResult] = []
+        size_bytes = 0
+        for operation in message.success if is_success else message.failure:
+            result, some = self._operate(ctx, operation)
+            results.append(result)
+            changes += some
+            size_bytes += sum(map(_size_of, some))
+            size_bytes += 0 if result.entry is None else len(result.entry.value)
+            if size_bytes > TRANSACTION_LIMIT_BYTES:
+                raise KvError(f"the transaction has {size_bytes} bytes, expected at most {TRANSACTION_LIMIT_BYTES}")
+        self._push(ctx, changes)
+        return TransactionAnswer(is_success, self.revision, results)
+
+    @on_timer(ExpireKey)
+    def expire_key(self, ctx: Context, message: ExpireKey) -> None:
+        """Delete a key whose TTL has passed."""
+        if message.key in self.expiry_timers:
+            self._push(ctx, [self._delete(ctx, message.key, is_expired=True)])
+
+    # --- watches
+
+    @handles(WatchKeys)
+    def watch_keys(self, ctx: Context, message: WatchKeys) -> WatchAnswer:
+        """Begin to push the changes of a range."""
+        _check_range(message.begin, message.end)
+        if not 0 <= message.watch_id < _WATCH_ID_LIMIT:
+            raise KvError(f"watch_id={message.watch_id} expected 0 to {_WATCH_ID_LIMIT - 1}")
+        watch = (ctx.session.id, message.watch_id)
+        if watch not in self.watches and len(self.watches) >= self.watch_limit:
+            raise KvError(f"watches={len(self.watches)} expected less than {self.watch_limit}; end one first")
+        self.watches[watch] = (message.begin, message.end, self.revision)
+        return WatchAnswer(self.revision, self._oldest_revision)
+
+    @handles(EndWatch)
+    def end_watch(self, ctx: Context, message: EndWatch) -> bool:
+        """End a watch."""
+        return self.watches.pop((ctx.session.id, message.watch_id), None) is not None
+
+    def _push(self, ctx: Context, changes: list[KvChange]) -> None:
+        """Send changes to the sessions that watch them."""
+        if not changes:
+            return
+        for (session_id, watch_id), (begin, end, last_revision) in self.watches.items():
+            found = [change for change in changes if _is_within(change.key, begin, end)]
+            for some in _in_events(found):
+                ctx.send(KvChanges(watch_id, last_revision, some), session_id)
+                last_revision = some[-1].revision
+            if found:
+                self.watches[session_id, watch_id] = (begin, end, last_revision)
+
+    # --- inside
+
+    @property
+    def _oldest_revision(self) -> int:
+        return self.revision - len(self.history) + 1
+
+    def _entry(self, key: bytes) -> KvEntry | None:
+        found = self.entries.get(key)
+        if found is None:
+            return None
+        value, create_revision, mod_revision, version, expires_at_ns = found
+        expires_at_s = expires_at_ns / _S_NS if expires_at_ns else None
+        return KvEntry(key, value, create_revision, mod_revision, version, expires_at_s)
+
+    def _check_revision(self, key: bytes, expected_revision: int | None) -> None:
+        if expected_revision is None:
+            return
+        found = self.entries.get(key)
+        mod_revision = 0 if found is None else found[2]
+        if mod_revision != expected_revision:
+            raise KvConflictError(key, mod_revision)
+
+    def _holds(self, compare: KvCompare) -> bool:
+        _check_key(compare.key)
+        found = self.entries.get(compare.key)
+        if compare.what is Compared.VALUE:
+            if found is None:
+                return compare.relation is Relation.UNEQUAL
+            return _relates(found[0], compare.relation, compare.value)
+        _, create_revision, mod_revision, version, _ = found or (b"", 0, 0, 0, 0)
+        number = {
+            Compared.VERSION: version,
+            Compared.CREATE_REVISION: create_revision,
+            Compared.MOD_REVISION: mod_revision,
+        }[compare.what]
+        return _relates(number, compare.relation, compare.number)
+
+    def _operate(self, ctx: Context, operation: KvOperation) -> tuple[KvResult, list[KvChange]]:
+        """Do one operation of a transaction; what it raises undoes the transaction."""
+        key = operation.key
+        if operation.action is KvAction.PUT:
+            return KvResult(count=1), [self._put(ctx, key, operation.value, operation.ttl_s)]
+        if operation.action is KvAction.DELETE_RANGE:
+            changes = self._delete_range(ctx, key, operation.end)
+            return KvResult(count=len(changes)), changes
+        _check_key(key)
+        if operation.action is KvAction.GET:
+            return KvResult(self._entry(key)), []
+        if key not in self.entries:
+            return KvResult(), []
+        return KvResult(count=1), [self._delete(ctx, key)]
+
+    def _put(self, ctx: Context, key: bytes, value: bytes, ttl_s: float | None) -> KvChange:
+        _check_key(key)
+        if len(value) > VALUE_LIMIT_BYTES:
+            raise KvError(f"value has {len(value)} bytes, expected at most {VALUE_LIMIT_BYTES}")
+        old = self.entries.get(key)
+        entry_bytes = self.entry_bytes + len(value) + (len(key) if old is None else -len(old[0]))
+        if entry_bytes > self.store_limit_bytes:
+            raise KvError(
+                f"the store has {self.entry_bytes} bytes, expected at most {self.store_limit_bytes} afterwards"
+            )
+        expires_at_ns = self._expire_later(ctx, key, ttl_s)
+        revision = self.revision + 1
+        create_revision, version = (revision, 1) if old is None else (old[1], old[3] + 1)
+        self.entries[key] = (value, create_revision, revision, version, expires_at_ns)
+        self.entry_bytes = entry_bytes
+        if old is None:
+            self._keys.add(key)
+            self.journal.note(lambda: self._undo_add(key))
+        return self._keep(KvChange(revision, key, value, create_revision, version))
+
+    def _expire_later(self, ctx: Context, key: bytes, ttl_s: float | None) -> int:
+        """Set the timer of a key in place of the one it has; gives when it fires, 0 without TTL."""
+        if ttl_s is not None and not _TTL_MIN_S <= ttl_s <= _TTL_LIMIT_S:
+            raise KvError(f"ttl_s={ttl_s} expected {_TTL_MIN_S} to {_TTL_LIMIT_S:.0f}")
+        timer_id = self.expiry_timers.pop(key, None)
+        if timer_id is not None:
+            ctx.cancel(timer_id)
+        if ttl_s is None:
+            return 0
+        if len(self.expiry_timers) >= self.ttl_limit:
+            raise KvError(f"keys with a TTL: {len(self.expiry_timers)}, expected less than {self.ttl_limit}")
+        self.expiry_timers[key] = ctx.schedule(ExpireKey(key), after=ttl_s)
+        return ctx.time_ns + round(ttl_s * _S_NS)
+
+    def _delete(self, ctx: Context, key: bytes, *, is_expired: bool = False) -> KvChange:
+        value = self.entries.pop(key)[0]
+        self.entry_bytes -= len(key) + len(value)
+        timer_id = self.expiry_timers.pop(key, None)
+        if timer_id is not None and not is_expired:
+            ctx.cancel(timer_id)
+        self._keys.remove(key)
+        self.journal.note(lambda: self._undo_remove(key))
+        return self._keep(KvChange(self.revision + 1, key, None, 0, 0, is_expired))
+
+    def _delete_range(self, ctx: Context, begin: bytes, end: bytes) -> list[KvChange]:
+        _check_range(begin, end)
+        keys = []
+        for key in self._keys.between(begin, end):
+            if len(keys) == KV_PAGE_LIMIT:
+                raise KvError(f"the range has more than {KV_PAGE_LIMIT} keys; delete it in parts")
+            keys.append(key)
+        return [self._delete(ctx, key) for key in keys]
+
+    def _keep(self, change: KvChange) -> KvChange:
+        """Take a change into the history, and forget the oldest ones beyond its limits."""
+        self.revision = change.revision
+        self.history[change.revision] = (
+            change.key,
+            change.value,
+            change.create_revision,
+            change.version,
+            change.is_expired,
+        )
+        self.history_bytes += _size_of(change)
+        while len(self.history) > max(self.history_limit, 1) or (
+            self.history_bytes > self.history_limit_bytes and len(self.history) > 1
+        ):
+            oldest_revision = self._oldest_revision
+            self.history_bytes -= _size_of(KvChange(oldest_revision, *self.history.pop(oldest_revision)))
+        return change
+
+    def _undo_add(self, key: bytes) -> bool:
+        self._keys.remove(key)
+        return True
+
+    def _undo_remove(self, key: bytes) -> bool:
+        self._keys.add(key)
+        return True
+
+
+def _in_events(changes: list[KvChange]) -> Iterator[list[KvChange]]:
+    """Cut changes into events of a bounded size."""
+    some: list[KvChange] = []
+    size_bytes = 0
+    for change in changes:
+        some.append(change)
+        size_bytes += _size_of(change)
+        if size_bytes >= ANSWER_LIMIT_BYTES:
+            yield some
+            some, size_bytes = [], 0
+    if some:
+        yield some
+
+
+def _size_of(change: KvChange) -> int:
+    return len(change.key) + len(change.value or b"")
+
+
+def _is_within(key: bytes, begin: bytes, end: bytes) -> bool:
+    return begin <= key and (not end or key < end)
+
+
+def _relates(left: bytes | int, relation: Relation, right: bytes | int) -> bool:
+    if relation is Relation.EQUAL:
+        return left == right
+    if relation is Relation.UNEQUAL:
+        return left != right
+    return left < right if relation is Relation.LESS else left > right  # type: ignore[operator]
+
+
+def _check_key(key: bytes) -> None:
+    if not 1 <= len(key) <= KEY_LIMIT_BYTES:
+        raise KvError(f"key has {len(key)} bytes, expected 1 to {KEY_LIMIT_BYTES}")
+
+
+def _check_range(begin: bytes, end: bytes) -> None:
+    # A range may begin just behind the longest key.
+    for name, key in (("begin", begin), ("end", end)):
+        if len(key) > KEY_LIMIT_BYTES + 1:
+            raise KvError(f"{name} has {len(key)} bytes, expected at most {KEY_LIMIT_BYTES}")
+    if end and begin >= end:
+        raise KvError(f"begin={begin!r} expected before end={end!r}")
+
+
+def _check_page(limit: int) -> None:
+    if not 1 <= limit <= KV_PAGE_LIMIT:
+        raise KvError(f"limit={limit} expected 1 to {KV_PAGE_LIMIT}")

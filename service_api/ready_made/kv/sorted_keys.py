@@ -1,0 +1,61 @@
+"""Keys in order, in short sorted lists: adding and removing one moves at most one list's tail."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+_LIST_LIMIT: Final = 1_024
+
+
+class SortedKeys:
+    """A sorted set of keys."""
+
+    __slots__ = ("_firsts", "_lists")
+
+    def __init__(self, keys: Iterable[bytes] = ()) -> None:
+        ordered = sorted(keys)
+        half = _LIST_LIMIT // 2
+        self._lists = [ordered[first : first + half] for first in range(0, len(ordered), half)]
+        self._firsts = [some[0] for some in self._lists]
+
+    def __repr__(self) -> str:
+        return f"<SortedKeys count={sum(map(len, self._lists))}>"
+
+    def add(self, key: bytes) -> None:
+        """Add a key that is not there."""
+        lists, firsts = self._lists, self._firsts
+        if not lists:
+            lists.append([key])
+            firsts.append(key)
+            return
+        index = max(bisect_right(firsts, key) - 1, 0)
+        some = lists[index]
+        insort(some, key)
+        if len(some) > _LIST_LIMIT:
+            half = len(some) // 2
+            lists.insert(index + 1, some[half:])
+            firsts.insert(index + 1, some[half])
+            del some[half:]
+        firsts[index] = some[0]
+
+    def remove(self, key: bytes) -> None:
+        """Remove a key that is there."""
+        index = bisect_right(self._firsts, key) - 1
+        some = self._lists[index]
+        del some[bisect_left(some, key)]
+        if some:
+            self._firsts[index] = some[0]
+        else:
+            del self._lists[index], self._firsts[index]
+
+    def between(self, begin: bytes, end: bytes) -> Iterator[bytes]:
+        """Iterate over the keys of [begin, end) in order; b"" is no end. Nothing may change meanwhile."""
+        for index in range(max(bisect_right(self._firsts, begin) - 1, 0), len(self._lists)):
+            some = self._lists[index]
+            for position in range(bisect_left(some, begin), len(some)):
+                key = some[position]
+                if end and key >= end:
+                    return
+                yield key
