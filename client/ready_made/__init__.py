@@ -2,3 +2,7 @@
 
 from .counters import CountersClient as CountersClient
 from .counters import SyncCountersClient as SyncCountersClient
+from .kv import KvClient as KvClient
+from .kv import KvTransaction as KvTransaction
+from .kv import SyncKvClient as SyncKvClient
+from .kv_watching import KvWatch as KvWatch

@@ -288,9 +288,7 @@ class KvService(TypedService):
         old = self.entries.get(key)
         entry_bytes = self.entry_bytes + len(value) + (len(key) if old is None else -len(old[0]))
         if entry_bytes > self.store_limit_bytes:
-            raise KvError(
-                f"the store has {self.entry_bytes} bytes, expected at most {self.store_limit_bytes} afterwards"
-            )
+            raise KvError(f"the store would have {entry_bytes} bytes, expected at most {self.store_limit_bytes}")
         expires_at_ns = self._expire_later(ctx, key, ttl_s)
         revision = self.revision + 1
         create_revision, version = (revision, 1) if old is None else (old[1], old[3] + 1)
@@ -327,7 +325,7 @@ class KvService(TypedService):
 
     def _delete_range(self, ctx: Context, begin: bytes, end: bytes) -> list[KvChange]:
         _check_range(begin, end)
-        keys = []
+        keys: list[bytes] = []
         for key in self._keys.between(begin, end):
             if len(keys) == KV_PAGE_LIMIT:
                 raise KvError(f"the range has more than {KV_PAGE_LIMIT} keys; delete it in parts")

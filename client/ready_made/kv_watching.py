@@ -1,0 +1,180 @@
+"""What a watch has seen, without I/O, and the watches of an asyncio client.
+
+Pushed changes may be lost, come twice or come late. A watch takes a push only if it has seen everything before it;
+otherwise, and when nothing came for a while, it reads what it lacks from the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from trimaran.client.typed.exchange import EventReader
+from trimaran.service_api.errors import ClusterTimeoutError
+from trimaran.service_api.ready_made.kv import ChangePage, EndWatch, KvChange, KvChanges, ReadChanges, WatchKeys
+
+if TYPE_CHECKING:
+    from .kv import KvClient
+
+POLL_S: Final = 1.0
+"""After how much silence a watch asks whether it lost a push."""
+_MAILBOX_LIMIT: Final = 1_024
+
+
+class WatchProgress:
+    """Which changes of a range were seen: each is given once, in order."""
+
+    def __init__(self, watch_id: int, begin: bytes, end: bytes, from_revision: int | None) -> None:
+        self.watch_id = watch_id
+        self._begin = begin
+        self._end = end
+        self._seen_revision = None if from_revision is None else from_revision - 1
+        self.is_behind = from_revision is not None
+        """Whether the history is to be read."""
+
+    def __repr__(self) -> str:
+        return f"<WatchProgress id={self.watch_id} seen={self._seen_revision} behind={self.is_behind}>"
+
+    def begin_command(self) -> WatchKeys:
+        """Give what begins the watch."""
+        return WatchKeys(self.watch_id, self._begin, self._end)
+
+    def on_begun(self, revision: int) -> None:
+        """The watch has begun: without `from_revision` it goes on from here."""
+        if self._seen_revision is None:
+            self._seen_revision = revision
+
+    def missing_query(self) -> ReadChanges:
+        """Give what asks for the changes that were not seen."""
+        return ReadChanges(self._begin, self._end, self._seen_revision or 0)
+
+    def take_page(self, page: ChangePage) -> list[KvChange]:
+        """Take the answer to `missing_query`."""
+        self._seen_revision = page.through_revision
+        self.is_behind = page.through_revision < page.revision
+        return page.changes
+
+    def take_push(self, event: KvChanges) -> list[KvChange]:
+        """Take what was pushed; nothing if something before it was not seen."""
+        seen_revision = self._seen_revision or 0
+        if event.after_revision > seen_revision:
+            self.is_behind = True
+            return []
+        changes = [change for change in event.changes if change.revision > seen_revision]
+        if changes:
+            self._seen_revision = changes[-1].revision
+        return changes
+
+
+class WatchHub:
+    """The watches of one client. Whichever waits for its next change reads the session's messages for all of them."""
+
+    def __init__(self) -> None:
+        self._mailboxes: dict[int, deque[KvChanges]] = {}
+        self._next_id = 1
+        self._reader = EventReader((KvChanges,))
+        self._reading = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<WatchHub watches={len(self._mailboxes)}>"
+
+    def open(self) -> int:
+        """Give the number of a new watch."""
+        watch_id = self._next_id
+        self._next_id += 1
+        # A full mailbox drops its oldest push: the watch sees the gap, and reads the history.
+        self._mailboxes[watch_id] = deque(maxlen=_MAILBOX_LIMIT)
+        return watch_id
+
+    def close(self, watch_id: int) -> None:
+        """Forget a watch."""
+        self._mailboxes.pop(watch_id, None)
+
+    async def next_push(self, watch_id: int, egress: AsyncIterator[Any]) -> KvChanges:
+        """Wait for the next push of a watch.
+
+        Raises:
+            StopAsyncIteration: the client is closed.
+            SessionClosedError: the session has ended otherwise.
+        """
+        mailbox = self._mailboxes[watch_id]
+        while not mailbox:
+            async with self._reading:
+                if not mailbox:
+                    event = self._reader.read((await anext(egress)).payload)
+                    if event is not None and event.watch_id in self._mailboxes:
+                        self._mailboxes[event.watch_id].append(event)
+        return mailbox.popleft()
+
+
+class KvWatch:
+    """The changes of a range, each once and in order: `KvClient.watch` gives it.
+
+    async with kv.watch(prefix="jobs/") as changes:
+        async for change in changes:
+            print(change.revision, change.key, change.value)
+
+    Without `async with` the watch begins when you first wait for a change, and ends with the session.
+    """
+
+    def __init__(self, client: KvClient, hub: WatchHub, begin: bytes, end: bytes, from_revision: int | None) -> None:
+        self._client = client
+        self._hub = hub
+        self._progress = WatchProgress(hub.open(), begin, end, from_revision)
+        self._ready: deque[KvChange] = deque()
+        self._is_begun = False
+
+    def __repr__(self) -> str:
+        return f"<KvWatch {self._progress!r}>"
+
+    async def __aenter__(self) -> Self:
+        await self._begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> KvChange:
+        """Wait for the next change.
+
+        Raises:
+            CompactedError: what comes next is not in the history any more.
+            SessionClosedError: the session has ended; a new one goes on from the last revision you saw, plus 1.
+        """
+        await self._begin()
+        progress = self._progress
+        while not self._ready:
+            if progress.is_behind:
+                await self._catch_up()
+                continue
+            try:
+                async with asyncio.timeout(POLL_S):
+                    event = await self._hub.next_push(progress.watch_id, self._client.cluster.egress())
+            except TimeoutError:
+                progress.is_behind = True
+                continue
+            self._ready += progress.take_push(event)
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """End the watch."""
+        self._hub.close(self._progress.watch_id)
+        if self._is_begun and not self._client.cluster.is_closed:
+            await self._client.call(EndWatch(self._progress.watch_id))
+
+    async def _begin(self) -> None:
+        if not self._is_begun:
+            self._progress.on_begun((await self._client.call(self._progress.begin_command())).revision)
+            self._is_begun = True
+
+    async def _catch_up(self) -> None:
+        try:
+            page = await self._client.ask(self._progress.missing_query())
+        except ClusterTimeoutError:
+            return  # no leader answers; the next round asks again, and a session that ends raises
+        self._ready += self._progress.take_page(page)
