@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from trimaran.client.typed.exchange import EventReader
 from trimaran.service_api.errors import ClusterTimeoutError
 from trimaran.service_api.ready_made.kv import ChangePage, EndWatch, KvChange, KvChanges, ReadChanges, WatchKeys
 
-if TYPE_CHECKING:
-    from .kv import KvClient
+from ..typed import TypedClient
 
 POLL_S: Final = 1.0
 """After how much silence a watch asks whether it lost a push."""
@@ -119,7 +118,7 @@ class KvWatch:
     Without `async with` the watch begins when you first wait for a change, and ends with the session.
     """
 
-    def __init__(self, client: KvClient, hub: WatchHub, begin: bytes, end: bytes, from_revision: int | None) -> None:
+    def __init__(self, client: TypedClient, hub: WatchHub, begin: bytes, end: bytes, from_revision: int | None) -> None:
         self._client = client
         self._hub = hub
         self._progress = WatchProgress(hub.open(), begin, end, from_revision)

@@ -210,7 +210,7 @@ class WatchKeys(Command[WatchAnswer]):
     """Have changes of a range pushed to this session, as `KvChanges`, until it ends."""
 
     watch_id: int
-    """Chosen by the client; one that it has begins anew."""
+    """Chosen by the client; one that it has already is replaced."""
     begin: bytes
     end: bytes
 
