@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any, Final
 
 from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
@@ -139,18 +140,25 @@ class Exchange:
 def read_error(data: bytes, *, home: str = "") -> ServiceError:
     """Make the error that a service raised, of the same class where this program has it.
 
-    Two services may have an error of one name: that of the module `home`, where the message is from, goes first.
+    Two services may have an error of one name: that of the module nearest to `home`, where the message is from, goes
+    first. So `bank.errors` goes before `shop.errors` for a message of `bank.messages`.
     """
     fingerprint = data[2:HEADER_BYTES]
     length = int.from_bytes(data[HEADER_BYTES : HEADER_BYTES + 2], "little")
     body_begin = HEADER_BYTES + 2 + length
     name, body = data[HEADER_BYTES + 2 : body_begin].decode(), data[body_begin:]
-    for kind in sorted(_subclasses(ServiceError), key=lambda kind: kind.__module__ != home):
+    for kind in sorted(_subclasses(ServiceError), key=lambda kind: _nearness(kind.__module__, home), reverse=True):
         if wire_name(kind) == name:
             codec = MessageCodec(kind)
             if codec.fingerprint == fingerprint:
                 return codec.decode(body)
     return UnknownServiceError(name, list(READ_ANY.decode(body)))
+
+
+def _nearness(module: str, home: str) -> tuple[bool, int]:
+    """How near two modules are: the same one, or how many packages they share."""
+    pairs = zip(module.split("."), home.split("."), strict=False)
+    return module == home, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _subclasses(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:

@@ -128,3 +128,17 @@ def test_of_two_errors_of_one_name_the_one_beside_the_message_is_raised() -> Non
 
     assert isinstance(read_error(data, home="another_service"), Overdrawn)
     assert isinstance(read_error(data, home=Bank.__module__), bank.Overdrawn)
+
+
+def test_of_two_errors_of_one_name_the_one_of_the_same_package_is_raised() -> None:
+    """Errors often have a module of their own beside that of the messages."""
+
+    class Overdrawn(ServiceError):
+        balance: int
+
+    Overdrawn.__module__ = "shop.errors"
+    data = _encode_error(Overdrawn(balance=3))
+    beside = Bank.__module__.rpartition(".")[0] + ".messages"
+
+    assert isinstance(read_error(data, home="shop.messages"), Overdrawn)
+    assert isinstance(read_error(data, home=beside), bank.Overdrawn)
