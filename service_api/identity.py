@@ -24,12 +24,12 @@ from typing import Final, Self
 
 from .cluster_id import CLUSTER_ID_PATTERN, ClusterId, format_cluster_id, parse_cluster_id
 from .errors import ConfigurationError
+from .member_id import MEMBER_ID_MAX
 from .types import MemberId
 
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}"
 """Names of clients, observers and operators."""
 
-_MEMBER_ID_MAX: Final = (1 << 31) - 1
 _ROLE_AND_NAME: Final = rf"(?P<cluster>{CLUSTER_ID_PATTERN})/(?P<role>member|client|observer|operator)/(?P<name>.+)"
 _OWN_URI: Final = re.compile(rf"trimaran://{_ROLE_AND_NAME}")
 _SPIFFE_URI: Final = re.compile(rf"spiffe://[a-z0-9._-]+(?:/[\w.-]+)*/trimaran/{_ROLE_AND_NAME}")
@@ -81,8 +81,8 @@ class Identity:
             raise ConfigurationError(f"bad identity: {uri!r} {_EXPECTED}")
         role, name = CallerRole(found["role"]), found["name"]
         if role is CallerRole.MEMBER:
-            if not re.fullmatch(r"0|[1-9][0-9]{0,9}", name) or int(name) > _MEMBER_ID_MAX:
-                raise ConfigurationError(f"bad identity: {uri!r} member id={name!r} expected 0 to {_MEMBER_ID_MAX}")
+            if not re.fullmatch(r"0|[1-9][0-9]{0,9}", name) or int(name) > MEMBER_ID_MAX:
+                raise ConfigurationError(f"bad identity: {uri!r} member id={name!r} expected 0 to {MEMBER_ID_MAX}")
         elif not re.fullmatch(NAME_PATTERN, name):
             raise ConfigurationError(f"bad identity: {uri!r} {_EXPECTED}")
         return cls(parse_cluster_id(found["cluster"]), role, name)

@@ -24,6 +24,7 @@ from trimaran.archive.tool.output import (
     print_object,
 )
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.member_id import MEMBER_ID_MAX
 from trimaran.service_api.member_status import find_leader
 
 from ..documents.health import ClusterView, Problem, judge_cluster
@@ -71,7 +72,13 @@ def health(
     ] = 0.0,
     member: Annotated[
         int | None,
-        typer.Option("--member", min=0, metavar="ID", help="Look for problems of this member alone: for its watchdog."),
+        typer.Option(
+            "--member",
+            min=0,
+            max=MEMBER_ID_MAX,
+            metavar="ID",
+            help="Look for problems of this member alone: for its watchdog.",
+        ),
     ] = None,
     **settings: Any,
 ) -> None:

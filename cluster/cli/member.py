@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from trimaran.archive.tool.output import EXIT_UNREACHABLE, EXIT_USAGE, OutputFormat, OutputOption, fail, new_group
+from trimaran.service_api.member_id import MEMBER_ID_MAX
 
 from ..core.membership.configuration import MEMBER_LIMIT, MemberKind
 from ..core.membership.member_change import MemberChangeKind
@@ -34,10 +35,19 @@ _NEAR_BYTES: Final = 1 << 20
 _ASK_TIMEOUT_S: Final = 2.0
 _PROGRESS_INTERVAL_S: Final = 2.0
 
-IdOption = Annotated[int, typer.Option("--id", min=0, metavar="ID", help="The member's id.", show_default=False)]
+IdOption = Annotated[
+    int, typer.Option("--id", min=0, max=MEMBER_ID_MAX, metavar="ID", help="The member's id.", show_default=False)
+]
 NewIdOption = Annotated[
     int | None,
-    typer.Option("--id", min=0, metavar="ID", help="The new member's id. [default: the next free]", show_default=False),
+    typer.Option(
+        "--id",
+        min=0,
+        max=MEMBER_ID_MAX,
+        metavar="ID",
+        help="The new member's id. [default: the next free]",
+        show_default=False,
+    ),
 ]
 EndpointOption = Annotated[
     str,

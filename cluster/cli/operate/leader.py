@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from trimaran.archive.tool.output import OutputFormat, OutputOption, new_group
+from trimaran.service_api.member_id import MEMBER_ID_MAX
 
 from ...documents.operations import Operation
 from ..shared.operation import TimeoutOption, carry_out
@@ -30,6 +31,7 @@ def transfer(
         typer.Option(
             "--to",
             min=0,
+            max=MEMBER_ID_MAX,
             metavar="ID",
             help="The member that is to lead. [default: the one with the highest leader_priority, then with most of "
             "the log]",

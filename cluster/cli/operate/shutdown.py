@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from trimaran.archive.tool.output import OutputFormat, OutputOption
+from trimaran.service_api.member_id import MEMBER_ID_MAX
 
 from ...documents.operations import Operation
 from ..shared.operation import TimeoutOption, carry_out
@@ -21,7 +22,11 @@ def shutdown(
     member: Annotated[
         int | None,
         typer.Option(
-            "--member", min=0, metavar="ID", help="Stop this member alone, after a hand-over if it leads; no snapshot."
+            "--member",
+            min=0,
+            max=MEMBER_ID_MAX,
+            metavar="ID",
+            help="Stop this member alone, after a hand-over if it leads; no snapshot.",
         ),
     ] = None,
     timeout: TimeoutOption = 60.0,

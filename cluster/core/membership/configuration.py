@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.endpoint import PORT_MAX, Endpoint
+from trimaran.service_api.member_id import MEMBER_ID_MAX
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.frame import iter_whole_messages
 from trimaran.service_api.wire.log.messages import ChangeType, MembershipChangeEvent
@@ -44,6 +45,8 @@ _BEGIN: Final = MESSAGE_HEADER.pack(*message_header(MembershipChangeEvent))
 MEMBER_LIMIT: Final = 64
 """A configuration has no more members, of all kinds: it must lie in one frame."""
 
+_ID_LEAP_LIMIT: Final = 1_000_000
+"""How far a new member's id may be above the next free one: a slip must not use up the ids that there are."""
 _REMEMBERED_COUNT: Final = 64
 """Configurations that are kept: more than can come between a snapshot's position and its being taken."""
 
@@ -243,8 +246,11 @@ def decode_text(text: str, log_position: int | None) -> Configuration | None:
     return found
 
 
-def find_configuration_fault(configuration: Configuration) -> str | None:
-    """Return what makes a configuration none that a cluster can have; None if nothing does."""
+def find_configuration_fault(configuration: Configuration, *, changed_id: int | None = None) -> str | None:
+    """Return what makes a configuration none that a cluster can have; None if nothing does.
+
+    The member that a change is about, if there is one, is what is wrong.
+    """
     ids = [member.member_id for member in configuration.members]
     if not 1 <= len(ids) <= MEMBER_LIMIT:
         return f"members={len(ids)} expected 1 to {MEMBER_LIMIT}"
@@ -252,6 +258,8 @@ def find_configuration_fault(configuration: Configuration) -> str | None:
         return f"member ids {ids} expected different ones from 0 on, in order"
     if configuration.high_member_id < ids[-1]:
         return f"high_member_id={configuration.high_member_id} expected at least {ids[-1]}"
+    if configuration.high_member_id > MEMBER_ID_MAX:
+        return f"member_id={configuration.high_member_id} expected at most {MEMBER_ID_MAX}"
     if not any(member.kind is MemberKind.VOTER for member in configuration.members):
         return "no voter: expected one at least"
     if (
@@ -261,7 +269,7 @@ def find_configuration_fault(configuration: Configuration) -> str | None:
     ) is not None:
         return fault
     taken: dict[str, int] = {}
-    for member in configuration.members:
+    for member in sorted(configuration.members, key=lambda one: one.member_id == changed_id):
         for endpoint in member.endpoints:
             if len(endpoint) > _ENDPOINT_LENGTH_LIMIT:
                 return f"an endpoint of member {member.member_id} has {len(endpoint)} characters"
@@ -448,6 +456,11 @@ def with_member(
     new_id = free_id if member_id is None else member_id
     if current.find(new_id) is not None:
         raise ChangeRefusedError(f"member_id={new_id} is a member already: the next free id is {free_id}")
+    last_id = free_id + _ID_LEAP_LIMIT
+    if new_id > last_id:
+        raise ChangeRefusedError(
+            f"member_id={new_id} expected {free_id} to {last_id}: ids between are lost, for they only rise"
+        )
     if new_id < free_id:
         raise ChangeRefusedError(
             f"member_id={new_id} expected {free_id} or more: ids only rise, so that none is used twice"
@@ -494,7 +507,7 @@ def with_moved(current: Configuration, member_id: int, endpoints: tuple[str, str
     if member.endpoints == endpoints:
         raise ChangeRefusedError(f"member_id={member_id} has these endpoints already: {', '.join(endpoints)}")
     moved = replace(member, endpoints=endpoints, is_as_formed=False)
-    return _next(current, _with(current, moved), ConfigurationCause.MOVE)
+    return _next(current, _with(current, moved), ConfigurationCause.MOVE, changed_id=member_id)
 
 
 def _expect(current: Configuration, member_id: int) -> ConfiguredMember:
@@ -514,6 +527,7 @@ def _next(
     cause: ConfigurationCause,
     *,
     high_member_id: int | None = None,
+    changed_id: int | None = None,
 ) -> Configuration:
     made = Configuration(
         members=tuple(sorted(members, key=lambda member: member.member_id)),
@@ -521,7 +535,7 @@ def _next(
         cause=cause,
         previous_log_position=current.log_position,
     )
-    fault = find_configuration_fault(made)
+    fault = find_configuration_fault(made, changed_id=changed_id)
     if fault is not None:
         raise ChangeRefusedError(fault)
     return made

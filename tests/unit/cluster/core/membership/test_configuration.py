@@ -166,6 +166,9 @@ def test_member_comes_in_as_a_learner_with_the_next_free_id() -> None:
         (2, configured(8).endpoints, "member_id=2 is a member already: the next free id is 8"),
         (5, configured(8).endpoints, "member_id=5 expected 8 or more: ids only rise, so that none is used twice"),
         (8, configured(1).endpoints, "endpoint=host1:9000 of member 8 is taken by member 1"),
+        (9, configured(8).endpoints[:4] + configured(2).endpoints[4:], "of member 9 is taken by member 2"),
+        (1_000_009, configured(8).endpoints, "member_id=1000009 expected 8 to 1000008: ids between are lost"),
+        (1 << 31, configured(8).endpoints, "member_id=2147483648 expected 8 to 1000008"),
     ],
 )
 def test_member_that_cannot_come_in_is_refused(
@@ -173,6 +176,19 @@ def test_member_that_cannot_come_in_is_refused(
 ) -> None:
     with pytest.raises(ChangeRefusedError, match=said):
         with_member(of(0, 1, 2, high=7), member_id, MemberKind.LEARNER, endpoints)
+
+
+def test_no_member_comes_in_once_the_ids_are_used_up() -> None:
+    """Ids are int32 in the log and in documents: a leader that appended a higher one stopped."""
+    last = (1 << 31) - 1
+
+    with pytest.raises(ChangeRefusedError, match="member_id=2147483648 expected at most 2147483647"):
+        with_member(of(0, 1, 2, high=last), None, MemberKind.LEARNER, configured(8).endpoints)
+
+
+def test_member_that_moves_to_the_place_of_another_is_told_whose_it_is() -> None:
+    with pytest.raises(ChangeRefusedError, match="endpoint=host1:9000 of member 0 is taken by member 1"):
+        with_moved(of(0, 1), 0, configured(1).endpoints)
 
 
 def test_changes_of_what_is_no_member_are_refused_and_name_the_members() -> None:
