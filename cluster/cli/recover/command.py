@@ -160,8 +160,10 @@ def _choose(directories: list[str], named: str | None, old_members: str | None, 
     """Read the directories and choose.
 
     Raises:
-        ConfigurationError: a directory is given twice, or the old members cannot be read.
+        ConfigurationError: a directory has no name or is given twice, or the old members cannot be read.
     """
+    if "" in directories:
+        raise ConfigurationError("a directory has an empty name: is a variable of the shell not set?")
     known = None
     if old_members is not None:
         known = Configuration.of_settings(member.configured() for member in parse_members(old_members))

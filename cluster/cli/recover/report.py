@@ -37,7 +37,9 @@ def describe_choice(choice: SalvageChoice) -> dict[str, Any]:
         "reasons": choice.reasons,
         "losses": choice.losses,
         "problems": choice.problems,
-        "steps": [
+        "steps": []
+        if choice.problems
+        else [
             "the new cluster has a new cluster id; with TLS, make its certificates first, and give `trimaran recover "
             "apply` their id with --cluster-id"
         ],

@@ -155,6 +155,12 @@ def test_a_recovered_member_with_the_old_certificate_says_what_to_make(recorded:
     assert "cluster_id=0000000000000abc, the certificate says cluster_id=0000000000000def" in str(caught.value)
 
 
+def test_a_name_that_is_empty_is_not_the_directory_that_the_shell_is_in(recorded: Path) -> None:
+    status, _, error = recover("plan", recorded, "")
+
+    assert (status, error) == (2, "a directory has an empty name: is a variable of the shell not set?")
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
