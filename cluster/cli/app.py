@@ -237,6 +237,12 @@ COMMANDS: Final = {
         USE,
         "trimaran counters add visits 5 --config trimaran-data/cluster.toml",
     ),
+    "kv": CliCommand(
+        "trimaran.cluster.cli.ready_made.kv:app",
+        "The key-value store of a cluster that serves it.",
+        USE,
+        "trimaran kv put jobs/1 waiting --config trimaran-data/cluster.toml",
+    ),
     "check": CliCommand(
         "trimaran.cluster.cli.check:check",
         "Find in the source of a service what may make members differ.",
