@@ -18,6 +18,8 @@ class ActivityScope:
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
+        self.is_open = True
+        """Whether it takes tasks: until it is left."""
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in order of their start: cancelling has one order
 
     def __repr__(self) -> str:
@@ -30,6 +32,7 @@ class ActivityScope:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.is_open = False
         for task in [*self._tasks]:
             task.cancel()
         try:

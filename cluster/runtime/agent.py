@@ -49,6 +49,8 @@ from .snapshots.snapshot_shipping import SnapshotFetcher
 _INBOX_LIMIT: Final = 65536
 """Events that may wait while an effect settles; so many can only mean that it never will, and the node stops."""
 
+_SAID_ONCE: Final = (ev.LinkChanged, ev.SeedAnnounced, ev.ReluctanceChanged, ev.MembersHeard, ev.FeatureLevelSaid)
+"""What nobody says again: it is kept while the agent is held."""
 _KEEPS_DEADLINE: Final = frozenset((ev.Recorded, ev.LogCommitted, AppendPosition, CommitPosition))
 """Frequent events after which the next deadline can only be later, so the running timer may stay.
 
@@ -227,7 +229,7 @@ class ConsensusModuleAgent:
             self._held_proofs[event.connection_id] = event
         elif isinstance(event, ev.ClientDisconnected):
             self._held_proofs.pop(event.connection_id, None)
-        return isinstance(event, (ev.LinkChanged, ev.SeedAnnounced, ev.ReluctanceChanged))
+        return isinstance(event, _SAID_ONCE)
 
     def run_action(self, wanted: ev.ActionRequested) -> AsyncGenerator[fx.ActionProgressed, None]:
         """Have the cluster do something, if this member leads; give each step, the last one being final.

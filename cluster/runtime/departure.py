@@ -36,7 +36,7 @@ class Departure:
 
     def begin(self) -> None:
         """Stop this member, after a hand-over if it leads; at once when it is asked a second time."""
-        if self._is_begun or self.tasks is None or not self._hands_over:
+        if self._is_begun or self.tasks is None or not self.tasks.is_open or not self._hands_over:
             self._stop()
             return
         self._is_begun = True

@@ -603,6 +603,7 @@ class Nemesis:
             member
             for member in self._cluster.running()
             if membership.is_removed(member.member_id)
+            and member not in self._abandoned  # it may be cut off, for good
             and member.node is not None
             and not core.isdisjoint(member.node.module.ctx.members)
         ]

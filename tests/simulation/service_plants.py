@@ -192,6 +192,7 @@ def _dial_once(planting: Planting) -> None:
         make_protocol: Callable[[asyncio.Future[None]], asyncio.BaseProtocol],
         *,
         member_id: MemberId,
+        find_former: Callable[[], Endpoint | None],
     ) -> None:
         while True:
             closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -182,6 +182,7 @@ class MembershipControl:
         if current.log_position == self._seen_position or current.log_position > ctx.commit_position:
             return
         self._seen_position = current.log_position
+        roster.note_committed(current)
         ctx.emit(fx.ConfigurationCommitted(current))
         is_leader = self._publisher is not None
         if is_leader:

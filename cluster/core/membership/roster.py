@@ -23,6 +23,7 @@ class Roster:
 
     __slots__ = (
         "_change_count",
+        "_committed_position",
         "_contacts",
         "_leaving",
         "_of_settings",
@@ -55,6 +56,8 @@ class Roster:
         """The newest committed configuration that another member spoke of, while it is newer than the own one."""
         self._leaving: dict[MemberId, ConfiguredMember] = {}
         self._change_count = -1
+        self._committed_position = -1
+        """Of the newest configuration that is known to be committed."""
         self._seen_position = first.log_position
         self.refresh()
 
@@ -99,6 +102,20 @@ class Roster:
         if member is None:
             raise ClusterError(f"no member any more: member_id={member_id} members={self.latest.describe()}")
         return member
+
+    def former_address_of(self, member_id: MemberId) -> ConfiguredMember | None:
+        """Find where a member was before the newest change, if that is not known to be committed and moved it.
+
+        It may be lost with the end of this member's log. Then the member is where it was, and leads, perhaps.
+        """
+        if self.current.log_position <= self._committed_position or len(self.history.entries) < 2:
+            return None
+        former = self.history.entries[-2].find(member_id)
+        return None if former == self.current.find(member_id) else former
+
+    def note_committed(self, configuration: Configuration) -> None:
+        """A configuration of this member's log is committed."""
+        self._committed_position = configuration.log_position
 
     @property
     def may_lead(self) -> bool:

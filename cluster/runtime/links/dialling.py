@@ -35,8 +35,11 @@ async def dial_forever(
     make_protocol: Callable[[asyncio.Future[None]], asyncio.BaseProtocol],
     *,
     member_id: MemberId,
+    find_former: Callable[[], Endpoint | None] = lambda: None,
 ) -> None:
     """Keep one connection to a member's endpoint: when it is lost, connect again, pausing longer after each failure.
+
+    `find_former` says where else the member may be, if it does: every other dial goes there.
 
     `make_protocol` is given a future that its protocol resolves when the connection is lost. Who answers and is not
     that member is logged: when that begins, and when it answers otherwise; so is a name that has no address. Each dial
@@ -46,21 +49,20 @@ async def dial_forever(
     loop = asyncio.get_running_loop()
     pause_s, lost_count = _FIRST_PAUSE_S, 0
     told: str | None = None
+    dialled = endpoint
 
     def tell(reason: str, *, event: str = "member_link.refused") -> None:
         nonlocal told
         if reason != told:
             told = reason
-            facts = {"link": purpose.value, "endpoint": str(endpoint), "reason": reason}
+            facts = {"link": purpose.value, "endpoint": str(dialled), "reason": reason}
             logger.error(event, peer_member_id=member_id, **facts)
 
     while True:
         closed: asyncio.Future[None] = loop.create_future()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                transport, _ = await network.dial(
-                    purpose, endpoint, partial(make_protocol, closed), member_id=member_id
-                )
+                transport, _ = await network.dial(purpose, dialled, partial(make_protocol, closed), member_id=member_id)
         except (OSError, TimeoutError) as error:
             if isinstance(error, PeerRefusedError):
                 tell(str(error))
@@ -68,6 +70,8 @@ async def dial_forever(
                 tell(str(error.strerror), event="member_link.unresolved")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            former = find_former() if dialled == endpoint else None
+            dialled = endpoint if former is None else former
             continue
         begun_s = loop.time()
         try:
@@ -93,11 +97,13 @@ class DialledMembers:
         make_protocol: Callable[[MemberId, asyncio.Future[None]], asyncio.BaseProtocol],
         *,
         drop: Callable[[MemberId], None],
+        find_former: Callable[[MemberId], Endpoint | None] = lambda _: None,
     ) -> None:
-        """`make_protocol` is as for `dial_forever`; `drop` ends the connection to a member, if there is one."""
+        """`make_protocol` and `find_former` are as for `dial_forever`; `drop` ends the connection to a member."""
         self._purpose = purpose
         self._make_protocol = make_protocol
         self._drop = drop
+        self._find_former = find_former
         self._dialled: dict[MemberId, tuple[Endpoint, asyncio.Task[None]]] = {}
 
     def __repr__(self) -> str:
@@ -113,7 +119,14 @@ class DialledMembers:
         for member_id, endpoint in endpoints.items():
             if member_id not in self._dialled:
                 make_protocol = partial(self._make_protocol, member_id)
-                dialling = dial_forever(network, self._purpose, endpoint, make_protocol, member_id=member_id)
+                dialling = dial_forever(
+                    network,
+                    self._purpose,
+                    endpoint,
+                    make_protocol,
+                    member_id=member_id,
+                    find_former=partial(self._find_former, member_id),
+                )
                 task = tasks.create_task(dialling, name=f"{self._purpose.value}-link-{member_id}")
                 self._dialled[member_id] = endpoint, task
 

@@ -128,7 +128,9 @@ class MemberLinks:
         self._member_id = MemberId(settings.member_id)
         self._fixed_settings = settings
         self._roster = roster
-        self._dialled = DialledMembers(Purpose.CONSENSUS, partial(_Outbound, self), drop=self._abort)
+        self._dialled = DialledMembers(
+            Purpose.CONSENSUS, partial(_Outbound, self), drop=self._abort, find_former=self._find_former
+        )
         self._notice = b""
         self._dial: Callable[[Mapping[MemberId, Endpoint]], None] | None = None
         self._on_message = on_message
@@ -197,6 +199,10 @@ class MemberLinks:
                 if member_id != self._member_id
             }
         )
+
+    def _find_former(self, member_id: MemberId) -> Endpoint | None:
+        former = self._roster.former_address_of(member_id)
+        return None if former is None else Endpoint.parse(former.consensus)
 
     def _abort(self, member_id: MemberId) -> None:
         if member_id in self._outbound:

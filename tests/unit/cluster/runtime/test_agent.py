@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
+from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.runtime.fake_module import FakeModule, FakeParts
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx
@@ -460,16 +461,21 @@ async def test_time_of_entries_does_not_go_back_with_the_clock(rig: Rig) -> None
     assert rig.agent.stamp() == 901
 
 
-async def test_held_agent_remembers_links_alone_until_it_starts(rig: Rig) -> None:
+async def test_held_agent_remembers_what_is_said_once_until_it_starts(rig: Rig) -> None:
     """A service may take long to load its snapshot; what comes meanwhile would find neither election nor term."""
+    once = [
+        ev.LinkChanged(ONE, is_up=True),
+        ev.FeatureLevelSaid(ONE, 1),
+        ev.MembersHeard(roster(2, 2).current, is_trusted=True),  # perhaps that this member is none any more
+    ]
     rig.agent.hold()
-    rig.agent.post(ev.LinkChanged(ONE, is_up=True))
-    rig.agent.post("canvass")
+    for event in (*once, "canvass"):
+        rig.agent.post(event)
     assert rig.module.steps == []
 
     rig.agent.start()
 
-    assert rig.module.steps == ["start", ev.LinkChanged(ONE, is_up=True)]
+    assert rig.module.steps == ["start", *once]
 
 
 async def test_what_clients_show_while_the_agent_is_held_is_known_when_it_starts(rig: Rig) -> None:

@@ -56,6 +56,22 @@ def settle(solo: Solo, *others: int) -> list[fx.Effect]:
     return solo.record() + solo.feed(*(solo.append_position(each, position) for each in others))
 
 
+def test_until_a_move_is_committed_the_member_may_be_where_it_was() -> None:
+    solo = lead()
+    settle(solo, 1, 2)
+    before = solo.ctx.roster.current.find(MemberId(1))
+    elsewhere = configured(7).endpoints
+    assert before is not None
+
+    change(solo, MemberChange(C.MOVE, 1, elsewhere))
+
+    assert solo.ctx.roster.address_of(MemberId(1)).endpoints == elsewhere
+    assert solo.ctx.roster.former_address_of(MemberId(1)) == before
+    assert solo.ctx.roster.former_address_of(MemberId(2)) is None
+    settle(solo, 2)
+    assert solo.ctx.roster.former_address_of(MemberId(1)) is None
+
+
 def with_learner() -> Solo:
     """A leader of three voters and of member 3, a learner that has the log."""
     solo = lead()

@@ -58,6 +58,36 @@ async def test_a_name_that_nobody_knows_is_asked_for_again_until_somebody_does(m
     listener.close()
 
 
+async def test_a_member_that_may_not_have_moved_is_dialled_where_it_was_too() -> None:
+    connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    listener = await SOCKETS.listen(
+        Purpose.LOG, Endpoint("127.0.0.1", 0), lambda accepted: asyncio.Protocol(), gate=ConnectionGate()
+    )
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+
+        class Dialling(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                connected.set_result(None)
+
+        dialling = asyncio.create_task(
+            dial_forever(
+                SOCKETS,
+                Purpose.LOG,
+                Endpoint("127.0.0.1", nobody.getsockname()[1]),
+                lambda closed: Dialling(),
+                member_id=MemberId(1),
+                find_former=lambda: listener.endpoint,
+            )
+        )
+        async with asyncio.timeout(60):
+            await connected
+    dialling.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await dialling
+    listener.close()
+
+
 async def test_a_member_whose_certificate_is_refused_says_so_once_and_dials_more_seldom(tmp_path: Path) -> None:
     """The handshake is over when the other side sees the certificate, so the refusal comes afterwards."""
     mine, theirs = Issuer.create(tmp_path / "mine"), Issuer.create(tmp_path / "theirs")
