@@ -597,15 +597,13 @@ class Nemesis:
         return [member for member in members if member not in self._abandoned]
 
     def lingering(self) -> list[Member]:
-        """Return the members that were removed, are told so by others, and run all the same."""
+        """Return the members that were removed, are told so by others, and run all the same; not who is cut off."""
         membership, core = self._referee.membership, {member.member_id for member in self.core()}
         return [
             member
             for member in self._cluster.running()
-            if membership.is_removed(member.member_id)
-            and member not in self._abandoned  # it may be cut off, for good
-            and member.node is not None
-            and not core.isdisjoint(member.node.module.ctx.members)
+            if membership.is_removed(member.member_id) and member not in self._abandoned
+            if member.node is not None and not core.isdisjoint(member.node.module.ctx.members)
         ]
 
     def _draw_spare(self, random: Random) -> list[Member]:
