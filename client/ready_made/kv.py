@@ -8,7 +8,7 @@ async with KvClient.connect(["127.0.0.1:9000"]) as kv:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from trimaran.service_api.ready_made.kv import (
     DeleteKey,
@@ -33,11 +33,13 @@ from trimaran.service_api.ready_made.kv import (
     when_revision,
     when_value,
 )
+from trimaran.service_api.typed import Command
 
 from ..typed import SyncTypedClient, TypedClient
 from ..typed.exchange import EventReader
 from .kv_watching import POLL_S, KvWatch, WatchHub, WatchProgress
 
+R = TypeVar("R")
 _PAGE: Final = 500
 Text = str | bytes
 
@@ -48,6 +50,11 @@ class KvClient(TypedClient):
     def __init__(self, cluster: Any) -> None:  # Any: as `TypedClient`
         super().__init__(cluster)
         self._hub = WatchHub()
+
+    async def call(self, command: Command[R], *, timeout_s: float | None = None) -> R:
+        """As `TypedClient.call`."""
+        self._hub.take_ready(self.cluster)
+        return await super().call(command, timeout_s=timeout_s)
 
     async def put(
         self, key: Text, value: Text, *, expected_revision: int | None = None, ttl_s: float | None = None

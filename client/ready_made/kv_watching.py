@@ -15,6 +15,8 @@ from trimaran.client.typed.exchange import EventReader
 from trimaran.service_api.errors import ClusterTimeoutError
 from trimaran.service_api.ready_made.kv import ChangePage, EndWatch, KvChange, KvChanges, ReadChanges, WatchKeys
 
+from ..cluster_client import ClusterClient
+from ..streams import EgressIterator
 from ..typed import TypedClient
 
 POLL_S: Final = 1.0
@@ -91,6 +93,22 @@ class WatchHub:
         """Forget a watch."""
         self._mailboxes.pop(watch_id, None)
 
+    def take_ready(self, cluster: ClusterClient) -> None:
+        """Take what has arrived, so that a watch that nobody reads does not keep answers from a client.
+
+        Another task that waits for a message takes it itself.
+        """
+        if self._mailboxes and not self._reading.locked():
+            egress = cluster.egress()
+            assert isinstance(egress, EgressIterator)
+            for message in egress.take_ready(_MAILBOX_LIMIT):
+                self._take(message.payload)
+
+    def _take(self, payload: bytes) -> None:
+        event = self._reader.read(payload)
+        if event is not None and event.watch_id in self._mailboxes:
+            self._mailboxes[event.watch_id].append(event)
+
     async def next_push(self, watch_id: int, egress: AsyncIterator[Any]) -> KvChanges:
         """Wait for the next push of a watch.
 
@@ -102,9 +120,7 @@ class WatchHub:
         while not mailbox:
             async with self._reading:
                 if not mailbox:
-                    event = self._reader.read((await anext(egress)).payload)
-                    if event is not None and event.watch_id in self._mailboxes:
-                        self._mailboxes[event.watch_id].append(event)
+                    self._take((await anext(egress)).payload)
         return mailbox.popleft()
 
 

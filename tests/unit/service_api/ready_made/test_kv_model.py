@@ -198,3 +198,16 @@ def test_transactions_of_clients_do_not_lose_each_others_writes() -> None:
             assert await kv.entry("sum") is None
 
         cluster.run(test())
+
+
+def test_a_watch_that_nobody_reads_does_not_stop_its_client() -> None:
+    with quiet_log(), MemoryCluster(KvService) as cluster:
+
+        async def test() -> None:
+            kv = KvClient(await cluster.connect(egress_queue_limit=4))
+            async with kv.watch(prefix="k") as changes:
+                for number in range(30):
+                    await kv.put("k", str(number))
+                assert [(await anext(changes)).value for _ in range(30)] == [b"%d" % number for number in range(30)]
+
+        cluster.run(test())
