@@ -331,6 +331,8 @@ class Node:
             },
             audit=self._audit,
         )
+        if (remembered := self._files.members.newest) is not None:
+            self._links.tell_members(remembered)  # committed before this start: a member that lags finds who moved
         self._identity = ClusterIdentity(
             self._files.cluster_id,
             self.module,

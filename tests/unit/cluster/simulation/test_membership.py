@@ -12,11 +12,14 @@ import pytest
 from tests.unit.cluster.core.membership.test_configuration import entry, frames_of
 from trimaran.cluster.core.election_state import ElectionState
 from trimaran.cluster.core.membership.configuration import Configuration, ConfigurationCause, MemberKind
+from trimaran.cluster.messages.settings import MemberSettings, MembersNotice
 from trimaran.cluster.simulation.cluster import Member, endpoints_at
 from trimaran.cluster.simulation.faults import KIND_NAMES, Nemesis
 from trimaran.cluster.simulation.membership_rules import MembershipRules
 from trimaran.cluster.simulation.rules import RuleBroken
 from trimaran.service_api.types import MemberId
+from trimaran.service_api.wire.message import decode_message, registry_of
+from trimaran.service_api.wire.stream import FrameParser
 
 from .small_cluster import QUICK, SmallCluster, running_cluster, small_cluster
 from .small_world import MS
@@ -124,6 +127,21 @@ def test_a_member_that_waits_for_members_of_before_is_told_of_those_there_are(sm
     small.wait(lambda: small.referee.is_sound(follower))
 
     assert "9=" not in follower.config.join
+
+
+def test_a_member_says_from_its_start_who_the_members_are_by_what_was_committed(small: SmallCluster) -> None:
+    """Without a leader nothing is known to be committed by the log; one that lags may look for members that moved."""
+    known, follower = current(small), small.follower
+    for member in small.cluster.members.values():
+        small.cluster.kill(member.member_id)
+
+    small.cluster.start(follower.member_id)
+    small.wait(lambda: follower.node is not None and follower.node.module.election is not None)
+
+    assert follower.node is not None
+    said = FrameParser(4_096).feed(follower.node._links.greeting())
+    told = [decode_message(frame.payload, registry=registry_of(MemberSettings, MembersNotice)) for frame in said]
+    assert [each.log_position for each in told if isinstance(each, MembersNotice)] == [known.log_position]
 
 
 def has_voters(small: SmallCluster, voter_ids: set[int]) -> bool:
