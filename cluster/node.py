@@ -331,8 +331,6 @@ class Node:
             },
             audit=self._audit,
         )
-        if (remembered := self._files.members.newest) is not None:
-            self._links.tell_members(remembered)  # committed before this start: a member that lags finds who moved
         self._identity = ClusterIdentity(
             self._files.cluster_id,
             self.module,
@@ -370,6 +368,8 @@ class Node:
         return log
 
     def _listen_to_links(self, links: MemberLinks) -> None:
+        if (remembered := self._files.members.newest) is not None:
+            links.tell_members(remembered)  # committed before this start: a member that lags finds who moved
         links.on_announced = self._identity.look
         links.find_seeded = lambda: find_seeded(self.module.ctx, self.log_start_position)
         links.on_feature_level = self.agent.post
