@@ -235,7 +235,7 @@ class ActionControl:
         if action is _T.RESUME and toggle is not _T.SUSPEND:
             return f"not suspended: toggle={toggle.name}"
         if self._pending is not None or (toggle is not _T.NEUTRAL and toggle is not _T.SUSPEND):
-            return f"another action is pending: toggle={toggle.name}"
+            return f"another action is pending: toggle={toggle.name}: ask again when it is over"
         if toggle is _T.SUSPEND and action not in (_T.RESUME, _T.ABORT):
             return "the cluster is suspended: resume it first"
         if self._ctx.held is not None and action not in (_T.ABORT, _T.SKIP_ENTRY):

@@ -124,7 +124,7 @@ def test_second_action_is_refused_while_one_is_under_way(kind: ControlToggle) ->
     effects = solo.feed(ev.ActionRequested(2, kind))
 
     assert steps(effects) == [(A.REFUSED, None, True)]
-    assert details(effects) == ["another action is pending: toggle=SNAPSHOT"]
+    assert details(effects) == ["another action is pending: toggle=SNAPSHOT: ask again when it is over"]
     assert appended(solo) == []
 
 

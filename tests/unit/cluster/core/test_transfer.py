@@ -278,7 +278,10 @@ def test_no_action_begins_during_a_transfer() -> None:
 
     (step,) = of(solo.feed(ev.ActionRequested(8, T.SNAPSHOT)), fx.ActionProgressed)
 
-    assert (step.step, step.detail) == (A.REFUSED, "another action is pending: toggle=TRANSFER")
+    assert (step.step, step.detail) == (
+        A.REFUSED,
+        "another action is pending: toggle=TRANSFER: ask again when it is over",
+    )
 
 
 def append(solo: Solo, length: int) -> None:
