@@ -278,10 +278,8 @@ def test_no_action_begins_during_a_transfer() -> None:
 
     (step,) = of(solo.feed(ev.ActionRequested(8, T.SNAPSHOT)), fx.ActionProgressed)
 
-    assert (step.step, step.detail) == (
-        A.REFUSED,
-        "another action is pending: toggle=TRANSFER: ask again when it is over",
-    )
+    said = "another action is pending: toggle=TRANSFER: ask again when it is over"
+    assert (step.step, step.detail) == (A.REFUSED, said)
 
 
 def append(solo: Solo, length: int) -> None:
