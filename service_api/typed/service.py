@@ -110,6 +110,10 @@ class _Table:
         raise ConfigurationError(f"{entry.place}: no method takes {name}, which it makes of the older class")
 
 
+_JOURNAL: Final = "_TypedService__journal"
+_RESERVED: Final = ("journal", "make_cells", "encode_event", "keep_timer", "drop_timer")
+"""Methods of TypedService that an author cannot mean to override."""
+
 _TIMER: Final = 0
 """PayloadKind of a route that no client takes."""
 
@@ -126,13 +130,15 @@ class TypedService(ClusteredService):
     removed: ClassVar[tuple[str, ...]] = ()
     """Fields of the state that older snapshots have, and that are meant to be gone."""
 
-    _table: ClassVar[_Table]
+    __table: ClassVar[_Table]
 
     timers: dict[int, tuple[str, bytes]] = state()
     """The timers that have not fired: the name of the class, and the message."""
     next_timer_id: int = state(default=1)
     known_schemas: dict[bytes, bytes] = state()
     """By which schemas the messages in the log are written: what clients have announced."""
+
+    # What is private has two underscores: a subclass may use any other name that begins with one.
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -141,12 +147,17 @@ class TypedService(ClusteredService):
                 raise ConfigurationError(
                     f"{cls.__qualname__}.{name}: the name is taken by TypedService; choose another"
                 )
-        cls._table = _Table(cls)
+        for name in _RESERVED:
+            if name in vars(cls):
+                raise ConfigurationError(
+                    f"{cls.__qualname__}.{name}: the name is taken by TypedService; choose another"
+                )
+        cls.__table = _Table(cls)
         make_cells(cls, Journal())
 
     def make_cells(self) -> dict[str, Cell]:
         """Make the state as it is at the beginning; for the descriptors."""
-        journal = self.__dict__["_journal"] = Journal()
+        journal = self.__dict__[_JOURNAL] = Journal()
         cells: dict[str, Cell] = make_cells(type(self), journal)
         self.__dict__[CELLS] = cells
         return cells
@@ -154,9 +165,9 @@ class TypedService(ClusteredService):
     @property
     def journal(self) -> Journal:
         """What is there before the message that is handled."""
-        if "_journal" not in self.__dict__:
+        if _JOURNAL not in self.__dict__:
             self.make_cells()
-        found: Journal = self.__dict__["_journal"]
+        found: Journal = self.__dict__[_JOURNAL]
         return found
 
     # --- what an author may say
@@ -171,10 +182,10 @@ class TypedService(ClusteredService):
 
     def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> Any:
         """Load the declared state. An override that is a coroutine calls `await super().on_start(...)`."""
-        self._ctx = Context(self, cluster)
-        return self._load(snapshot)
+        self.__ctx = Context(self, cluster)
+        return self.__load(snapshot)
 
-    async def _load(self, snapshot: SnapshotImage | None) -> None:
+    async def __load(self, snapshot: SnapshotImage | None) -> None:
         self.make_cells()
         if snapshot is not None:
             await read_declared(type(self), self.__dict__[CELLS], snapshot)
@@ -183,23 +194,23 @@ class TypedService(ClusteredService):
         """Run a command; the answer is a reply or an error of the service."""
         kind = payload[1] if len(payload) >= HEADER_BYTES and payload[0] == MAGIC else None
         if kind == PayloadKind.SCHEMA:
-            return self._announce(payload[HEADER_BYTES:])
+            return self.__announce(payload[HEADER_BYTES:])
         if kind != PayloadKind.COMMAND:
             raise RemoteProtocolError(
                 "the payload is no command of a typed client; use TypedClient, and see its `call`"
             )
-        route = self._find(PayloadKind.COMMAND, bytes(payload[2:HEADER_BYTES]))
-        return self._run(session, route, lambda: route.read(payload[HEADER_BYTES:]))
+        route = self.__find(PayloadKind.COMMAND, bytes(payload[2:HEADER_BYTES]))
+        return self.__run(session, route, lambda: route.read(payload[HEADER_BYTES:]))
 
-    def _run(self, session: ClientSession, route: _Route, read: Callable[[], Any]) -> bytes:
-        ctx, journal = self._ctx, self.journal
+    def __run(self, session: ClientSession, route: _Route, read: Callable[[], Any]) -> bytes:
+        ctx, journal = self.__ctx, self.journal
         message = read()
         ctx.begin(session)
         journal.begin()
         try:
             reply = route.call(self, ctx, message)
             assert route.reply is not None
-            answer = route.reply_header + self._encoded(route, reply)
+            answer = route.reply_header + self.__encoded(route, reply)
             ctx.perform()
         except ServiceError as error:
             journal.roll_back()
@@ -210,7 +221,7 @@ class TypedService(ClusteredService):
         journal.commit()
         return answer
 
-    def _encoded(self, route: _Route, reply: Any) -> bytes:
+    def __encoded(self, route: _Route, reply: Any) -> bytes:
         assert route.reply is not None
         try:
             return route.reply.encode(reply)
@@ -223,16 +234,16 @@ class TypedService(ClusteredService):
         """Answer a query from the state, which it cannot change."""
         kind = payload[1] if len(payload) >= HEADER_BYTES and payload[0] == MAGIC else None
         if kind == PayloadKind.SCHEMAS:
-            return self._say_schemas()
+            return self.__say_schemas()
         if kind != PayloadKind.QUERY:
             raise RemoteProtocolError("the payload is no query of a typed client; use TypedClient, and see its `ask`")
-        route = self._find(PayloadKind.QUERY, bytes(payload[2:HEADER_BYTES]))
+        route = self.__find(PayloadKind.QUERY, bytes(payload[2:HEADER_BYTES]))
         message = route.read(payload[HEADER_BYTES:])
-        ctx, journal = self._ctx, self.journal
+        ctx, journal = self.__ctx, self.journal
         ctx.begin(None, is_query=True)
         journal.begin(is_read_only=True)
         try:
-            answer = route.reply_header + self._encoded(route, route.call(self, ctx, message))
+            answer = route.reply_header + self.__encoded(route, route.call(self, ctx, message))
         except ServiceError as error:
             answer = _encode_error(error)
         finally:
@@ -248,27 +259,27 @@ class TypedService(ClusteredService):
             return  # it was cancelled when its event was in the log already
         del self.timers[correlation_id]
         name, data = kept
-        route = self._table.names.get((_TIMER, name))
+        route = self.__table.names.get((_TIMER, name))
         if route is None:
             raise LocalProtocolError(f"no method takes the timer {name}, which an earlier version of this service set")
-        self._tell(None, route.call, self._read_timer(route, data))
+        self.__tell(None, route.call, self.__read_timer(route, data))
 
-    def _read_timer(self, route: _Route, data: bytes) -> Any:
+    def __read_timer(self, route: _Route, data: bytes) -> Any:
         fingerprint, body = data[:FINGERPRINT_BYTES], data[FINGERPRINT_BYTES:]
         if fingerprint == route.codec.fingerprint:
             return route.codec.decode(body)
-        return self._find(_TIMER, fingerprint).read(body)
+        return self.__find(_TIMER, fingerprint).read(body)
 
     def on_session_open(self, session: ClientSession, timestamp: int) -> None:
         """Tell the author."""
-        self._tell(session, type(self).on_opened)
+        self.__tell(session, type(self).on_opened)
 
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         """Tell the author."""
-        self._tell(session, type(self).on_closed, close_reason)
+        self.__tell(session, type(self).on_closed, close_reason)
 
-    def _tell(self, session: ClientSession | None, method: Callable[..., Any], *arguments: Any) -> None:
-        ctx, journal = self._ctx, self.journal
+    def __tell(self, session: ClientSession | None, method: Callable[..., Any], *arguments: Any) -> None:
+        ctx, journal = self.__ctx, self.journal
         ctx.begin(session)
         journal.begin()
         try:
@@ -299,7 +310,7 @@ class TypedService(ClusteredService):
         Raises:
             LocalProtocolError: it does not declare it.
         """
-        codec = self._table.events.get(type(event))
+        codec = self.__table.events.get(type(event))
         if codec is None:
             raise LocalProtocolError(
                 f"{type(event).__name__} is not among the events of {type(self).__qualname__}: "
@@ -313,7 +324,7 @@ class TypedService(ClusteredService):
         Raises:
             LocalProtocolError: no method takes it.
         """
-        route = self._table.timers.get(type(timer))
+        route = self.__table.timers.get(type(timer))
         if route is None:
             raise LocalProtocolError(
                 f"no method takes {type(timer).__name__}: write one with @on_timer({type(timer).__name__})"
@@ -329,13 +340,13 @@ class TypedService(ClusteredService):
 
     # --- schemas
 
-    def _find(self, kind: int, fingerprint: bytes) -> _Route:
+    def __find(self, kind: int, fingerprint: bytes) -> _Route:
         """Find what is done with messages of a fingerprint.
 
         Raises:
             RemoteProtocolError: nobody has announced it, or no method takes it, or a field is in the way.
         """
-        table = self._table
+        table = self.__table
         route = table.routes.get((kind, fingerprint))
         if route is not None:
             return route
@@ -349,7 +360,7 @@ class TypedService(ClusteredService):
             raise RemoteProtocolError(f"{schema['name']}: no method takes it; this service has: {known}")
         return _Route(today.codec, today.call, today.reply, today.reply_header, older=schema)
 
-    def _announce(self, data: Bytes) -> bytes:
+    def __announce(self, data: Bytes) -> bytes:
         """Note by which schema a client writes; what is written so can be read as long as the log is kept."""
         schema = schema_from_bytes(data, limit_bytes=SCHEMA_LIMIT_BYTES)
         codec_bytes = schema_to_bytes(schema)
@@ -360,8 +371,8 @@ class TypedService(ClusteredService):
             self.known_schemas[fingerprint] = codec_bytes
         return b""
 
-    def _say_schemas(self) -> bytes:
-        own = {fingerprint.hex(): schema for fingerprint, schema in self._table.schemas.items()}
+    def __say_schemas(self) -> bytes:
+        own = {fingerprint.hex(): schema for fingerprint, schema in self.__table.schemas.items()}
         announced = [fingerprint.hex() for fingerprint in self.known_schemas]
         return json.dumps({"service": type(self).__name__, "schemas": own, "announced": announced}).encode()
 

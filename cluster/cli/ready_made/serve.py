@@ -1,4 +1,4 @@
-"""`trimaran serve`: a cluster for development on this machine with services that are ready to run.
+"""`trimaran serve`: a cluster for development on this machine with a service that is ready to run.
 
 Exit statuses are those of `trimaran up`.
 """
@@ -26,15 +26,14 @@ from ..up.up import (
     run_cluster,
 )
 
-NamesArgument = Annotated[
-    list[str],
-    typer.Argument(metavar="NAME...", help=f"What to serve: {', '.join(READY_MADE)}.", show_default=False),
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help=f"What to serve: {', '.join(READY_MADE)}.", show_default=False)
 ]
 
 
 @with_shared_setting_flags((*OWN_SETTINGS, "service", "service_dir"))
 def serve_ready_made(
-    names: NamesArgument,
+    name: NameArgument,
     members: MembersOption = None,
     directory: DirectoryOption = Path("trimaran-data"),
     port: PortOption = None,
@@ -49,19 +48,7 @@ def serve_ready_made(
     It is `trimaran up` with a service that is ready to run. In production, name the service to `trimaran node`, as
     `--service` of this command's status says it.
     """
-    settings["service"] = service_setting(names)
+    if name not in READY_MADE:
+        raise ConfigurationError(f"NAME={name} expected one of {', '.join(READY_MADE)}")
+    settings["service"] = READY_MADE[name].target
     run_cluster(settings, directory, members=members, port=port, once=once, timeout_s=timeout, tls=tls, output=output)
-
-
-def service_setting(names: list[str]) -> str:
-    """Give the setting `service` of what is named.
-
-    Raises:
-        ConfigurationError: the user's: a name is unknown, or comes twice.
-    """
-    for number, name in enumerate(names):
-        if name not in READY_MADE:
-            raise ConfigurationError(f"NAME={name} expected one of {', '.join(READY_MADE)}")
-        if name in names[:number]:
-            raise ConfigurationError(f"NAME={name} is given twice; each is served once")
-    return ",".join(READY_MADE[name].target for name in names)

@@ -14,6 +14,7 @@ import msgspec
 import pydantic
 import pytest
 
+from trimaran.cluster.testing import TypedHarness
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.typed import (
     Command,
@@ -151,6 +152,12 @@ def state_without_a_beginning() -> None:
         kind: Pay = state()
 
 
+def method_of_a_name_that_is_taken() -> None:
+    class Service(TypedService):
+        def journal(self) -> None:  # type: ignore[override]
+            """Not what the base class has by that name."""
+
+
 def state_of_a_name_that_is_taken() -> None:
     class Service(TypedService):
         timers: dict[str, int] = state()  # type: ignore[assignment]
@@ -195,6 +202,7 @@ def name_that_is_none() -> None:
         (state_with_a_default_that_changes, r"Service.names: default=\[\] can change; give a factory"),
         (state_without_a_beginning, "Service.kind: type=<class .*Pay.*> gives no first value; say default or factory"),
         (state_of_a_name_that_is_taken, "Service.timers: the name is taken by TypedService"),
+        (method_of_a_name_that_is_taken, "Service.journal: the name is taken by TypedService"),
         (upcast_of_nothing, rf"from_old \({HERE}:\d+\): no method takes Pay"),
         (error_of_a_taken_name, "Refused: field='category' is a name of every error"),
         (name_that_is_none, "Odd: name='no name' expected an identifier"),
@@ -224,7 +232,26 @@ def test_an_override_takes_the_place_of_the_method_that_it_overrides() -> None:
         def again(self, ctx: Context, message: Again) -> None:
             return None
 
-    assert [route.codec.name for route in Derived._table.names.values()] == ["Pay", "Ask", "Again"]
+    assert [route.codec.name for route in vars(Derived)["_TypedService__table"].names.values()] == [
+        "Pay",
+        "Ask",
+        "Again",
+    ]
+
+
+def test_an_author_may_use_any_private_name() -> None:
+    class Service(TypedService):
+        def _run(self) -> int:
+            return 1
+
+        def _tell(self) -> int:
+            return 2
+
+        @handles(Pay)
+        def pay(self, ctx: Context, message: Pay) -> int:
+            return self._run() + self._tell() + message.amount
+
+    assert TypedHarness(Service).call(Pay(4)) == 7
 
 
 def test_errors_are_copied_and_pickled_with_their_fields() -> None:
