@@ -48,6 +48,8 @@ class ChatRefused(ServiceError):
 
 
 class Chat(TypedService):
+    """Rooms, the people in them by their sessions, and what was said last."""
+
     events = (Line, Presence)
 
     people: dict[int, tuple[str, str]] = state()  # room and name by session id
@@ -70,8 +72,8 @@ class Chat(TypedService):
         if ctx.session.id not in self.people:
             raise ChatRefused("join a room first")
         room, name = self.people[ctx.session.id]
-        self.last_number += 1
-        line = Line(self.last_number, room, name, message.text)
+        line = Line(self.last_number + 1, room, name, message.text)
+        self.last_number = line.number
         self.history[room] = (*self.history.get(room, ()), line)[-HISTORY_LIMIT:]
         self._tell(ctx, room, line)
         return line.number
@@ -81,9 +83,7 @@ class Chat(TypedService):
         return sorted(name for room, name in self.people.values() if room == message.room)
 
     def on_closed(self, ctx: Context, reason: CloseReason) -> None:
-        """A client has left, or was not heard of for the session timeout."""
-        gone = self.people.pop(ctx.session.id, None)
-        if gone is not None:
+        if gone := self.people.pop(ctx.session.id, None):
             self._tell(ctx, gone[0], Presence(*gone, is_there=False))
 
     def _tell(self, ctx: Context, room: str, event: Event) -> None:

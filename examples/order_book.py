@@ -50,6 +50,8 @@ class OrderRefused(ServiceError):
 
 
 class OrderBook(TypedService):
+    """Open orders, and what is at each price."""
+
     events = (Fill,)
 
     orders: dict[int, Order] = state()
@@ -61,8 +63,7 @@ class OrderBook(TypedService):
         if message.quantity <= 0 or message.price <= 0:
             raise OrderRefused(f"price={message.price} quantity={message.quantity} expected above 0")
         taker = Order(self.next_id, message.owner, message.side, message.price, message.quantity)
-        self.next_id += 1
-        left = taker.quantity
+        self.next_id, left = self.next_id + 1, taker.quantity
         while left and (maker := self._best_for(taker)) is not None:
             quantity = min(left, maker.quantity)
             left -= quantity
