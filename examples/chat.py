@@ -83,13 +83,14 @@ class Chat(TypedService):
         return sorted(name for room, name in self.people.values() if room == message.room)
 
     def on_closed(self, ctx: Context, reason: CloseReason) -> None:
+        """The client has left, or was not heard of for the session timeout."""
         if gone := self.people.pop(ctx.session.id, None):
             self._tell(ctx, gone[0], Presence(*gone, is_there=False))
 
     def _tell(self, ctx: Context, room: str, event: Event) -> None:
-        there = [session_id for session_id, (other, _) in self.people.items() if other == room]
-        if there:  # a send without a receiver goes to the session that has sent the message
-            ctx.send(event, *there)
+        for session_id, (other, _) in self.people.items():
+            if other == room:
+                ctx.send(event, session_id)
 
 
 class ChatClient(TypedClient):
@@ -102,8 +103,7 @@ async def _main(name: str, room: str = "lobby") -> None:
     async with ChatClient.connect(["127.0.0.1:9000", "127.0.0.1:9100", "127.0.0.1:9200"]) as chat:
 
         async def show() -> None:
-            for line in await chat.join(room, name):
-                print(f"{line.author}: {line.text}")
+            print(*(f"{line.author}: {line.text}" for line in await chat.join(room, name)), sep="\n")
             async for event in chat.events(Line, Presence):
                 if isinstance(event, Presence):
                     print(f"* {event.name} {'is here' if event.is_there else 'is gone'}")
