@@ -505,6 +505,10 @@ class Node:
             max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
         agent.code = code
+        if self._config.strict:
+            from .check.strict_log import log_findings  # nothing else of a node needs the lint
+
+            agent.guard = log_findings(agent)
         return agent
 
     def _make_progress_tracker(self) -> ProgressTracker:

@@ -8,3 +8,5 @@ from .rules import RULES as RULES
 from .rules import Finding as Finding
 from .rules import Severity as Severity
 from .service_check import check_targets as check_targets
+from .strict import StrictFinding as StrictFinding
+from .strict import StrictGuard as StrictGuard

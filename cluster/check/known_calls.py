@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 _RULES: Final[dict[str, tuple[str, ...]]] = {
@@ -103,3 +104,8 @@ def rule_of_name(name: str) -> str | None:
         if rule is not None:
             return rule
     return None
+
+
+def full_names() -> Iterable[str]:
+    """The full names of functions and values that a rule forbids one by one."""
+    return _EXACT.keys()

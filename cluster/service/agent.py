@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -54,6 +54,16 @@ logger = structlog.get_logger()
 
 _OPEN: Final = (1 << 63) - 1
 """The end of the replay while the member is in an election."""
+
+
+class CallbackGuard(Protocol):
+    """What is told when log-ordered callbacks may run."""
+
+    def enter(self) -> None:
+        """Callbacks follow, on this thread."""
+
+    def leave(self) -> None:
+        """No callback runs any more."""
 
 
 class ClusteredServiceAgent:
@@ -102,6 +112,8 @@ class ClusteredServiceAgent:
         self._is_passing_over = False
         self.query_check = query_check
         """Compares the state before and after each query, where that is wanted."""
+        self.guard: CallbackGuard | None = None
+        """Looks at what callbacks call, where that is wanted."""
         self._timer_ids = TimerIds(len(services), is_shared=shared_timer_ids)
         self.views = tuple(ServiceCluster(self, requests, service_id, self._timer_ids) for service_id in self._ids)
         """The cluster as each service sees it."""
@@ -349,9 +361,13 @@ class ClusteredServiceAgent:
     def enter_messages(self) -> None:
         """Session messages follow: the calls of log-ordered callbacks are legal."""
         self.egress.open()
+        if self.guard is not None:
+            self.guard.enter()
 
     def leave_messages(self) -> None:
         """No message is being delivered any more: what was offered to clients goes out."""
+        if self.guard is not None:
+            self.guard.leave()
         self.egress.close()
 
     def make_session(self, session_id: ClusterSessionId, encoded_principal: bytes) -> ContainerClientSession:
@@ -362,6 +378,8 @@ class ClusteredServiceAgent:
 
     def abandon_messages(self) -> None:
         """This member stops in the middle of a message: nothing that was offered to clients goes out."""
+        if self.guard is not None:
+            self.guard.leave()
         self.egress.abandon()
 
     def _add_session(self, session_id: ClusterSessionId, encoded_principal: bytes) -> ContainerClientSession:

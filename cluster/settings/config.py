@@ -269,6 +269,13 @@ class NodeConfig(BaseSettings):
             "`trimaran sim` do"
         ),
     ] = False
+    strict: Annotated[
+        Switch,
+        Field(
+            description="log each place of the service that reads a clock, random numbers, the environment or a file, "
+            "or that uses the network, processes or threads, while a callback runs; slow, for development"
+        ),
+    ] = False
 
     shared_machine: Annotated[
         SharedMachine,

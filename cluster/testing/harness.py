@@ -17,6 +17,7 @@ from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
 from trimaran.service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent, TimerEvent
 from trimaran.service_api.wire.topics import TopicMessage, decode_topic_message
 
+from ..check import StrictFinding, StrictGuard
 from ..messages.snapshot import ClientSessionSnapshot
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
@@ -92,6 +93,8 @@ class ServiceHarness(Generic[S]):
         service: The class, or a function that makes the service.
         snapshot: The messages of a snapshot to start from; None starts with nothing.
         time: Cluster time at the start, in milliseconds since the Unix epoch.
+        strict: Whether a call raises `AssertionError` where a callback reads a clock, random numbers, the environment
+            or a file, or uses the network, processes or threads. Each place is told of once.
 
     Raises:
         ConfigurationError: `service` makes no service.
@@ -99,7 +102,12 @@ class ServiceHarness(Generic[S]):
     """
 
     def __init__(
-        self, service: Callable[[], S], *, snapshot: list[bytes] | None = None, time: int = START_TIME
+        self,
+        service: Callable[[], S],
+        *,
+        snapshot: list[bytes] | None = None,
+        time: int = START_TIME,
+        strict: bool = True,
     ) -> None:
         self._make_service = service
         self.service: S = new_service(service)
@@ -116,6 +124,7 @@ class ServiceHarness(Generic[S]):
         self._error: BaseException | None = None
         self._client: HarnessSession | None = None
         self._is_running = False
+        self._guard = StrictGuard(self._on_finding) if strict else None
         self._container = self._start(snapshot, None)
 
     def __repr__(self) -> str:
@@ -225,6 +234,7 @@ class ServiceHarness(Generic[S]):
     def _start(self, messages: list[bytes] | None, before: ClusteredServiceAgent | None) -> _HarnessContainer:
         container = _HarnessContainer(self.service, self)
         container.egress.time = self._now
+        container.guard = self._guard
         if messages is not None:
             sessions = [] if before is None else [*before.sessions.values()]
             container.restore(
@@ -320,6 +330,9 @@ class ServiceHarness(Generic[S]):
     def take_error(self, error: BaseException) -> None:
         """Keep what a callback raised, to raise it when the entry is over; called by the container."""
         self._error = self._error or error
+
+    def _on_finding(self, finding: StrictFinding) -> None:
+        self._error = self._error or AssertionError(str(finding))
 
 
 class _Requests:

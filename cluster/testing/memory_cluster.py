@@ -26,6 +26,7 @@ from trimaran.service_api import ClusteredService, ConfigurationError
 from trimaran.service_api.identity import Caller, CallerRole, Proof
 from trimaran.service_api.types import MemberId
 
+from ..check import StrictFinding, StrictGuard
 from ..core.control_toggle import ControlToggle
 from ..core.events import ActionRequested
 from ..service.digests import digest_of
@@ -81,13 +82,21 @@ class MemoryCluster:
         members: How many members there are, 1 to 9.
         seed: What everything random is drawn from. The same seed gives the same run, event by event.
         term_length_bytes: A power of two from 64 KiB. The largest message is an eighth of it: 128 KiB by default.
+        strict: Whether the test fails where a callback reads a clock, random numbers, the environment or a file, or
+            uses the network, processes or threads; see docs/determinism.md.
 
     Raises:
         ConfigurationError: a value that cannot work.
     """
 
     def __init__(
-        self, service: Code, *, members: int = 3, seed: int = 0, term_length_bytes: int = TERM_LENGTH_BYTES
+        self,
+        service: Code,
+        *,
+        members: int = 3,
+        seed: int = 0,
+        term_length_bytes: int = TERM_LENGTH_BYTES,
+        strict: bool = True,
     ) -> None:
         code = _makers(service)
         if type(members) is not int or not 1 <= members <= MEMBER_LIMIT:
@@ -96,6 +105,9 @@ class MemoryCluster:
         """What callbacks raised and members answered: member id, log position, exception, in order."""
         self.stopped: dict[int, BaseException | None] = {}
         """Members that ended by themselves and were not asked to, with why. Empty it if a test expects that."""
+        self.strict_findings: list[StrictFinding] = []
+        """Places of the service that left the log, each once, in order. Empty it if a test expects them."""
+        self._is_strict = strict
         self._code: dict[MemberId, Sequence[MakeService]] = {MemberId(number): code for number in range(members)}
         self._services: dict[MemberId, tuple[ClusteredService, ...]] = {}
         self._stopping: set[int] = set()
@@ -600,6 +612,12 @@ class MemoryCluster:
     def _on_node(self, member: Member) -> None:
         assert member.node is not None
         member.node.service_agent.failures = _KeptFailures(member, self.service_errors)
+        if self._is_strict:
+            member.node.service_agent.guard = StrictGuard(self._on_finding)
+
+    def _on_finding(self, finding: StrictFinding) -> None:
+        if finding not in self.strict_findings:
+            self.strict_findings.append(finding)
 
     def _on_exit(self, member: Member, error: BaseException | None) -> None:
         number = int(member.member_id)
@@ -612,7 +630,7 @@ class MemoryCluster:
         """End every process; nothing can be done afterwards.
 
         Raises:
-            AssertionError: a member ended by itself, or an error was left unhandled in one.
+            AssertionError: a member ended by itself, an error was left unhandled in one, or a callback left the log.
         """
         if self._is_closed:
             return
@@ -620,6 +638,7 @@ class MemoryCluster:
         self._cluster.close()
         problems = [f"member {number} ended by itself: {error!r}" for number, error in self.stopped.items()]
         problems += [f"nobody caught in {name}: {error!r}" for name, error in self._cluster.unhandled]
+        problems += map(str, self.strict_findings)
         if problems:
             raise AssertionError("; ".join(problems))
 

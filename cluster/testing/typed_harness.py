@@ -29,9 +29,14 @@ class TypedHarness(ServiceHarness[S]):
     """
 
     def __init__(
-        self, service: Callable[[], S], *, snapshot: list[bytes] | None = None, time: int = START_TIME
+        self,
+        service: Callable[[], S],
+        *,
+        snapshot: list[bytes] | None = None,
+        time: int = START_TIME,
+        strict: bool = True,
     ) -> None:
-        super().__init__(service, snapshot=snapshot, time=time)
+        super().__init__(service, snapshot=snapshot, time=time, strict=strict)
         if not isinstance(self.service, TypedService):
             name = type(self.service).__qualname__
             raise ConfigurationError(f"service={name} expected a TypedService; ServiceHarness takes any")
