@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import structlog
 
 from ..service.agent import ClusteredServiceAgent
@@ -16,6 +18,7 @@ def log_findings(agent: ClusteredServiceAgent) -> StrictGuard:
     def report(finding: StrictFinding) -> None:
         logger.error(
             "service.left_log",
+            culprit=f"{Path(finding.path).name}:{finding.line}",  # `trimaran errors` counts each one by itself
             path=finding.path,
             line=finding.line,
             rule=finding.rule,

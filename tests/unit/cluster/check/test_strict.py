@@ -170,4 +170,5 @@ def test_a_node_logs_a_place_once_with_the_position_of_the_entry() -> None:
 
     (line,) = [line for line in lines if line["event"] == "service.left_log"]
     assert (line["path"], line["what"], line["log_level"]) == (__file__, "time.time()", "error")
+    assert line["culprit"] == f"test_strict.py:{line['line']}"
     assert line["log_position"] > 0
