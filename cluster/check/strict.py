@@ -165,7 +165,7 @@ _module_count = 0
 
 
 def _watched_calls() -> Mapping[object, tuple[str, str]]:
-    """Return name and rule of what is looked at, by C function or by code; made anew when modules were imported."""
+    """Return name and rule of what is looked at, by C function or by code; rebuilt when modules were imported."""
     global _known, _known_modules, _module_count
     if len(sys.modules) == _module_count:
         return _known
