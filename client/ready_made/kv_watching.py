@@ -7,21 +7,18 @@ otherwise, and when nothing came for a while, it reads what it lacks from the hi
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from trimaran.client.typed.exchange import EventReader
 from trimaran.service_api.errors import ClusterTimeoutError
 from trimaran.service_api.ready_made.kv import ChangePage, EndWatch, KvChange, KvChanges, ReadChanges, WatchKeys
 
-from ..cluster_client import ClusterClient
-from ..streams import EgressIterator
 from ..typed import TypedClient
+from .event_mailboxes import EventMailboxes
 
 POLL_S: Final = 1.0
 """After how much silence a watch asks whether it lost a push."""
-_MAILBOX_LIMIT: Final = 1_024
 
 
 class WatchProgress:
@@ -69,59 +66,18 @@ class WatchProgress:
         return changes
 
 
-class WatchHub:
-    """The watches of one client. Whichever waits for its next change reads the session's messages for all of them."""
+class WatchHub(EventMailboxes[KvChanges]):
+    """The watches of one client."""
 
     def __init__(self) -> None:
-        self._mailboxes: dict[int, deque[KvChanges]] = {}
-        self._next_id = 1
-        self._reader = EventReader((KvChanges,))
-        self._reading = asyncio.Lock()
+        super().__init__(KvChanges, lambda event: event.watch_id)
+        self._ids = itertools.count(1)
 
-    def __repr__(self) -> str:
-        return f"<WatchHub watches={len(self._mailboxes)}>"
-
-    def open(self) -> int:
-        """Give the number of a new watch."""
-        watch_id = self._next_id
-        self._next_id += 1
-        # A full mailbox drops its oldest push: the watch sees the gap, and reads the history.
-        self._mailboxes[watch_id] = deque(maxlen=_MAILBOX_LIMIT)
+    def open_next(self) -> int:
+        """Give the number of a new watch. A full mailbox makes a gap, so the watch reads the history."""
+        watch_id = next(self._ids)
+        self.open(watch_id)
         return watch_id
-
-    def close(self, watch_id: int) -> None:
-        """Forget a watch."""
-        self._mailboxes.pop(watch_id, None)
-
-    def take_ready(self, cluster: ClusterClient) -> None:
-        """Take what has arrived, so that a watch that nobody reads does not keep answers from a client.
-
-        Another task that waits for a message takes it itself.
-        """
-        if self._mailboxes and not self._reading.locked():
-            egress = cluster.egress()
-            assert isinstance(egress, EgressIterator)
-            for message in egress.take_ready(_MAILBOX_LIMIT):
-                self._take(message.payload)
-
-    def _take(self, payload: bytes) -> None:
-        event = self._reader.read(payload)
-        if event is not None and event.watch_id in self._mailboxes:
-            self._mailboxes[event.watch_id].append(event)
-
-    async def next_push(self, watch_id: int, egress: AsyncIterator[Any]) -> KvChanges:
-        """Wait for the next push of a watch.
-
-        Raises:
-            StopAsyncIteration: the client is closed.
-            SessionClosedError: the session has ended otherwise.
-        """
-        mailbox = self._mailboxes[watch_id]
-        while not mailbox:
-            async with self._reading:
-                if not mailbox:
-                    self._take((await anext(egress)).payload)
-        return mailbox.popleft()
 
 
 class KvWatch:
@@ -137,7 +93,7 @@ class KvWatch:
     def __init__(self, client: TypedClient, hub: WatchHub, begin: bytes, end: bytes, from_revision: int | None) -> None:
         self._client = client
         self._hub = hub
-        self._progress = WatchProgress(hub.open(), begin, end, from_revision)
+        self._progress = WatchProgress(hub.open_next(), begin, end, from_revision)
         self._ready: deque[KvChange] = deque()
         self._is_begun = False
 
@@ -169,7 +125,7 @@ class KvWatch:
                 continue
             try:
                 async with asyncio.timeout(POLL_S):
-                    event = await self._hub.next_push(progress.watch_id, self._client.cluster.egress())
+                    event = await self._hub.next_event(progress.watch_id, self._client.cluster.egress())
             except TimeoutError:
                 progress.is_behind = True
                 continue

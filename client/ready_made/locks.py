@@ -1,0 +1,358 @@
+"""Clients of locks and leader election.
+
+async with LocksClient.connect(["127.0.0.1:9000"]) as locks:
+    async with locks.lock("reports/daily", timeout_s=30) as lock:
+        write_report(fencing_token=lock.token)
+
+A grant is told by an event. An event may be lost when a leader dies, so whoever waits also asks once a second. A lock
+that is held has one task, which renews its lease and finds out when it is lost; it ends with the release.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final, TypeVar
+
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
+from trimaran.service_api.ready_made.locks import (
+    ClaimLock,
+    ClaimState,
+    ListLocks,
+    LockGranted,
+    LockHolder,
+    LockState,
+    LockSummary,
+    ReadClaim,
+    ReadLock,
+    ReleaseLock,
+    RenewLease,
+)
+
+from ..typed import SyncTypedClient, TypedClient
+from .event_mailboxes import EventMailboxes
+
+LOCK_POLL_S: Final = 1.0
+"""How often a client asks whether it has got a lock, or still has it."""
+_GIVE_UP_S: Final = 1.0
+_PAGE: Final = 500
+H = TypeVar("H", bound="HeldLock")
+# A session belongs to one process, so no two claims of a session have one number.
+_NUMBERS: Final = itertools.count(1)
+
+
+class LockTimeoutError(ClusterTimeoutError):
+    """The lock was not granted in time. Nothing is held, and nothing waits."""
+
+
+class HeldLock:
+    """A lock that this session has, or had: `lost` says that it ended without a release."""
+
+    def __init__(self, client: LocksClient, claim: ClaimLock, token: int, confirmed_s: float) -> None:
+        self._client = client
+        self._claim = claim
+        self._confirmed_s = confirmed_s
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+        self.name = claim.name
+        self.token = token
+        """The fencing token: a store refuses a write whose token is less than the greatest that it has seen."""
+        self.lost = asyncio.Event()
+        """Set when the session or the lease has ended, or nobody can say that it has not."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} token={self.token} is_lost={self.lost.is_set()}>"
+
+    async def release(self) -> bool:
+        """Give the lock back; False if it was lost. It waits for a leader; a cancel gives up the answer only."""
+        self._watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._watching
+        if self.lost.is_set() or self._client.cluster.is_closed:
+            return False
+        return await self._client.call(ReleaseLock(self._claim.number))
+
+    async def _watch(self) -> None:
+        lease_s = self._claim.lease_s
+        pause_s = LOCK_POLL_S if lease_s is None else min(LOCK_POLL_S, lease_s / 3)
+        is_held = True
+        while is_held:
+            await asyncio.sleep(pause_s)
+            asked_s = asyncio.get_running_loop().time()
+            try:
+                if lease_s is None:
+                    is_held = (await self._client.claim_state(self._claim.number)).is_held
+                else:
+                    # The lease counts from when its renewal was asked for: it ends here no later than in the cluster.
+                    left_s = max(self._confirmed_s + lease_s - asked_s, 0.001)
+                    is_held = await self._client.call(RenewLease(self._claim.number), timeout_s=left_s)
+                self._confirmed_s = asked_s
+            except ClusterTimeoutError:
+                is_held = lease_s is None  # no leader answers, and the session has not ended yet
+            except ClusterError:
+                is_held = False
+        self.lost.set()
+
+
+class Leading(HeldLock):
+    """An election that this session has won: `lost` says that it does not lead any more."""
+
+    async def resign(self) -> bool:
+        """Lead no longer; False if it was lost before."""
+        return await self.release()
+
+
+class LocksClient(TypedClient):
+    """Locks. What a method raises beside what it names is what `TypedClient.call` does."""
+
+    def __init__(self, cluster: Any) -> None:  # Any: as `TypedClient`
+        super().__init__(cluster)
+        self._grants: EventMailboxes[LockGranted] = EventMailboxes(LockGranted, lambda event: event.number)
+
+    @contextlib.asynccontextmanager
+    async def lock(
+        self,
+        name: str,
+        *,
+        shared: bool = False,
+        timeout_s: float | None = None,
+        lease_s: float | None = None,
+        value: str | bytes = b"",
+    ) -> AsyncIterator[HeldLock]:
+        """Hold a lock within an `async with`; the arguments are those of `acquire`."""
+        held = await self.acquire(name, shared=shared, timeout_s=timeout_s, lease_s=lease_s, value=value)
+        try:
+            yield held
+        finally:
+            await held.release()
+
+    async def acquire(
+        self,
+        name: str,
+        *,
+        shared: bool = False,
+        timeout_s: float | None = None,
+        lease_s: float | None = None,
+        value: str | bytes = b"",
+    ) -> HeldLock:
+        """Wait for a lock, and take it. `value` is what others see of its holder.
+
+        Without `lease_s` the lock is held as long as the session lives. With it, it ends after so many seconds of
+        cluster time unless this client renews it, which it does.
+
+        Raises:
+            LockTimeoutError: it was not granted within `timeout_s`.
+            LockError: an argument is wrong, or a limit is reached.
+        """
+        return await self._acquire(HeldLock, name, not shared, timeout_s, lease_s, value)
+
+    async def try_acquire(
+        self, name: str, *, shared: bool = False, lease_s: float | None = None, value: str | bytes = b""
+    ) -> HeldLock | None:
+        """Take a lock if it is free now; None if not."""
+        try:
+            return await self._acquire(HeldLock, name, not shared, 0, lease_s, value)
+        except LockTimeoutError:
+            return None
+
+    async def inspect(self, name: str, *, max_staleness_s: float | None = None) -> LockState:
+        """Say who holds a lock and who waits for it."""
+        return await self.ask(ReadLock(name), max_staleness_s=max_staleness_s)
+
+    async def scan(self, prefix: str = "") -> AsyncIterator[LockSummary]:
+        """Iterate over the locks held of a prefix by name, page by page; each page is of one moment."""
+        after = ""
+        while page := await self.ask(ListLocks(prefix, after, _PAGE)):
+            for summary in page:
+                yield summary
+            after = page[-1].name
+
+    async def claim_state(self, number: int) -> ClaimState:
+        """Say how a claim of this session stands."""
+        return await self.ask(ReadClaim(self.cluster.cluster_session_id, number))
+
+    async def _acquire(
+        self,
+        kind: type[H],
+        name: str,
+        is_exclusive: bool,
+        timeout_s: float | None,
+        lease_s: float | None,
+        value: str | bytes,
+    ) -> H:
+        claim = ClaimLock(name, next(_NUMBERS), is_exclusive, timeout_s, lease_s, _bytes(value))
+        self._grants.open(claim.number)
+        try:
+            async with asyncio.timeout(timeout_s or None):
+                asked_s = asyncio.get_running_loop().time()
+                found = await self.call(claim)
+                if not found.is_held:
+                    found = await self._wait(claim, found)
+                    asked_s = asyncio.get_running_loop().time()
+                    if lease_s is not None and found.is_held and not await self.call(RenewLease(claim.number)):
+                        found = ClaimState(is_held=False, token=0, place=0)
+        except BaseException as error:
+            await self._give_up(claim.number)
+            if isinstance(error, TimeoutError):
+                raise LockTimeoutError(f"lock={name} was not granted: timeout_s={timeout_s}") from error
+            raise
+        finally:
+            self._grants.close(claim.number)
+        if not found.is_held:
+            raise LockTimeoutError(f"lock={name} was not granted: timeout_s={timeout_s}")
+        return kind(self, claim, found.token, asked_s)
+
+    async def _wait(self, claim: ClaimLock, found: ClaimState) -> ClaimState:
+        """Wait until a claim does not wait any more."""
+        while found.place:
+            try:
+                async with asyncio.timeout(LOCK_POLL_S):
+                    event = await self._grants.next_event(claim.number, self.cluster.egress())
+                return ClaimState(is_held=True, token=event.token, place=0)
+            except TimeoutError:
+                with contextlib.suppress(ClusterTimeoutError):
+                    found = await self.claim_state(claim.number)
+        return found
+
+    async def _give_up(self, number: int) -> None:
+        """Release a claim whose outcome nobody waits for: the request goes on when its caller does not."""
+        with contextlib.suppress(ClusterError, TimeoutError):
+            async with asyncio.timeout(_GIVE_UP_S):
+                await self.call(ReleaseLock(number))
+
+
+class ElectionClient(LocksClient):
+    """Leader election. An election is a lock, and its leader is the holder."""
+
+    async def campaign(
+        self, name: str, *, value: str | bytes = b"", timeout_s: float | None = None, lease_s: float | None = None
+    ) -> Leading:
+        """Wait until this session leads. `value` is what others see of the leader.
+
+        Raises:
+            LockTimeoutError: it does not lead within `timeout_s`.
+            LockError: an argument is wrong, or a limit is reached.
+        """
+        return await self._acquire(Leading, name, True, timeout_s, lease_s, value)
+
+    async def leader(self, name: str, *, max_staleness_s: float | None = None) -> LockHolder | None:
+        """Say who leads: with a value and a token; None if nobody does."""
+        holders = (await self.inspect(name, max_staleness_s=max_staleness_s)).holders
+        return holders[0] if holders else None
+
+    async def observe(self, name: str, *, interval_s: float = LOCK_POLL_S) -> AsyncIterator[LockHolder]:
+        """Iterate over leaders, each once, beginning with the present one. One that leads between two looks is missed.
+
+        It looks every `interval_s`, and waits while there is no leader of the cluster to ask.
+        """
+        seen_token = 0
+        while True:
+            with contextlib.suppress(ClusterTimeoutError):
+                holder = await self.leader(name)
+                if holder is not None and holder.token > seen_token:
+                    seen_token = holder.token
+                    yield holder
+            await asyncio.sleep(interval_s)
+
+
+class SyncHeldLock:
+    """A lock that a blocking client has, or had."""
+
+    def __init__(self, client: SyncLocksClient, claim: ClaimLock, token: int) -> None:
+        self._client = client
+        self._claim = claim
+        self.name = claim.name
+        self.token = token
+        """As `HeldLock.token`."""
+
+    def __repr__(self) -> str:
+        return f"<SyncHeldLock {self.name} token={self.token}>"
+
+    def is_held(self) -> bool:
+        """Ask whether it is still held."""
+        return self._client.claim_state(self._claim.number).is_held
+
+    def renew(self) -> bool:
+        """Begin the lease again; False if it has ended."""
+        return self._client.call(RenewLease(self._claim.number))
+
+    def release(self) -> bool:
+        """Give the lock back; False if it was lost."""
+        return self._client.call(ReleaseLock(self._claim.number))
+
+
+class SyncLocksClient(SyncTypedClient):
+    """As `LocksClient`, for code without asyncio: leases are renewed by hand, `SyncHeldLock.renew`."""
+
+    @contextlib.contextmanager
+    def lock(
+        self,
+        name: str,
+        *,
+        shared: bool = False,
+        timeout_s: float | None = None,
+        lease_s: float | None = None,
+        value: str | bytes = b"",
+    ) -> Iterator[SyncHeldLock]:
+        """As `LocksClient.lock`."""
+        held = self.acquire(name, shared=shared, timeout_s=timeout_s, lease_s=lease_s, value=value)
+        try:
+            yield held
+        finally:
+            if not self.cluster.is_closed:
+                held.release()
+
+    def acquire(
+        self,
+        name: str,
+        *,
+        shared: bool = False,
+        timeout_s: float | None = None,
+        lease_s: float | None = None,
+        value: str | bytes = b"",
+    ) -> SyncHeldLock:
+        """As `LocksClient.acquire`."""
+        claim = ClaimLock(name, next(_NUMBERS), not shared, timeout_s, lease_s, _bytes(value))
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        found = self.call(claim)
+        while found.place:
+            left_s = LOCK_POLL_S if deadline_s is None else min(LOCK_POLL_S, deadline_s - time.monotonic())
+            if left_s <= 0:
+                self.call(ReleaseLock(claim.number))
+                break
+            # Any message ends the pause: it is the grant, or costs one query.
+            next(self.cluster.egress(left_s), None)
+            found = self.claim_state(claim.number)
+        if not found.is_held:
+            raise LockTimeoutError(f"lock={name} was not granted: timeout_s={timeout_s}")
+        return SyncHeldLock(self, claim, found.token)
+
+    def try_acquire(
+        self, name: str, *, shared: bool = False, lease_s: float | None = None, value: str | bytes = b""
+    ) -> SyncHeldLock | None:
+        """As `LocksClient.try_acquire`."""
+        try:
+            return self.acquire(name, shared=shared, timeout_s=0, lease_s=lease_s, value=value)
+        except LockTimeoutError:
+            return None
+
+    def inspect(self, name: str, *, max_staleness_s: float | None = None) -> LockState:
+        """As `LocksClient.inspect`."""
+        return self.ask(ReadLock(name), max_staleness_s=max_staleness_s)
+
+    def scan(self, prefix: str = "") -> Iterator[LockSummary]:
+        """As `LocksClient.scan`."""
+        after = ""
+        while page := self.ask(ListLocks(prefix, after, _PAGE)):
+            yield from page
+            after = page[-1].name
+
+    def claim_state(self, number: int) -> ClaimState:
+        """As `LocksClient.claim_state`."""
+        return self.ask(ReadClaim(self.cluster.cluster_session_id, number))
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value

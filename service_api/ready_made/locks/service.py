@@ -1,0 +1,258 @@
+"""Locks with fencing tokens: exclusive and shared, held by sessions, with or without a lease.
+
+A lock is granted in the order of the claims: a shared claim does not pass an exclusive one that waits. The token of a
+grant is its log position, so it grows for ever, also over a restart. Several shared claims that are granted by one log
+entry have the same token; an exclusive grant has its own.
+
+The event that tells a waiter of its grant may be lost when a leader dies, so a client also asks from time to time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import ClassVar, Final, NamedTuple
+
+from ...typed import Context, Event, TimerMessage, TypedService, answers, handles, on_timer, state
+from ...types import CloseReason
+from .messages import (
+    HOLDER_VALUE_LIMIT_BYTES,
+    LOCK_NAME_LIMIT_BYTES,
+    LOCK_PAGE_LIMIT,
+    ClaimLock,
+    ClaimState,
+    ListLocks,
+    LockError,
+    LockGranted,
+    LockHolder,
+    LockState,
+    LockSummary,
+    ReadClaim,
+    ReadLock,
+    ReleaseLock,
+    RenewLease,
+)
+
+_S_NS: Final = 1_000_000_000
+_LEASE_MIN_S: Final = 0.1
+_LEASE_LIMIT_S: Final = 366 * 86_400.0
+_NUMBER_LIMIT: Final = 1 << 31
+
+
+class EndWait(TimerMessage):
+    """A claim has waited as long as it may."""
+
+    session_id: int
+    number: int
+
+
+class EndLease(TimerMessage):
+    """The lease of a claim may have ended."""
+
+    session_id: int
+    number: int
+    token: int
+
+
+class LockClaim(NamedTuple):
+    """What a session wants of a lock, or has of it."""
+
+    name: str
+    is_exclusive: bool
+    value: bytes
+    lease_ns: int
+    """0: as long as the session lives."""
+    lease_ends_ns: int = 0
+    """In cluster time; 0 while it waits, and without a lease."""
+    token: int = 0
+    """0 while it waits."""
+
+
+class LockService(TypedService):
+    """Locks, leases and leader election. See docs/locks.md. Every member must have the same limits."""
+
+    events: ClassVar[tuple[type[Event], ...]] = (LockGranted,)
+
+    claim_limit: ClassVar[int] = 20_000
+    """Claims of all sessions, held or waiting."""
+    queue_limit: ClassVar[int] = 1_000
+    """Claims of one lock, held or waiting."""
+
+    claims: dict[tuple[int, int], tuple[str, bool, bytes, int, int, int]] = state()
+    """By session and the client's number; a `LockClaim`."""
+    holders: dict[str, list[tuple[int, int]]] = state()
+    """By lock: the claims that hold it, oldest grant first. A list is replaced, never changed."""
+    waiters: dict[str, list[tuple[int, int]]] = state()
+    """By lock: the claims that wait, in order. A list is replaced, never changed."""
+
+    def on_closed(self, ctx: Context, reason: CloseReason) -> None:
+        """What a session holds, and waits for, ends with it."""
+        session_id = ctx.session.id
+        # All claims go before the first grant: a session that closes is granted nothing.
+        names = [self._drop(key) for key in [key for key in self.claims if key[0] == session_id]]
+        for name in dict.fromkeys(names):
+            self._grant(ctx, name)
+
+    # --- claims
+
+    @handles(ClaimLock)
+    def claim_lock(self, ctx: Context, message: ClaimLock) -> ClaimState:
+        """Grant a lock, or let the claim wait."""
+        key = (ctx.session.id, message.number)
+        if key in self.claims:
+            known = LockClaim(*self.claims[key])
+            if known.name != message.name:
+                raise LockError(f"number={message.number} is a claim of {known.name!r}, expected {message.name!r}")
+            return self._state_of(key)
+        _check_claim(message)
+        name = message.name
+        claim_count = len(self.holders.get(name, ())) + len(self.waiters.get(name, ()))
+        if claim_count >= self.queue_limit:
+            raise LockError(f"claims of {name!r}: {claim_count}, expected less than {self.queue_limit}")
+        if len(self.claims) >= self.claim_limit:
+            raise LockError(f"claims={len(self.claims)} expected less than {self.claim_limit}; release some first")
+        lease_ns = 0 if message.lease_s is None else round(message.lease_s * _S_NS)
+        self.claims[key] = LockClaim(name, message.is_exclusive, message.value, lease_ns)
+        self.waiters[name] = [*self.waiters.get(name, ()), key]
+        self._grant(ctx, name, asking=key)
+        found = self._state_of(key)
+        if not found.is_held and message.wait_s is not None:
+            if message.wait_s == 0:
+                self._drop(key)
+                return ClaimState(is_held=False, token=0, place=0)
+            ctx.schedule(EndWait(*key), after=message.wait_s)
+        return found
+
+    @handles(ReleaseLock)
+    def release_lock(self, ctx: Context, message: ReleaseLock) -> bool:
+        """End a claim."""
+        return self._end(ctx, (ctx.session.id, message.number))
+
+    @handles(RenewLease)
+    def renew_lease(self, ctx: Context, message: RenewLease) -> bool:
+        """Begin a lease again."""
+        key = (ctx.session.id, message.number)
+        if key not in self.claims:
+            return False
+        claim = LockClaim(*self.claims[key])
+        if claim.token and claim.lease_ns:
+            self.claims[key] = claim._replace(lease_ends_ns=ctx.time_ns + claim.lease_ns)
+        return claim.token != 0
+
+    @on_timer(EndWait)
+    def end_wait(self, ctx: Context, message: EndWait) -> None:
+        """End a claim that still waits."""
+        key = (message.session_id, message.number)
+        if key in self.claims and not LockClaim(*self.claims[key]).token:
+            self._end(ctx, key)
+
+    @on_timer(EndLease)
+    def end_lease(self, ctx: Context, message: EndLease) -> None:
+        """End a lease that was not renewed; one that was is looked at again."""
+        key = (message.session_id, message.number)
+        if key not in self.claims or LockClaim(*self.claims[key]).token != message.token:
+            return
+        left_ns = LockClaim(*self.claims[key]).lease_ends_ns - ctx.time_ns
+        if left_ns > 0:
+            ctx.schedule(message, after=left_ns / _S_NS)
+        else:
+            self._end(ctx, key)
+
+    # --- queries
+
+    @answers(ReadClaim)
+    def read_claim(self, ctx: Context, message: ReadClaim) -> ClaimState:
+        """Say how a claim stands."""
+        return self._state_of((message.session_id, message.number))
+
+    @answers(ReadLock)
+    def read_lock(self, ctx: Context, message: ReadLock) -> LockState:
+        """Say who holds a lock and who waits."""
+        return LockState(
+            message.name,
+            [self._holder(key) for key in self.holders.get(message.name, ())],
+            [self._holder(key) for key in self.waiters.get(message.name, ())],
+        )
+
+    @answers(ListLocks)
+    def list_locks(self, ctx: Context, message: ListLocks) -> list[LockSummary]:
+        """Say which locks are held, in the order of their names."""
+        if not 1 <= message.limit <= LOCK_PAGE_LIMIT:
+            raise LockError(f"limit={message.limit} expected 1 to {LOCK_PAGE_LIMIT}")
+        names = sorted(name for name in self.holders if name.startswith(message.prefix))
+        first = bisect_right(names, message.after) if message.after else 0
+        return [self._summary(name) for name in names[first : first + message.limit]]
+
+    # --- inside
+
+    def _grant(self, ctx: Context, name: str, asking: tuple[int, int] | None = None) -> None:
+        """Grant a lock to those who are next; all but the one that asks are told by an event."""
+        waiters = self.waiters.get(name, [])
+        holders = list(self.holders.get(name, ()))
+        granted_count = 0
+        for key in waiters:
+            claim = LockClaim(*self.claims[key])
+            if holders and (claim.is_exclusive or LockClaim(*self.claims[holders[0]]).is_exclusive):
+                break
+            holders.append(key)
+            granted_count += 1
+            token = ctx.position
+            if claim.lease_ns:
+                ctx.schedule(EndLease(*key, token), after=claim.lease_ns / _S_NS)
+            lease_ends_ns = ctx.time_ns + claim.lease_ns if claim.lease_ns else 0
+            self.claims[key] = claim._replace(token=token, lease_ends_ns=lease_ends_ns)
+            if key != asking:
+                ctx.send(LockGranted(key[1], token), key[0])
+        if granted_count:
+            _put(self.holders, name, holders)
+            _put(self.waiters, name, waiters[granted_count:])
+
+    def _end(self, ctx: Context, key: tuple[int, int]) -> bool:
+        if key not in self.claims:
+            return False
+        self._grant(ctx, self._drop(key))
+        return True
+
+    def _drop(self, key: tuple[int, int]) -> str:
+        """Forget a claim; gives its lock, which is then to be granted."""
+        claim = LockClaim(*self.claims.pop(key))
+        queues = self.holders if claim.token else self.waiters
+        _put(queues, claim.name, [each for each in queues[claim.name] if each != key])
+        return claim.name
+
+    def _state_of(self, key: tuple[int, int]) -> ClaimState:
+        if key not in self.claims:
+            return ClaimState(is_held=False, token=0, place=0)
+        claim = LockClaim(*self.claims[key])
+        place = 0 if claim.token else self.waiters[claim.name].index(key) + 1
+        return ClaimState(claim.token != 0, claim.token, place)
+
+    def _holder(self, key: tuple[int, int]) -> LockHolder:
+        claim = LockClaim(*self.claims[key])
+        return LockHolder(key[0], claim.is_exclusive, claim.value, claim.token)
+
+    def _summary(self, name: str) -> LockSummary:
+        keys = self.holders[name]
+        newest = LockClaim(*self.claims[keys[-1]])
+        return LockSummary(name, newest.is_exclusive, newest.token, len(keys), len(self.waiters.get(name, ())))
+
+
+def _put(queues: dict[str, list[tuple[int, int]]], name: str, keys: list[tuple[int, int]]) -> None:
+    """Replace a queue; an empty one is forgotten."""
+    if keys:
+        queues[name] = keys
+    else:
+        queues.pop(name, None)
+
+
+def _check_claim(message: ClaimLock) -> None:
+    size_bytes = len(message.name.encode())
+    if not 1 <= size_bytes <= LOCK_NAME_LIMIT_BYTES:
+        raise LockError(f"name has {size_bytes} bytes, expected 1 to {LOCK_NAME_LIMIT_BYTES}")
+    if len(message.value) > HOLDER_VALUE_LIMIT_BYTES:
+        raise LockError(f"value has {len(message.value)} bytes, expected at most {HOLDER_VALUE_LIMIT_BYTES}")
+    if not 0 <= message.number < _NUMBER_LIMIT:
+        raise LockError(f"number={message.number} expected 0 to {_NUMBER_LIMIT - 1}")
+    if message.wait_s is not None and not 0 <= message.wait_s <= _LEASE_LIMIT_S:
+        raise LockError(f"wait_s={message.wait_s} expected 0 to {_LEASE_LIMIT_S:.0f}")
+    if message.lease_s is not None and not _LEASE_MIN_S <= message.lease_s <= _LEASE_LIMIT_S:
+        raise LockError(f"lease_s={message.lease_s} expected {_LEASE_MIN_S} to {_LEASE_LIMIT_S:.0f}")
