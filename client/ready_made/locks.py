@@ -38,6 +38,7 @@ from .event_mailboxes import EventMailboxes
 LOCK_POLL_S: Final = 1.0
 """How often a client asks whether it has got a lock, or still has it."""
 _GIVE_UP_S: Final = 1.0
+"""How long a caller that gives up waits for the claim to end; its release goes on without it."""
 _PAGE: Final = 500
 H = TypeVar("H", bound="HeldLock")
 # A session belongs to one process, so no two claims of a session have one number.
@@ -72,7 +73,7 @@ class HeldLock:
             await self._watching
         if self.lost.is_set() or self._client.cluster.is_closed:
             return False
-        return await self._client.call(ReleaseLock(self._claim.number))
+        return await asyncio.shield(self._client.begin_release(self._claim.number))
 
     async def _watch(self) -> None:
         lease_s = self._claim.lease_s
@@ -110,6 +111,7 @@ class LocksClient(TypedClient):
     def __init__(self, cluster: Any) -> None:  # Any: as `TypedClient`
         super().__init__(cluster)
         self._grants: EventMailboxes[LockGranted] = EventMailboxes(LockGranted, lambda event: event.number)
+        self._releases: set[asyncio.Task[bool]] = set()
 
     @contextlib.asynccontextmanager
     async def lock(
@@ -194,7 +196,8 @@ class LocksClient(TypedClient):
                     if lease_s is not None and found.is_held and not await self.call(RenewLease(claim.number)):
                         found = ClaimState(is_held=False, token=0, place=0)
         except BaseException as error:
-            await self._give_up(claim.number)
+            if not self.cluster.is_closed:
+                await asyncio.wait({self.begin_release(claim.number)}, timeout=_GIVE_UP_S)
             if isinstance(error, TimeoutError):
                 raise LockTimeoutError(f"lock={name} was not granted: timeout_s={timeout_s}") from error
             raise
@@ -216,11 +219,18 @@ class LocksClient(TypedClient):
                     found = await self.claim_state(claim.number)
         return found
 
-    async def _give_up(self, number: int) -> None:
-        """Release a claim whose outcome nobody waits for: the request goes on when its caller does not."""
-        with contextlib.suppress(ClusterError, TimeoutError):
-            async with asyncio.timeout(_GIVE_UP_S):
-                await self.call(ReleaseLock(number))
+    def begin_release(self, number: int) -> asyncio.Task[bool]:
+        """Have a claim end, also when the caller does not wait for it: once there is a leader, or the session ends."""
+        task = asyncio.get_running_loop().create_task(self.call(ReleaseLock(number)))
+        self._releases.add(task)
+        task.add_done_callback(self._on_released)
+        return task
+
+    def _on_released(self, task: asyncio.Task[bool]) -> None:
+        self._releases.discard(task)
+        # Where nobody waits any more, an error says that the session has ended, and with it the claim.
+        if not task.cancelled():
+            task.exception()
 
 
 class ElectionClient(LocksClient):
