@@ -21,5 +21,8 @@ READY_MADE: Final = {
     "kv": ReadyMade(
         "trimaran.service_api.ready_made.kv:KvService", "a key-value store with transactions, TTLs and watches"
     ),
+    "locks": ReadyMade(
+        "trimaran.service_api.ready_made.locks:LockService", "locks with fencing tokens, leases, leader election"
+    ),
 }
 """By name, as `trimaran serve` takes it."""
