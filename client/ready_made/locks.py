@@ -31,6 +31,7 @@ from trimaran.service_api.ready_made.locks import (
     ReleaseLock,
     RenewLease,
 )
+from trimaran.service_api.typed import Command
 
 from ..typed import SyncTypedClient, TypedClient
 from .event_mailboxes import EventMailboxes
@@ -40,6 +41,7 @@ LOCK_POLL_S: Final = 1.0
 _GIVE_UP_S: Final = 1.0
 """How long a caller that gives up waits for the claim to end; its release goes on without it."""
 _PAGE: Final = 500
+R = TypeVar("R")
 H = TypeVar("H", bound="HeldLock")
 # A session belongs to one process, so no two claims of a session have one number.
 _NUMBERS: Final = itertools.count(1)
@@ -112,6 +114,11 @@ class LocksClient(TypedClient):
         super().__init__(cluster)
         self._grants: EventMailboxes[LockGranted] = EventMailboxes(LockGranted, lambda event: event.number)
         self._releases: set[asyncio.Task[bool]] = set()
+
+    async def call(self, command: Command[R], *, timeout_s: float | None = None) -> R:
+        """As `TypedClient.call`."""
+        self._grants.take_ready(self.cluster)
+        return await super().call(command, timeout_s=timeout_s)
 
     @contextlib.asynccontextmanager
     async def lock(
