@@ -129,7 +129,9 @@ def test_a_lease_ends_unless_it_is_renewed(locks: TypedHarness[LockService]) -> 
     assert locks.call(RenewLease(1)) is False
     assert locks.ask(ReadClaim(locks.client.id, 2)).is_held
     locks.advance(2)
-    assert locks.service.claims == locks.service.holders == locks.service.waiters == {}
+    assert not locks.service.claims
+    assert not locks.service.holders
+    assert not locks.service.waiters
 
 
 def test_a_try_leaves_nothing(locks: TypedHarness[LockService]) -> None:
