@@ -1,4 +1,4 @@
-"""Hands the events of one session to whoever waits for them, each by its number."""
+"""Hands the events of one session to the tasks that wait for them, by a number."""
 
 from __future__ import annotations
 
