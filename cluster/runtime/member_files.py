@@ -14,7 +14,7 @@ from .files.cluster_id_file import ClusterIdFile
 from .files.delivery_notes_file import DeliveryNotesFile
 from .files.mark_file import ClusterMarkFile
 from .files.members_file import MembersFile
-from .files.node_state_file import NodeStateFile
+from .files.node_state_file import NODE_STATE_FILE_NAME, NodeStateFile
 from .files.recording_log_file import RecordingLogFile
 from .host import Host
 from .watching.error_log import ErrorLog
@@ -67,6 +67,7 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
                 now_ms=host.clock.epoch_time(),
                 file_system=disk,
                 boot_id=host.boot_id,
+                has_voted=NODE_STATE_FILE_NAME in disk.list_directory(directory),
             )
             stack.callback(mark.close)
             node_state = NodeStateFile.open(directory, file_sync_level=sync_level, file_system=disk)

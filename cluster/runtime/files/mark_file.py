@@ -32,7 +32,7 @@ from trimaran.archive.disk.file_system import (
     read_fully,
     write_fully,
 )
-from trimaran.service_api.errors import ClusterError, RemoteProtocolError
+from trimaran.service_api.errors import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import INGRESS_STREAM_ID, NULL_VALUE, MemberId, TermId
 from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH
 
@@ -100,13 +100,16 @@ class ClusterMarkFile:
         now_ms: int,
         cluster_id: int = 0,
         boot_id: str = "",
+        has_voted: bool = False,
         file_system: FileSystem | None = None,
     ) -> Self:
         """Lock the directory and say who runs there; the file is made if it is missing.
 
-        `boot_id` is a text that differs whenever the machine was started again, empty when that cannot be told.
+        `boot_id` is a text that differs whenever the machine was started again, empty when that cannot be told. With
+        `has_voted` the directory has a member's votes: another member that went on with them might vote twice.
 
         Raises:
+            ConfigurationError: the directory has the votes of another member.
             DirectoryInUseError: another process has the lock.
             OSError: the disk refused.
         """
@@ -116,6 +119,8 @@ class ClusterMarkFile:
         try:
             if not disk.try_lock(handle):
                 raise DirectoryInUseError(directory, _owner_pid(disk, handle))
+            if has_voted:
+                _check_owner(disk, handle, directory, member_id)
             header = _header_of(directory, member_id=member_id, cluster_id=cluster_id, now_ms=now_ms)
             data = header.encode()
             if len(data) > BOOT_ID_POSITION:
@@ -194,6 +199,19 @@ def _owner_pid(disk: FileSystem, handle: int) -> int | None:
         return MarkFileHeader.decode(read_fully(disk, handle, MARK_FILE_HEADER_LENGTH, 0)).pid
     except RemoteProtocolError:  # the owner has the lock and has not written its header yet
         return None
+
+
+def _check_owner(disk: FileSystem, handle: int, directory: Path, member_id: int) -> None:
+    """Refuse the directory of another member; of a file that cannot be read nobody knows whose it is."""
+    try:
+        owner_id = MarkFileHeader.decode(read_fully(disk, handle, MARK_FILE_HEADER_LENGTH, 0)).member_id
+    except RemoteProtocolError:
+        return
+    if owner_id != member_id:
+        raise ConfigurationError(
+            f"the directory is another member's: directory={directory} has member_id={owner_id}, and its votes; "
+            f"member_id={member_id} is started: correct --member-id, or name the directory of member {member_id}"
+        )
 
 
 def _header_of(directory: Path, *, member_id: int, cluster_id: int, now_ms: int) -> MarkFileHeader:

@@ -34,7 +34,7 @@ from trimaran.cluster.runtime.files.node_state_file import (
     NodeStateFile,
 )
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile, read_recording_log
-from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 
@@ -411,6 +411,17 @@ def test_second_opener_is_told_the_directory_and_the_owners_pid(tmp_path: Path) 
     assert str(caught.value) == f"cluster directory in use: directory={tmp_path} owner_pid={os.getpid()}"
     mark.close()
     ClusterMarkFile.open(tmp_path, member_id=1, now_ms=3).close()
+
+
+def test_another_members_votes_are_no_directory_to_go_on_with(tmp_path: Path) -> None:
+    """With directories that were swapped, one member could vote twice in a term."""
+    ClusterMarkFile.open(tmp_path, member_id=3, now_ms=1).close()
+
+    with pytest.raises(ConfigurationError, match=r"has member_id=3, and its votes; member_id=4 is started: correct"):
+        ClusterMarkFile.open(tmp_path, member_id=4, now_ms=2, has_voted=True)
+
+    ClusterMarkFile.open(tmp_path, member_id=3, now_ms=3, has_voted=True).close()
+    ClusterMarkFile.open(tmp_path, member_id=4, now_ms=4).close()  # nothing was voted: the first id was a mistake
 
 
 def test_lock_is_dropped_when_its_process_is_killed(tmp_path: Path) -> None:
