@@ -15,7 +15,7 @@ from dataclasses import replace
 from trimaran import Command, Context, Query, Reply, TimerMessage, TypedService, answers, handles, on_timer, state
 from trimaran.client.typed import SyncTypedClient, asks, calls
 
-TASKS = {"disk": lambda: f"{shutil.disk_usage('/').free >> 30} GiB free", "load": lambda: str(os.getloadavg())}
+TASK_NAMES = ("disk", "load")
 LEASE_S = 30.0  # a worker that needs longer, or has died, loses its run to another one
 
 
@@ -59,7 +59,7 @@ class Scheduler(TypedService):
 
     @handles(AddJob)
     def add(self, ctx: Context, message: AddJob) -> bool:
-        is_good = message.name not in self.jobs and message.task in TASKS and message.every_s >= 1
+        is_good = message.name not in self.jobs and message.task in TASK_NAMES and message.every_s >= 1
         return is_good and self._plan(ctx, Job(message.name, message.task, message.every_s))
 
     @on_timer(Due)
@@ -95,6 +95,9 @@ class Scheduler(TypedService):
 
 class SchedulerClient(SyncTypedClient):
     add, take, finish, list_jobs = calls(AddJob), calls(TakeRun), calls(FinishRun), asks(ListJobs)
+
+
+TASKS = {"disk": lambda: f"{shutil.disk_usage('/').free >> 30} GiB free", "load": lambda: str(os.getloadavg())}
 
 
 def work(client: SchedulerClient) -> None:
