@@ -13,6 +13,7 @@ from typing import Final
 
 from trimaran.archive import Archive, ArchiveConfig, Recording
 from trimaran.cluster.core.log.log_publisher import LogPublisher
+from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotWriter
 from trimaran.cluster.runtime.snapshots.snapshot_taker import container_messages
@@ -61,6 +62,7 @@ async def make_log(
         )
         positions = await _write_log(log, message_count, payload_length, snapshot_count, random.Random(seed))
         (directory / "cluster").mkdir()
+        NodeStateFile.open(directory / "cluster", file_sync_level=0).close()
         file = RecordingLogFile.open(directory / "cluster", file_sync_level=0)
         file.recording_log.append_term(
             recording_id=log.recording_id, leadership_term_id=_TERM, term_base_log_position=0, timestamp=0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.unit.archive.spark.member_logs import TERM_LENGTH, Log, MemberFiles
+from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 
 
 class EndedLog(NamedTuple):
@@ -29,6 +30,7 @@ class EndedLog(NamedTuple):
         member = MemberFiles(directory=directory, log=log, is_stopped=self.is_stopped)
         member.write()
         self.change(member)
+        NodeStateFile.open(directory / "cluster", file_sync_level=0).close()
         return directory
 
 
