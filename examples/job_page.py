@@ -22,11 +22,13 @@ class JobPage(BaseHTTPRequestHandler):
     client: SchedulerClient
 
     def do_GET(self) -> None:
+        """List the jobs."""
         jobs = [(j.name, j.task, j.every_s, j.stage, j.run_count, j.result) for j in self.client.list_jobs()]
         rows = "".join(ROW.format(*(escape(str(cell)) for cell in job)) for job in jobs)
         self._send(200, PAGE.format(rows=rows))
 
     def do_POST(self) -> None:
+        """Add a job."""
         form = dict(parse_qsl(self.rfile.read(min(int(self.headers["Content-Length"]), 4_096)).decode()))
         every_s = form.get("every_s", "")
         is_added = every_s.isdecimal() and self.client.add(form.get("name", ""), form.get("task", ""), float(every_s))

@@ -35,7 +35,8 @@ class AddJob(Command[bool]):  # False: there is a job of that name, or the rest 
     every_s: float
 
 
-class TakeRun(Command[Job | None]): ...
+class TakeRun(Command[Job | None]):
+    """Give a worker what is due."""
 
 
 class FinishRun(Command[bool]):  # False: another worker has done it
@@ -44,7 +45,8 @@ class FinishRun(Command[bool]):  # False: another worker has done it
     result: str
 
 
-class ListJobs(Query[list[Job]]): ...
+class ListJobs(Query[list[Job]]):
+    """All jobs by name."""
 
 
 class Due(TimerMessage):
