@@ -39,6 +39,7 @@ TIMEOUT_S: Final = 60.0
 
 SETTINGS: Final = {
     "keep_all": "true",  # what tests look at is kept, but where they say otherwise
+    "snapshot_interval_ms": "0",  # and snapshots are those that tests take: an imported one is old at once
     "term_length_bytes": "65536",
     "segment_length_bytes": "65536",
     "mtu_length_bytes": "8192",

@@ -168,6 +168,7 @@ async def test_one_member_is_shut_down_alone_and_hands_over_if_it_leads(data_dir
         follower_id = leader_id
         follower_report = await ordered(cluster, "shutdown", "--member", str(follower_id))
         assert follower_report["detail"] == "this member stops"
+        assert await cluster.members[follower_id].wait_exit() == 0
         assert await cluster.wait_for_leader() == second
         await requester.request(10)
     cluster.check_answers(requester)
