@@ -18,7 +18,7 @@ DOCUMENTS = [
 ]
 WRITTEN_BY_PROGRAMS = {"docs/performance.md", "docs/planted-bugs.md"}
 WORD_LIMIT = 2_400
-"""Of what somebody wrote; the table of folders is written by a command, and grows with them."""
+"""Without the table of folders: a command writes it, and it grows with them."""
 LINE_LIMIT = 120
 
 

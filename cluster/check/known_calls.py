@@ -7,7 +7,7 @@ from typing import Final
 
 _RULES: Final[dict[str, tuple[str, ...]]] = {
     "wall-clock": (
-        *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.ctime"),
+        *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter"),
         *("time.perf_counter_ns", "time.process_time", "time.process_time_ns", "time.thread_time", "time.sleep"),
         *("time.thread_time_ns", "time.clock_gettime", "time.clock_gettime_ns", "time.localtime", "time.mktime"),
         *("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today"),
@@ -77,25 +77,22 @@ PATH_METHODS: Final = frozenset(
 SEEDED_IF_GIVEN: Final = frozenset({"random.Random", "numpy.random.default_rng", "numpy.random.RandomState"})
 """Generators that are deterministic with an argument."""
 
-CLOCK_IF_NOT_GIVEN: Final = frozenset({"time.gmtime", "time.strftime", "time.asctime", "time.ctime"})
-"""Functions of time that read the clock where the time is not given."""
-
-CLOCK_FIRST_ARGUMENTS: Final = {"time.strftime": 2}
-"""How many arguments it needs, where it is not one, to read no clock."""
+CLOCK_UNLESS_GIVEN: Final = {"time.gmtime": 1, "time.strftime": 2, "time.asctime": 1, "time.ctime": 1}
+"""Functions that read the clock where the time is not given: with how many arguments it is."""
 
 
 def rule_of_call(name: str, argument_count: int) -> str | None:
     """Return which rule forbids a call of the function with this full name; None if none does."""
     if name in SEEDED_IF_GIVEN:
         return None if argument_count else "random"
-    if name in CLOCK_IF_NOT_GIVEN:
-        return None if argument_count >= CLOCK_FIRST_ARGUMENTS.get(name, 1) else "wall-clock"
+    if name in CLOCK_UNLESS_GIVEN:
+        return None if argument_count >= CLOCK_UNLESS_GIVEN[name] else "wall-clock"
     return rule_of_name(name)
 
 
 def rule_of_name(name: str) -> str | None:
     """Return which rule forbids the function or value with this full name; None if none does."""
-    if name in _HARMLESS or name in SEEDED_IF_GIVEN or name in CLOCK_IF_NOT_GIVEN:
+    if name in _HARMLESS or name in SEEDED_IF_GIVEN or name in CLOCK_UNLESS_GIVEN:
         return None
     parts = name.split(".")
     for count in range(len(parts), 0, -1):

@@ -152,7 +152,7 @@ class Project:
             parent, _, last = full_name.rpartition(".")
             if not parent:
                 return None
-            found = self.find(parent) if self.find_module(parent) is None else self.find_module(parent)
+            found = self.find(parent)
             if isinstance(found, ClassSource):
                 return found.methods.get(last)
             if not isinstance(found, ModuleSource):

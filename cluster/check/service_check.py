@@ -6,7 +6,7 @@ import ast
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -312,13 +312,13 @@ class _ServiceCheck:
         for name, finding in self._fields.written.items():
             if name not in self._fields.snapshot:
                 what = f"self.{name} is changed here, and on_take_snapshot never looks at it"
-                self._findings.append(_with(finding, "snapshot-forgets", what, Severity.HINT))
+                self._findings.append(replace(finding, what=what))
 
     def _check_roles(self) -> None:
         for name, finding in self._fields.outside.items():
             if name in self._fields.snapshot or name in self._fields.written:
                 what = f"self.{name} is changed by {finding.reached_from[0]}, outside of the log's order"
-                self._findings.append(_with(finding, "role-state", what, Severity.ERROR))
+                self._findings.append(replace(finding, rule="role-state", what=what, severity=Severity.ERROR))
 
     # --- findings
 
@@ -333,12 +333,6 @@ class _ServiceCheck:
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         source = module.lines[line - 1].strip() if line <= len(module.lines) else ""
         return Finding(module.path, line, column + 1, rule, severity, what, source, way)
-
-
-def _with(finding: Finding, rule: str, what: str, severity: Severity) -> Finding:
-    return Finding(
-        finding.path, finding.line, finding.column, rule, severity, what, finding.source, finding.reached_from
-    )
 
 
 def _is_self(node: ast.expr) -> bool:

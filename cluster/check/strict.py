@@ -1,7 +1,7 @@
 """Strict mode: finds what `trimaran check` looks for while a service runs.
 
 The check reads the source and cannot follow every call. Strict mode looks at the calls themselves, while callbacks of
-a service run at a log entry, and tells of each place in the service that leaves the log.
+a service run at a log entry, and reports each place in the service that leaves the log.
 
 It listens as a profiler does, on the thread of the callbacks and only until they return, so what was imported by name
 before, such as `from time import time`, is found, and nothing in the process is replaced. It reports and never raises:
@@ -27,7 +27,7 @@ from .rules import RULES
 
 _RULES: Final = frozenset({"wall-clock", "random", "environment", "file", "network", "process", "thread", "event-loop"})
 _FINDING_LIMIT: Final = 1_000
-"""Places that are told of; a service with more has been told enough."""
+"""Places that are reported; the rest of a service with more is not."""
 _OWN_PACKAGE: Final = __name__.partition(".")[0]
 _NOT_TO_BLAME: Final = frozenset(
     {
@@ -74,7 +74,7 @@ class StrictGuard:
         self._report = report
         self._seen: set[tuple[str, int, str]] = set()
         self._calls: Mapping[object, tuple[str, str]] = {}
-        self._before: Any = None  # Any: the profiler of somebody else
+        self._before: Any = None  # Any: another tool's profiler
         self._is_in = False
 
     def __repr__(self) -> str:
@@ -116,7 +116,7 @@ class StrictGuard:
 
 
 def _blamed(caller: FrameType) -> FrameType | None:
-    """Return the frame of the service that led to a call; None where somebody else did.
+    """Return the frame of the service that led to a call; None if other code made the call.
 
     It is the innermost one of the user's, or the one that the container called if the service is an installed package.
     """

@@ -447,7 +447,7 @@ class FunctionWalk(ast.NodeVisitor):
         self._comprehend(node.generators, [node.key, node.value], is_ordered=True)
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> None:
-        """An iteration of somebody else."""
+        """An iteration by whatever consumes the generator."""
         self._comprehend(node.generators, [node.elt], is_ordered=node not in self._unordered)
 
     def _comprehend(

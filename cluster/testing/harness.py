@@ -94,7 +94,7 @@ class ServiceHarness(Generic[S]):
         snapshot: The messages of a snapshot to start from; None starts with nothing.
         time: Cluster time at the start, in milliseconds since the Unix epoch.
         strict: Whether a call raises `AssertionError` where a callback reads a clock, random numbers, the environment
-            or a file, or uses the network, processes or threads. Each place is told of once.
+            or a file, or uses the network, processes or threads. Each place is reported once.
 
     Raises:
         ConfigurationError: `service` makes no service.

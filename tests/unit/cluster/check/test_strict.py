@@ -1,4 +1,4 @@
-"""Strict mode: what a callback calls is told of with its line, whoever imported it and through whichever library."""
+"""Strict mode: what a callback calls is reported with its line, whoever imported it and through whichever library."""
 
 from __future__ import annotations
 
