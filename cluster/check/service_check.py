@@ -24,8 +24,11 @@ from .walk import SERVICE, Call, CallbackPlace, FunctionWalk, Walked
 _WALK_LIMIT: Final = 20_000
 """Visits of functions for one service: beyond it, the rest is not looked at."""
 
+_TYPED_CALLBACKS: Final = ("on_opened", "on_closed")
+"""What a typed service may have beside the methods that it marks."""
+
 _PLACES: Final[Mapping[str, CallbackPlace]] = {
-    **dict.fromkeys(PLAIN_CALLBACKS, CallbackPlace.LOG),
+    **dict.fromkeys((*PLAIN_CALLBACKS, *_TYPED_CALLBACKS), CallbackPlace.LOG),
     "state_hash": CallbackPlace.LOG,
     "on_take_snapshot": CallbackPlace.LOG,
     "__init__": CallbackPlace.START,
@@ -35,7 +38,7 @@ _PLACES: Final[Mapping[str, CallbackPlace]] = {
     "on_terminate": CallbackPlace.OUTSIDE,
 }
 _DECORATORS: Final[Mapping[str, CallbackPlace]] = {
-    **dict.fromkeys(("handles", "on_timer", "on_open", "on_close"), CallbackPlace.LOG),
+    **dict.fromkeys(("handles", "on_timer"), CallbackPlace.LOG),
     "answers": CallbackPlace.QUERY,
 }
 """Decorators of typed services, whatever module of Trimaran they are from."""
