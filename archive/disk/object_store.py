@@ -6,10 +6,10 @@ name first. Reading in pieces is `remote_file_system`'s.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Final
 
+from .file_system import OsFileSystem, replace_file
 from .remote_file_system import open_store, os_errors
 
 
@@ -36,21 +36,14 @@ class ObjectStore:
         Raises:
             OSError: the store refused; it names the URL.
         """
+        place = self._place_of(name)
         with os_errors(f"{self.url}/{name}"):
-            place = self._begin(name)
-            self._store.pipe_file(place, data)
-            self._finish(place, name)
-
-    def put_file(self, name: str, source: Path) -> None:
-        """Write an object with the content of a file.
-
-        Raises:
-            OSError: the store refused, or the file cannot be read.
-        """
-        with os_errors(f"{self.url}/{name}"):
-            place = self._begin(name)
-            self._store.put_file(str(source), place)
-            self._finish(place, name)
+            if self._is_directory:
+                disk = OsFileSystem()
+                disk.make_directory(Path(place).parent)
+                replace_file(disk, Path(place), data)
+            else:
+                self._store.pipe_file(place, data)
 
     def read(self, name: str) -> bytes:
         """Return the content of an object.
@@ -87,21 +80,3 @@ class ObjectStore:
 
     def _place_of(self, name: str) -> str:
         return f"{self._root}/{name}"
-
-    def _begin(self, name: str) -> str:
-        """Return where to write an object to."""
-        place = self._place_of(name)
-        if not self._is_directory:
-            return place
-        self._store.makedirs(place.rpartition("/")[0], exist_ok=True)
-        return f"{place}.tmp"
-
-    def _finish(self, place: str, name: str) -> None:
-        if not self._is_directory:
-            return
-        handle = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        os.replace(place, self._place_of(name))

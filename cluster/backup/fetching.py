@@ -53,13 +53,12 @@ def fetch_backup(url: str, target: Path) -> Manifest:
 
 def _check(path: Path, expected: StoredObject, url: str) -> None:
     """Hold a file against its digest, and put zeros in the place of what a later copy has added."""
-    data = memoryview(read_file(OsFileSystem(), path))
-    length = expected.length
+    disk, length = OsFileSystem(), expected.length
+    data = memoryview(read_file(disk, path))
     if len(data) < length or object_digest(data[:length]) != expected.sha256:
         raise ClusterError(
             f"object is damaged: {url} length={len(data)} expected={length} bytes with sha256={expected.sha256}"
         )
-    disk = OsFileSystem()
     handle = disk.open_file(path)
     try:
         disk.set_length(handle, length)

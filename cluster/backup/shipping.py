@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from trimaran.archive.disk.file_system import OsFileSystem, read_fully
+from trimaran.archive.disk.file_system import OsFileSystem, opened, read_fully
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.files.catalog import encode_catalog, read_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
@@ -178,11 +178,8 @@ def _segments(archive: Path, descriptors: list[RecordingDescriptor]) -> Iterator
 
 def _read(path: Path, length: int) -> bytes:
     disk = OsFileSystem()
-    handle = disk.open_file(path, writable=False)
-    try:
+    with opened(disk, path) as handle:
         data = read_fully(disk, handle, length, 0)
-    finally:
-        disk.close_file(handle)
     if len(data) != length:
         raise ClusterError(f"segment file is too short: path={path} length={len(data)} expected={length}")
     return data
