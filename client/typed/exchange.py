@@ -147,11 +147,11 @@ def read_error(data: bytes, *, home: str = "") -> ServiceError:
     length = int.from_bytes(data[HEADER_BYTES : HEADER_BYTES + 2], "little")
     body_begin = HEADER_BYTES + 2 + length
     name, body = data[HEADER_BYTES + 2 : body_begin].decode(), data[body_begin:]
-    for kind in sorted(_subclasses(ServiceError), key=lambda kind: _nearness(kind.__module__, home), reverse=True):
-        if wire_name(kind) == name:
-            codec = MessageCodec(kind)
-            if codec.fingerprint == fingerprint:
-                return codec.decode(body)
+    named = [kind for kind in _subclasses(ServiceError) if wire_name(kind) == name]
+    for kind in sorted(named, key=lambda kind: _nearness(kind.__module__, home), reverse=True):
+        codec = MessageCodec(kind)
+        if codec.fingerprint == fingerprint:
+            return codec.decode(body)
     return UnknownServiceError(name, list(READ_ANY.decode(body)))
 
 

@@ -142,13 +142,9 @@ class TypedService(ClusteredService):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in declared_fields(cls):
-            if name in declared_fields(TypedService) and name in vars(cls):
-                raise ConfigurationError(
-                    f"{cls.__qualname__}.{name}: the name is taken by TypedService; choose another"
-                )
-        for name in _RESERVED:
-            if name in vars(cls):
+        taken = {*_RESERVED, *declared_fields(TypedService)}
+        for name in vars(cls):
+            if name in taken:
                 raise ConfigurationError(
                     f"{cls.__qualname__}.{name}: the name is taken by TypedService; choose another"
                 )

@@ -383,7 +383,7 @@ async def find_members(archive: Archive, recording: Recording, roster: Roster, *
         try:
             frames = archive.read(recording.recording_id, position, _SCAN_BYTES, stop_position=end_position)
         except ArchiveError as error:
-            if not is_damage(error) or roster.current.voter_ids == {roster.member_id}:
+            if not is_damage(error) or roster.is_alone:
                 raise
             logger.error("members.search_ended", log_position=position, reason=str(error))
             roster.history.note_unread(position, end_position)
