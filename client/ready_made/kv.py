@@ -167,13 +167,12 @@ class KvTransaction:
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             return
-        compare = [when_revision(key, entry.mod_revision if entry else 0) for key, entry in self._read.items()]
+        compare = [when_revision(key, _revision_of(entry)) for key, entry in self._read.items()]
         answer = await self._client.txn(compare, self._operations)
         if not answer.is_success:
             for key, entry in self._read.items():
-                found = await self._client.entry(key)
-                mod_revision = found.mod_revision if found else 0
-                if mod_revision != (entry.mod_revision if entry else 0):
+                mod_revision = _revision_of(await self._client.entry(key))
+                if mod_revision != _revision_of(entry):
                     raise KvConflictError(key, mod_revision)
             raise KvConflictError(next(iter(self._read)), 0)
         self.revision = answer.revision
@@ -275,6 +274,10 @@ class SyncKvClient(SyncTypedClient):
         finally:
             if not self.cluster.is_closed:
                 self.call(EndWatch(watch_id))
+
+
+def _revision_of(entry: KvEntry | None) -> int:
+    return 0 if entry is None else entry.mod_revision
 
 
 def _range_of(prefix: Text, begin: Text | None, end: Text, key: Text | None = None) -> tuple[bytes, bytes]:

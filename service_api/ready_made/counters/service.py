@@ -8,10 +8,10 @@ used nothing is forgotten: a timer fires at its `full_at`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import Final
 
 from ...typed import Context, TimerMessage, TypedService, answers, handles, on_timer, state
+from ..name_pages import name_page
 from .messages import (
     NAME_LIMIT_BYTES,
     PAGE_LIMIT,
@@ -100,9 +100,8 @@ class CounterService(TypedService):
         """Say the counters of a prefix, in the order of their names."""
         if not 1 <= message.limit <= PAGE_LIMIT:
             raise CounterError(f"limit={message.limit} expected 1 to {PAGE_LIMIT}")
-        names = sorted(name for name in self.counters if name.startswith(message.prefix))
-        first = bisect_right(names, message.after) if message.after else 0
-        return [Counted(name, self.counters[name]) for name in names[first : first + message.limit]]
+        names = name_page(self.counters, message.prefix, message.after, message.limit)
+        return [Counted(name, self.counters[name]) for name in names]
 
     # --- rate limits
 

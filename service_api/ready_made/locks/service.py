@@ -9,11 +9,12 @@ The event that tells a waiter of its grant may be lost when a leader dies, so a 
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from typing import ClassVar, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
 
 from ...typed import Context, Event, TimerMessage, TypedService, answers, handles, on_timer, state
 from ...types import CloseReason
+from ..name_pages import name_page
 from .messages import (
     HOLDER_VALUE_LIMIT_BYTES,
     LOCK_NAME_LIMIT_BYTES,
@@ -53,7 +54,8 @@ class EndLease(TimerMessage):
     token: int
 
 
-class LockClaim(NamedTuple):
+@dataclass(slots=True, frozen=True)
+class LockClaim:
     """What a session wants of a lock, or has of it."""
 
     name: str
@@ -77,8 +79,8 @@ class LockService(TypedService):
     queue_limit: ClassVar[int] = 1_000
     """Claims of one lock, held or waiting."""
 
-    claims: dict[tuple[int, int], tuple[str, bool, bytes, int, int, int]] = state()
-    """By session and the client's number; a `LockClaim`."""
+    claims: dict[tuple[int, int], LockClaim] = state()
+    """By session and the client's number."""
     holders: dict[str, list[tuple[int, int]]] = state()
     """By lock: the claims that hold it, oldest grant first. A list is replaced, never changed."""
     waiters: dict[str, list[tuple[int, int]]] = state()
@@ -99,7 +101,7 @@ class LockService(TypedService):
         """Grant a lock, or let the claim wait."""
         key = (ctx.session.id, message.number)
         if key in self.claims:
-            known = LockClaim(*self.claims[key])
+            known = self.claims[key]
             if known.name != message.name:
                 raise LockError(f"number={message.number} is a claim of {known.name!r}, expected {message.name!r}")
             return self._state_of(key)
@@ -133,25 +135,25 @@ class LockService(TypedService):
         key = (ctx.session.id, message.number)
         if key not in self.claims:
             return False
-        claim = LockClaim(*self.claims[key])
+        claim = self.claims[key]
         if claim.token and claim.lease_ns:
-            self.claims[key] = claim._replace(lease_ends_ns=ctx.time_ns + claim.lease_ns)
+            self.claims[key] = replace(claim, lease_ends_ns=ctx.time_ns + claim.lease_ns)
         return claim.token != 0
 
     @on_timer(EndWait)
     def end_wait(self, ctx: Context, message: EndWait) -> None:
         """End a claim that still waits."""
         key = (message.session_id, message.number)
-        if key in self.claims and not LockClaim(*self.claims[key]).token:
+        if key in self.claims and not self.claims[key].token:
             self._end(ctx, key)
 
     @on_timer(EndLease)
     def end_lease(self, ctx: Context, message: EndLease) -> None:
         """End a lease that was not renewed; one that was is looked at again."""
         key = (message.session_id, message.number)
-        if key not in self.claims or LockClaim(*self.claims[key]).token != message.token:
+        if key not in self.claims or self.claims[key].token != message.token:
             return
-        left_ns = LockClaim(*self.claims[key]).lease_ends_ns - ctx.time_ns
+        left_ns = self.claims[key].lease_ends_ns - ctx.time_ns
         if left_ns > 0:
             ctx.schedule(message, after=left_ns / _S_NS)
         else:
@@ -178,9 +180,7 @@ class LockService(TypedService):
         """Say which locks are held, in the order of their names."""
         if not 1 <= message.limit <= LOCK_PAGE_LIMIT:
             raise LockError(f"limit={message.limit} expected 1 to {LOCK_PAGE_LIMIT}")
-        names = sorted(name for name in self.holders if name.startswith(message.prefix))
-        first = bisect_right(names, message.after) if message.after else 0
-        return [self._summary(name) for name in names[first : first + message.limit]]
+        return [self._summary(name) for name in name_page(self.holders, message.prefix, message.after, message.limit)]
 
     # --- inside
 
@@ -190,8 +190,8 @@ class LockService(TypedService):
         holders = list(self.holders.get(name, ()))
         granted_count = 0
         for key in waiters:
-            claim = LockClaim(*self.claims[key])
-            if holders and (claim.is_exclusive or LockClaim(*self.claims[holders[0]]).is_exclusive):
+            claim = self.claims[key]
+            if holders and (claim.is_exclusive or self.claims[holders[0]].is_exclusive):
                 break
             holders.append(key)
             granted_count += 1
@@ -199,7 +199,7 @@ class LockService(TypedService):
             if claim.lease_ns:
                 ctx.schedule(EndLease(*key, token), after=claim.lease_ns / _S_NS)
             lease_ends_ns = ctx.time_ns + claim.lease_ns if claim.lease_ns else 0
-            self.claims[key] = claim._replace(token=token, lease_ends_ns=lease_ends_ns)
+            self.claims[key] = replace(claim, token=token, lease_ends_ns=lease_ends_ns)
             if key != asking:
                 ctx.send(LockGranted(key[1], token), key[0])
         if granted_count:
@@ -214,7 +214,7 @@ class LockService(TypedService):
 
     def _drop(self, key: tuple[int, int]) -> str:
         """Forget a claim; gives its lock, which is then to be granted."""
-        claim = LockClaim(*self.claims.pop(key))
+        claim = self.claims.pop(key)
         queues = self.holders if claim.token else self.waiters
         _put(queues, claim.name, [each for each in queues[claim.name] if each != key])
         return claim.name
@@ -222,17 +222,17 @@ class LockService(TypedService):
     def _state_of(self, key: tuple[int, int]) -> ClaimState:
         if key not in self.claims:
             return ClaimState(is_held=False, token=0, place=0)
-        claim = LockClaim(*self.claims[key])
+        claim = self.claims[key]
         place = 0 if claim.token else self.waiters[claim.name].index(key) + 1
         return ClaimState(claim.token != 0, claim.token, place)
 
     def _holder(self, key: tuple[int, int]) -> LockHolder:
-        claim = LockClaim(*self.claims[key])
+        claim = self.claims[key]
         return LockHolder(key[0], claim.is_exclusive, claim.value, claim.token)
 
     def _summary(self, name: str) -> LockSummary:
         keys = self.holders[name]
-        newest = LockClaim(*self.claims[keys[-1]])
+        newest = self.claims[keys[-1]]
         return LockSummary(name, newest.is_exclusive, newest.token, len(keys), len(self.waiters.get(name, ())))
 
 

@@ -217,7 +217,7 @@ class LockMachine(RuleBasedStateMachine):
     @invariant()
     def tokens_grow(self) -> None:
         for name, before in self.tokens.items():
-            now = {key: self.locks.service.claims[key][5] for key in self.locks.service.holders.get(name, [])}
+            now = {key: self.locks.service.claims[key].token for key in self.locks.service.holders.get(name, [])}
             new = [token for key, token in now.items() if before.get(key) != token]
             assert all(token > self.newest[name] for token in new)
             self.newest[name] = max([self.newest[name], *new])

@@ -16,7 +16,6 @@ from trimaran.client.ready_made import ElectionClient, LocksClient, LockTimeoutE
 from trimaran.cluster.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import ClientWorkload, MemoryCluster, simulate
 from trimaran.service_api.ready_made.locks import LockService
-from trimaran.service_api.ready_made.locks.service import LockClaim
 from trimaran.service_api.typed import Context
 
 
@@ -164,7 +163,7 @@ class Holders(ClientWorkload):
     def invariant(self, service: LockService) -> None:
         greatest = self.greatest.setdefault(service, {})
         for name, keys in service.holders.items():
-            claims = [LockClaim(*service.claims[key]) for key in keys]
+            claims = [service.claims[key] for key in keys]
             assert len(claims) == 1 or not any(claim.is_exclusive for claim in claims)
             tokens = [claim.token for claim in claims]
             assert all(tokens)
