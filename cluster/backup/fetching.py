@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 from pathlib import Path
 
 from trimaran.archive.disk.file_system import OsFileSystem, read_file, replace_file
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.service_api import ClusterError, ConfigurationError
 
+from ..import_aeron.copying import written_whole
 from .manifest import Manifest, StoredObject, decode_file, object_digest
 from .shipping import read_backup_manifest
 
@@ -28,12 +27,10 @@ def fetch_backup(url: str, target: Path) -> Manifest:
         raise ConfigurationError(f"no backup at {store.url}: there is no manifest")
     if target.exists():
         raise ConfigurationError(f"target is there already: {target}")
-    disk, working = OsFileSystem(), target.with_name(f".{target.name}.fetching")
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(working)
-    for name in ("archive", "cluster"):
-        disk.make_directory(working / name)
-    try:
+    disk = OsFileSystem()
+    with written_whole(target, "fetching") as working:
+        for name in ("archive", "cluster"):
+            disk.make_directory(working / name)
         for found in manifest.objects:
             path = working / found.name
             try:
@@ -43,11 +40,6 @@ def fetch_backup(url: str, target: Path) -> Manifest:
             _check(path, found, f"{store.url}/{found.name}")
         for name, text in manifest.files.items():
             replace_file(disk, working / name, decode_file(text))
-        disk.rename(working, target)
-        disk.sync_directory(target.parent)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(working)
     return manifest
 
 

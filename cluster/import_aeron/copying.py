@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -41,11 +41,6 @@ _ZEROS: Final = bytes(_BLOCK_BYTES)
 _SYNC_LEVEL: Final = 2
 
 
-def working_directory(target: Path) -> Path:
-    """Where a target is written before it gets its name."""
-    return target.with_name(f".{target.name}.importing")
-
-
 def expect_free(target: Path) -> None:
     """Refuse a target that is there already, unless it is an empty directory.
 
@@ -56,6 +51,46 @@ def expect_free(target: Path) -> None:
         return
     if target.exists() or target.is_symlink():
         raise ConfigurationError(f"target is there already: {target}; name a directory that is not there, or is empty")
+
+
+@contextlib.contextmanager
+def written_whole(target: Path, purpose: str) -> Iterator[Path]:
+    """Give a directory to write in, beside a target; at the end of the block it is the target, durably.
+
+    If the block raises it is removed, and the target is as it was. What an interrupted one has left is removed first.
+
+    Raises:
+        ClusterError: something else is where it would be written.
+        ConfigurationError: something is at the target.
+        OSError: the disk refused.
+    """
+    disk, working = OsFileSystem(), target.with_name(f".{target.name}.{purpose}")
+    expect_free(target)
+    remove_unfinished(working)
+    disk.make_directory(working)
+    try:
+        yield working
+        for directory in (*(each for each in working.rglob("*") if each.is_dir()), working):
+            disk.sync_directory(directory)
+        expect_free(target)
+        disk.rename(working, target)
+        disk.sync_directory(target.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            remove_unfinished(working)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove a directory that was not finished, if there is one.
+
+    Raises:
+        ClusterError: something else is there.
+        OSError: the disk refused.
+    """
+    if path.is_symlink() or path.is_file():
+        raise ClusterError(f"expected a directory that was not finished, or nothing: path={path}")
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
 
 
 def length_bytes(survey: Survey) -> int:
@@ -98,13 +133,10 @@ def write_member(
         ConfigurationError: something is at the target.
         OSError: the disk refused.
     """
-    disk, working = OsFileSystem(), working_directory(target)
-    expect_free(target)
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(working)
-    disk.make_directory(working / "archive")
-    disk.make_directory(working / "cluster")
-    try:
+    disk = OsFileSystem()
+    with written_whole(target, "importing") as working:
+        disk.make_directory(working / "archive")
+        disk.make_directory(working / "cluster")
         recordings = [
             replace(
                 descriptor,
@@ -124,14 +156,6 @@ def write_member(
         _write_recording_log(survey, working / "cluster")
         _write_node_state(survey, working / "cluster", now_ms)
         _check(working / "archive", on_progress)
-        for directory in (working / "archive", working / "cluster", working):
-            disk.sync_directory(directory)
-        expect_free(target)
-        disk.rename(working, target)
-        disk.sync_directory(target.parent)
-    finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(working)
     return recordings
 
 

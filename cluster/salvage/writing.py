@@ -16,14 +16,13 @@ the rest of the renames is done. Before that, nothing has happened yet, and ever
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api import ConfigurationError
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.log.code_digest import with_code_digest
@@ -35,7 +34,7 @@ from ..core.log.log_publisher import LogPublisher
 from ..core.membership.configuration import Configuration, ConfigurationCause, find_configuration_fault, text_room
 from ..core.peers.terms import is_usable
 from ..export_aeron.foreign_entries import read_blocks
-from ..import_aeron.copying import expect_free, expect_room, write_member
+from ..import_aeron.copying import expect_room, remove_unfinished, write_member, written_whole
 from ..import_aeron.survey import Survey
 from ..runtime.files.cluster_id_file import ClusterIdFile, kept_cluster_id
 from ..runtime.files.mark_file import MARK_FILE_NAME
@@ -196,23 +195,11 @@ def write_beside(
         ConfigurationError: something is at the target, or too little space is free.
         OSError: the disk refused.
     """
-    expect_free(target)
-    working = target.with_name(f".{target.name}.recovering")
     names = [f"node-{member.member_id}" for member in members]
-    _remove(working)
-    expect_room(record.survey, [working / name for name in names])
-    disk = OsFileSystem()
-    disk.make_directory(working)
-    try:
+    with written_whole(target, "recovering") as working:
+        expect_room(record.survey, [working / name for name in names])
         for name in names:
             write_directory(record, working / name, now_ms=now_ms, on_progress=on_progress)
-        disk.sync_directory(working)
-        expect_free(target)
-        disk.rename(working, target)
-        disk.sync_directory(target.parent)
-    finally:
-        with contextlib.suppress(OSError):
-            _remove(working)
     return [target / name for name in names]
 
 
@@ -258,7 +245,7 @@ def write_in_place(
     """
     for directory in directories:
         _expect_replaceable(directory)
-        _remove(recovered_name(directory))
+        remove_unfinished(recovered_name(directory))
     expect_room(record.survey, [recovered_name(directory) for directory in directories])
     try:
         for directory in directories:
@@ -266,7 +253,7 @@ def write_in_place(
     except BaseException:
         for directory in directories:
             with contextlib.suppress(OSError):
-                _remove(recovered_name(directory))
+                remove_unfinished(recovered_name(directory))
         raise
     return finish_in_place(directories)
 
@@ -304,10 +291,3 @@ def _expect_replaceable(directory: Path) -> None:
         raise ConfigurationError(
             f"the copy of an earlier recovery is there: {backup_name(directory)}; move it away if it is not needed"
         )
-
-
-def _remove(path: Path) -> None:
-    if path.is_symlink() or path.is_file():
-        raise ClusterError(f"expected a directory that an interrupted recovery left, or nothing: path={path}")
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(path)
