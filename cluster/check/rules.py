@@ -107,8 +107,25 @@ RULES: Final[dict[str, LintRule]] = {
 }
 
 
+class RuledFinding:
+    """What was found by a rule."""
+
+    __slots__ = ()
+    rule: str
+
+    @property
+    def why(self) -> str:
+        """Why members may differ."""
+        return RULES[self.rule].why
+
+    @property
+    def instead(self) -> str:
+        """The deterministic way."""
+        return RULES[self.rule].instead
+
+
 @dataclass(slots=True, frozen=True, order=True)
-class Finding:
+class Finding(RuledFinding):
     """One place in the source."""
 
     path: Path
@@ -124,13 +141,3 @@ class Finding:
     """The line, without spaces around it."""
     reached_from: tuple[str, ...] = ()
     """The callback, and the functions on the way from it."""
-
-    @property
-    def why(self) -> str:
-        """Why members may differ."""
-        return RULES[self.rule].why
-
-    @property
-    def instead(self) -> str:
-        """The deterministic way."""
-        return RULES[self.rule].instead

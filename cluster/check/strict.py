@@ -17,13 +17,14 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ..service.source_files import is_foreign, is_installed
 from .known_calls import full_names, rule_of_name
-from .rules import RULES
+from .rules import RuledFinding
 
 _RULES: Final = frozenset({"wall-clock", "random", "environment", "file", "network", "process", "thread", "event-loop"})
 _FINDING_LIMIT: Final = 1_000
@@ -39,7 +40,8 @@ _NOT_TO_BLAME: Final = frozenset(
 """Top-level modules that may look at the clock and at files: what they find does not come to the service."""
 
 
-class StrictFinding(NamedTuple):
+@dataclass(slots=True, frozen=True)
+class StrictFinding(RuledFinding):
     """One place of a service that left the log while a callback ran."""
 
     path: str
@@ -48,16 +50,6 @@ class StrictFinding(NamedTuple):
     rule: str
     what: str
     """What was called, such as `time.time()`."""
-
-    @property
-    def why(self) -> str:
-        """Why members may differ."""
-        return RULES[self.rule].why
-
-    @property
-    def instead(self) -> str:
-        """The deterministic way."""
-        return RULES[self.rule].instead
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.rule}: {self.what}; why: {self.why}; instead: {self.instead}"
