@@ -9,18 +9,17 @@ import asyncio
 import json
 import shutil
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.places import AERON
 from tests.system.cluster_process import STEADY, SystemCluster
 from tests.system.directory_checker import log_end_position
 from tests.system.requester import Requester
 from tests.system.test_snapshots import take
 from tests.system.waiting import wait_until
+from tests.unit.archive.streams import extract_sample
 
 pytestmark = pytest.mark.slow
 
@@ -271,9 +270,8 @@ async def test_directories_of_two_clusters_are_refused(data_dir: Path) -> None:
 
 
 async def test_a_directory_of_aerons_is_explained(data_dir: Path) -> None:
-    with tarfile.open(AERON / "three-node-failover.tar.gz") as archive:
-        archive.extractall(data_dir, filter="data")
-    directories = [str(data_dir / "three-node-failover" / f"node{i}") for i in range(3)]
+    sample = extract_sample("three-node-failover", data_dir)
+    directories = [str(sample / f"node{i}") for i in range(3)]
 
     plan = await recover("plan", *directories, status=10)
 

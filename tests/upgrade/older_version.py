@@ -52,7 +52,9 @@ def _make(scratch: Path, commit: str) -> Path:
         "test needs the whole history: git fetch --unshallow"
     )
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(source, filter="tar")
+        # Python 3.11.3 and older have neither the argument nor the filter; the data is our own.
+        files.extraction_filter = getattr(tarfile, "tar_filter", lambda member, path: member)
+        files.extractall(source)
     _run("build", "--wheel", "--no-isolation", "--outdir", str(scratch), str(source))
     (wheel,) = scratch.glob("trimaran-*.whl")
     venv.create(environment, with_pip=False)

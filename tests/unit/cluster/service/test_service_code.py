@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,14 +36,12 @@ def digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Digest]:
     """Write files, import one of them anew, and compute the digest of its class `Quota`."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(service_code, "_digest_of_code", service_code._digest_of_code.__wrapped__)
-    written: set[str] = set()
 
     def write_and_digest(module: str = "quota_service", **sources: str) -> int:
         for name, source in sources.items():
-            path = tmp_path / (name.replace("__", "/") + ".py")
+            path = tmp_path / (re.sub("(?<=[a-z])__(?=[a-z])", "/", name) + ".py")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(source)
-            written.add(path.stem)
         for name in [name for name in sys.modules if name.partition(".")[0] in {"quota_service", "bank", "rates"}]:
             del sys.modules[name]
         importlib.invalidate_caches()
@@ -97,7 +96,7 @@ def test_a_module_that_the_service_imports_counts(digest: Digest, statement: str
 
 def test_the_modules_of_its_own_package_count_also_by_relative_imports(digest: Digest) -> None:
     service = PLAIN.replace("LIMIT = 7", "from .limits import LIMIT")
-    sources = {"bank____init__": "", "bank__service": service, "bank__limits": "from . import deep\nLIMIT = 1\n"}
+    sources = {"bank/__init__": "", "bank__service": service, "bank__limits": "from . import deep\nLIMIT = 1\n"}
     before = digest("bank.service", **sources, bank__deep="DEPTH = 1\n")
 
     after = digest("bank.service", **sources, bank__deep="DEPTH = 2\n")
