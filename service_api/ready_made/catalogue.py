@@ -24,5 +24,9 @@ READY_MADE: Final = {
     "locks": ReadyMade(
         "trimaran.service_api.ready_made.locks:LockService", "locks with fencing tokens, leases, leader election"
     ),
+    "queue": ReadyMade(
+        "trimaran.service_api.ready_made.queue:QueueService",
+        "queues with leases, retries and dead letters, and schedules",
+    ),
 }
 """By name, as `trimaran serve` takes it."""

@@ -1,4 +1,4 @@
-"""A key-value store: `messages` are what clients say, `service` what members run, `sorted_keys` the order of keys."""
+"""A key-value store: `messages` are what clients say, `service` what members run."""
 
 from .messages import ChangePage as ChangePage
 from .messages import CompactedError as CompactedError

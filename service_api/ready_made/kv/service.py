@@ -16,6 +16,7 @@ from typing import ClassVar, Final
 from ...cluster import Cluster, SnapshotImage
 from ...typed import Context, Event, TimerMessage, TypedService, answers, handles, on_timer, state
 from ...types import CloseReason
+from ..sorted_keys import SortedKeys
 from .messages import (
     ANSWER_LIMIT_BYTES,
     KEY_LIMIT_BYTES,
@@ -49,7 +50,6 @@ from .messages import (
     WatchAnswer,
     WatchKeys,
 )
-from .sorted_keys import SortedKeys
 
 _S_NS: Final = 1_000_000_000
 _TTL_MIN_S: Final = 0.001

@@ -37,7 +37,7 @@ from trimaran.service_api.ready_made.kv import (
     when_value,
     when_version,
 )
-from trimaran.service_api.ready_made.kv.sorted_keys import SortedKeys
+from trimaran.service_api.ready_made.sorted_keys import SortedKeys
 
 
 class ShortHistory(KvService):

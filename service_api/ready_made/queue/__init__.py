@@ -1,0 +1,34 @@
+"""Durable queues and schedules: `messages` are what clients say, `service` what members run, `cron` its times."""
+
+from .messages import AckMessage as AckMessage
+from .messages import DeadMessage as DeadMessage
+from .messages import DefineQueue as DefineQueue
+from .messages import DeleteQueue as DeleteQueue
+from .messages import DeleteSchedule as DeleteSchedule
+from .messages import EndWaiter as EndWaiter
+from .messages import ExtendLease as ExtendLease
+from .messages import ListDeadMessages as ListDeadMessages
+from .messages import ListQueues as ListQueues
+from .messages import ListSchedules as ListSchedules
+from .messages import MessageState as MessageState
+from .messages import NackMessage as NackMessage
+from .messages import PurgeMessages as PurgeMessages
+from .messages import QueueDefinition as QueueDefinition
+from .messages import QueueError as QueueError
+from .messages import QueueFullError as QueueFullError
+from .messages import QueueReady as QueueReady
+from .messages import QueueSchedule as QueueSchedule
+from .messages import QueueSettings as QueueSettings
+from .messages import QueueStats as QueueStats
+from .messages import ReadQueueSettings as ReadQueueSettings
+from .messages import ReadQueueStats as ReadQueueStats
+from .messages import ReadWaiter as ReadWaiter
+from .messages import ReceivedMessage as ReceivedMessage
+from .messages import ReceiveMessages as ReceiveMessages
+from .messages import ReviveMessage as ReviveMessage
+from .messages import ScheduleMessages as ScheduleMessages
+from .messages import SendMessage as SendMessage
+from .messages import SentMessage as SentMessage
+from .messages import StaleReceiptError as StaleReceiptError
+from .messages import WaiterState as WaiterState
+from .service import QueueService as QueueService
