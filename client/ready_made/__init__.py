@@ -13,3 +13,7 @@ from .locks import LocksClient as LocksClient
 from .locks import LockTimeoutError as LockTimeoutError
 from .locks import SyncHeldLock as SyncHeldLock
 from .locks import SyncLocksClient as SyncLocksClient
+from .queue import QueueClient as QueueClient
+from .queue import QueueJob as QueueJob
+from .queue_sync import SyncQueueClient as SyncQueueClient
+from .queue_sync import SyncQueueJob as SyncQueueJob

@@ -1,4 +1,4 @@
-"""Durable queues and schedules: `messages` are what clients say, `service` what members run, `cron` its times."""
+"""Durable queues and schedules: `messages` are what clients say, `service` what members run, `cron` times."""
 
 from .messages import AckMessage as AckMessage
 from .messages import DeadMessage as DeadMessage

@@ -55,7 +55,7 @@ def check_waiter(waiter: int) -> None:
     check_range("waiter", waiter, 0, _WAITER_LIMIT - 1)
 
 
-def check_settings(settings: QueueSettings, store_limit_bytes: int) -> None:
+def check_queue_settings(settings: QueueSettings, store_limit_bytes: int) -> None:
     """Refuse settings that a queue cannot have."""
     check_range("max_deliveries", settings.max_deliveries, 1, _DELIVERY_LIMIT)
     check_range("backoff_s", settings.backoff_s, 0, _BACKOFF_LIMIT_S)

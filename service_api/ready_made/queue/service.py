@@ -14,8 +14,8 @@ leader dies, and who was woken may be dead, so a client that waits also asks fro
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from itertools import islice
 from typing import ClassVar, Final
 
@@ -23,13 +23,12 @@ from ...cluster import Cluster, SnapshotImage
 from ...typed import Context, Event, TimerMessage, TypedService, answers, handles, on_timer, state
 from ...types import CloseReason
 from ..sorted_keys import SortedKeys
-from .cron import parse_cron
 from .limits import (
     check_lease,
     check_name,
     check_page,
+    check_queue_settings,
     check_range,
-    check_settings,
     check_waiter,
     message_size,
 )
@@ -68,8 +67,24 @@ from .messages import (
     StaleReceiptError,
     WaiterState,
 )
+from .stored import (
+    EPOCH,
+    MESSAGE_STATES,
+    PRIORITIES,
+    S_NS,
+    StoredMessage,
+    StoredSchedule,
+    due_key,
+    next_time_ns,
+    number_key,
+    pair_key,
+    queue_place,
+    queue_prefix,
+    schedule_size,
+    show_schedule,
+    split_pair,
+)
 
-_S_NS: Final = 1_000_000_000
 _DELAY_LIMIT_S: Final = 366 * 86_400.0
 _TIME_LIMIT_S: Final = 250_000_000_000.0
 """About the year 9892."""
@@ -79,49 +94,10 @@ _DUE_LIMIT: Final = 1_000
 _REASON_LIMIT: Final = 1_000
 _MESSAGE, _KEY, _SCHEDULE = b"m", b"k", b"s"
 """What is due."""
-_STATES: Final = {state: bytes([number]) for number, state in enumerate(MessageState)}
-_PRIORITIES: Final = range(10)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class WakeQueues(TimerMessage):
     """Something may be due."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
-    """A message, and where it stands. Times are cluster time in nanoseconds."""
-
-    queue: str
-    body: bytes
-    headers: tuple[tuple[str, str], ...]
-    priority: int
-    size_bytes: int
-    sent_ns: int
-    state: MessageState = MessageState.READY
-    entered_ns: int = 0
-    """When it came into its state."""
-    due_ns: int = 0
-    """When it becomes ready, or its lease ends; 0 if it is neither delayed nor leased."""
-    delivery_count: int = 0
-    receipt: int = 0
-    """Of the lease; 0 if it is not leased."""
-    reason: str = ""
-    """Of the last delivery that failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSchedule:
-    """What is sent, and when."""
-
-    queue: str
-    body: bytes
-    headers: tuple[tuple[str, str], ...]
-    priority: int
-    cron: str
-    next_ns: int
-    fired_count: int = 0
-    refused_count: int = 0
 
 
 class QueueService(TypedService):
@@ -167,11 +143,15 @@ class QueueService(TypedService):
     async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
         """Load the state, and put messages and what is due in order."""
         await super().on_start(cluster, snapshot)
-        self._places = SortedKeys(_place(number, message) for number, message in self.messages.items())
+        self._places = SortedKeys(queue_place(number, message) for number, message in self.messages.items())
         self._due = SortedKeys(
-            [_due(each.due_ns, _MESSAGE, _number(number)) for number, each in self.messages.items() if each.due_ns]
-            + [_due(forget_ns, _KEY, _pair(*key)) for key, (_, forget_ns) in self.keys.items()]
-            + [_due(each.next_ns, _SCHEDULE, name.encode()) for name, each in self.schedules.items()]
+            [
+                due_key(each.due_ns, _MESSAGE, number_key(number))
+                for number, each in self.messages.items()
+                if each.due_ns
+            ]
+            + [due_key(forget_ns, _KEY, pair_key(*key)) for key, (_, forget_ns) in self.keys.items()]
+            + [due_key(each.next_ns, _SCHEDULE, name.encode()) for name, each in self.schedules.items()]
         )
 
     def on_closed(self, ctx: Context, reason: CloseReason) -> None:
@@ -188,7 +168,7 @@ class QueueService(TypedService):
     @handles(DefineQueue)
     def define_queue(self, ctx: Context, message: DefineQueue) -> QueueDefinition:
         """Define or change a queue."""
-        check_settings(message.settings, self.store_limit_bytes)
+        check_queue_settings(message.settings, self.store_limit_bytes)
         self._check_queue(message.name)
         self.settings[message.name] = message.settings
         return QueueDefinition(message.name, message.settings)
@@ -229,7 +209,7 @@ class QueueService(TypedService):
         key = (message.queue, message.key)
         if message.key and key in self.keys:
             return SentMessage(self.keys[key][0], is_duplicate=True)
-        window_ns = round(self._settings_of(message.queue).key_window_s * _S_NS)
+        window_ns = round(self._settings_of(message.queue).key_window_s * S_NS)
         is_kept = bool(message.key) and window_ns > 0
         if is_kept and len(self.keys) >= self.key_limit:
             raise QueueError(f"keys={len(self.keys)} expected less than {self.key_limit}; shorten key_window_s")
@@ -239,7 +219,7 @@ class QueueService(TypedService):
         if is_kept:
             forget_ns = ctx.time_ns + window_ns
             self.keys[key] = (message_id, forget_ns)
-            self._add(self._due, _due(forget_ns, _KEY, _pair(*key)))
+            self._add(self._due, due_key(forget_ns, _KEY, pair_key(*key)))
         self._set_alarm(ctx)
         return SentMessage(message_id, is_duplicate=False)
 
@@ -294,13 +274,13 @@ class QueueService(TypedService):
         """Have a lease end later, or earlier."""
         message_id = self._leased(message.receipt)
         check_lease(message.lease_s)
-        due_ns = ctx.time_ns + round(message.lease_s * _S_NS)
+        due_ns = ctx.time_ns + round(message.lease_s * S_NS)
         session_id = self.session_leases.get(message.receipt)
         self._put(ctx, message_id, replace(self.messages[message_id], due_ns=due_ns))
         if session_id is not None:
             self.session_leases[message.receipt] = session_id
         self._set_alarm(ctx)
-        return due_ns / _S_NS
+        return due_ns / S_NS
 
     @handles(EndWaiter)
     def end_waiter(self, ctx: Context, message: EndWaiter) -> bool:
@@ -335,8 +315,8 @@ class QueueService(TypedService):
                     dict(stored.headers),
                     stored.priority,
                     stored.delivery_count,
-                    stored.sent_ns / _S_NS,
-                    stored.entered_ns / _S_NS,
+                    stored.sent_ns / S_NS,
+                    stored.entered_ns / S_NS,
                     stored.reason,
                 )
             )
@@ -375,9 +355,9 @@ class QueueService(TypedService):
             raise QueueError(f"cron={message.cron!r} and at_s={message.at_s} expected one of them")
         if message.at_s is not None:
             check_range("at_s", message.at_s, 0, _TIME_LIMIT_S)
-            next_ns = max(round(message.at_s * _S_NS), 1)
+            next_ns = max(round(message.at_s * S_NS), 1)
         else:
-            next_ns = _next_ns(message.cron, ctx.time_ns)
+            next_ns = next_time_ns(message.cron, ctx.time_ns)
         self._delete_schedule(message.name)
         if len(self.schedules) >= self.schedule_limit:
             raise QueueError(f"schedules={len(self.schedules)} expected less than {self.schedule_limit}")
@@ -387,9 +367,9 @@ class QueueService(TypedService):
         headers = tuple(message.headers.items())
         stored = StoredSchedule(message.queue, message.body, headers, message.priority, message.cron, next_ns)
         self.schedules[message.name] = stored
-        self._add(self._due, _due(next_ns, _SCHEDULE, message.name.encode()))
+        self._add(self._due, due_key(next_ns, _SCHEDULE, message.name.encode()))
         self._set_alarm(ctx)
-        return _shown_schedule(message.name, stored)
+        return show_schedule(message.name, stored)
 
     @handles(DeleteSchedule)
     def delete_schedule(self, ctx: Context, message: DeleteSchedule) -> bool:
@@ -407,7 +387,7 @@ class QueueService(TypedService):
             if size_bytes >= RECEIVE_LIMIT_BYTES:
                 break
             size_bytes += len(self.schedules[name].body)
-            found.append(_shown_schedule(name, self.schedules[name]))
+            found.append(show_schedule(name, self.schedules[name]))
         return found
 
     # --- what is due
@@ -416,14 +396,14 @@ class QueueService(TypedService):
     def wake(self, ctx: Context, message: WakeQueues) -> None:
         """Do what is due."""
         self.alarm_ns = self.alarm_id = 0
-        end = _due(ctx.time_ns + 1, b"", b"")
+        end = due_key(ctx.time_ns + 1, b"", b"")
         for due in list(islice(self._due.between(b"", end), _DUE_LIMIT)):
             kind, rest = due[8:9], due[9:]
             if kind == _MESSAGE:
                 self._on_message_due(ctx, int.from_bytes(rest, "big"))
             elif kind == _KEY:
                 self._remove(self._due, due)
-                del self.keys[_unpair(rest)]
+                del self.keys[split_pair(rest)]
             else:
                 self._fire(ctx, rest.decode())
         self._set_alarm(ctx)
@@ -437,23 +417,23 @@ class QueueService(TypedService):
     def _fire(self, ctx: Context, name: str) -> None:
         """Send what a schedule has to send; times that were missed are this one."""
         schedule = self.schedules[name]
-        at = _EPOCH + timedelta(microseconds=schedule.next_ns // 1_000)
+        at = EPOCH + timedelta(microseconds=schedule.next_ns // 1_000)
         headers = (*schedule.headers, ("schedule", name), ("scheduled-at", at.isoformat()))
-        size_bytes = _schedule_size(schedule)
+        size_bytes = schedule_size(schedule)
         fresh = StoredMessage(schedule.queue, schedule.body, headers, schedule.priority, size_bytes, ctx.time_ns)
         try:
             self._send(ctx, fresh, 0)
             schedule = replace(schedule, fired_count=schedule.fired_count + 1)
         except (QueueFullError, QueueError):
             schedule = replace(schedule, refused_count=schedule.refused_count + 1)
-        self._remove(self._due, _due(schedule.next_ns, _SCHEDULE, name.encode()))
+        self._remove(self._due, due_key(schedule.next_ns, _SCHEDULE, name.encode()))
         if not schedule.cron:
             del self.schedules[name]
             self.store_bytes -= size_bytes
             return
-        next_ns = _next_ns(schedule.cron, ctx.time_ns)
+        next_ns = next_time_ns(schedule.cron, ctx.time_ns)
         self.schedules[name] = replace(schedule, next_ns=next_ns)
-        self._add(self._due, _due(next_ns, _SCHEDULE, name.encode()))
+        self._add(self._due, due_key(next_ns, _SCHEDULE, name.encode()))
 
     def _set_alarm(self, ctx: Context) -> None:
         """Have a timer at the earliest time at which something is due; one that is earlier still may stay."""
@@ -487,7 +467,7 @@ class QueueService(TypedService):
         self.next_message_id += 1
         self.messages[message_id] = message
         self._count(message, 1)
-        self._add(self._places, _place(message_id, message))
+        self._add(self._places, queue_place(message_id, message))
         self._make_ready(ctx, message_id, delay_s)
         return message_id
 
@@ -499,7 +479,7 @@ class QueueService(TypedService):
             stored,
             state=MessageState.LEASED,
             entered_ns=ctx.time_ns,
-            due_ns=ctx.time_ns + round(asked.lease_s * _S_NS),
+            due_ns=ctx.time_ns + round(asked.lease_s * S_NS),
             delivery_count=stored.delivery_count + 1,
             receipt=receipt,
         )
@@ -514,7 +494,7 @@ class QueueService(TypedService):
             dict(stored.headers),
             stored.priority,
             leased.delivery_count,
-            stored.sent_ns / _S_NS,
+            stored.sent_ns / S_NS,
         )
 
     def _leased(self, receipt: int) -> int:
@@ -540,7 +520,7 @@ class QueueService(TypedService):
     def _make_ready(self, ctx: Context, message_id: int, delay_s: float) -> None:
         """Make a message ready, now or later, and wake a waiter."""
         stored = self.messages[message_id]
-        due_ns = ctx.time_ns + round(delay_s * _S_NS)
+        due_ns = ctx.time_ns + round(delay_s * S_NS)
         is_ready = due_ns <= ctx.time_ns
         now = replace(
             stored,
@@ -560,9 +540,9 @@ class QueueService(TypedService):
         """Move a message into another state, or remove it."""
         before = self.messages[message_id]
         self._count(before, -1)
-        self._remove(self._places, _place(message_id, before))
+        self._remove(self._places, queue_place(message_id, before))
         if before.due_ns:
-            self._remove(self._due, _due(before.due_ns, _MESSAGE, _number(message_id)))
+            self._remove(self._due, due_key(before.due_ns, _MESSAGE, number_key(message_id)))
         if before.receipt:
             del self.leases[before.receipt]
             self.session_leases.pop(before.receipt, None)
@@ -571,15 +551,15 @@ class QueueService(TypedService):
             return
         self.messages[message_id] = after
         self._count(after, 1)
-        self._add(self._places, _place(message_id, after))
+        self._add(self._places, queue_place(message_id, after))
         if after.due_ns:
-            self._add(self._due, _due(after.due_ns, _MESSAGE, _number(message_id)))
+            self._add(self._due, due_key(after.due_ns, _MESSAGE, number_key(message_id)))
         if after.receipt:
             self.leases[after.receipt] = message_id
 
     def _count(self, message: StoredMessage, amount: int) -> None:
         counts = list(self._counts_of(message.queue))
-        counts[_STATES[message.state][0]] += amount
+        counts[MESSAGE_STATES[message.state][0]] += amount
         counts[4] += amount * message.size_bytes
         self.store_bytes += amount * message.size_bytes
         if any(counts):
@@ -604,19 +584,19 @@ class QueueService(TypedService):
 
     def _in_state(self, queue: str, state: MessageState, limit: int, after: int = 0) -> list[int]:
         """Give messages of a queue that are in a state: by priority, then by id; `after` is for dead ones."""
-        begin = _queue_prefix(queue) + _STATES[state]
-        first = begin + b"\0" + _number(after + 1) if after > 0 else begin
+        begin = queue_prefix(queue) + MESSAGE_STATES[state]
+        first = begin + b"\0" + number_key(after + 1) if after > 0 else begin
         end = begin[:-1] + bytes([begin[-1] + 1])
         return [int.from_bytes(key[-8:], "big") for key in islice(self._places.between(first, end), limit)]
 
     def _stats(self, ctx: Context, name: str) -> QueueStats:
         ready, delayed, leased, dead, size_bytes = self._counts_of(name)
-        prefix = _queue_prefix(name) + _STATES[MessageState.READY]
+        prefix = queue_prefix(name) + MESSAGE_STATES[MessageState.READY]
         firsts = (
-            next(self._places.between(prefix + bytes([each]), prefix + bytes([each + 1])), None) for each in _PRIORITIES
+            next(self._places.between(prefix + bytes([each]), prefix + bytes([each + 1])), None) for each in PRIORITIES
         )
         sent_ns = [self.messages[int.from_bytes(key[-8:], "big")].sent_ns for key in firsts if key is not None]
-        age_s = max(ctx.time_ns - min(sent_ns), 0) / _S_NS if sent_ns else 0.0
+        age_s = max(ctx.time_ns - min(sent_ns), 0) / S_NS if sent_ns else 0.0
         waiters = len(self.queue_waiters.get(name, ()))
         return QueueStats(name, ready, delayed, leased, dead, size_bytes, age_s, waiters)
 
@@ -644,8 +624,8 @@ class QueueService(TypedService):
         schedule = self.schedules.pop(name, None)
         if schedule is None:
             return False
-        self._remove(self._due, _due(schedule.next_ns, _SCHEDULE, name.encode()))
-        self.store_bytes -= _schedule_size(schedule)
+        self._remove(self._due, due_key(schedule.next_ns, _SCHEDULE, name.encode()))
+        self.store_bytes -= schedule_size(schedule)
         return True
 
     def _add(self, keys: SortedKeys, key: bytes) -> None:
@@ -660,57 +640,3 @@ class QueueService(TypedService):
 def _undo(change: Callable[[bytes], None], key: bytes) -> bool:
     change(key)
     return False  # derived: the state says what has changed
-
-
-def _number(number: int) -> bytes:
-    return number.to_bytes(8, "big")
-
-
-def _queue_prefix(queue: str) -> bytes:
-    name = queue.encode()
-    return len(name).to_bytes(2, "big") + name
-
-
-def _place(message_id: int, message: StoredMessage) -> bytes:
-    """Where a message is among all: by queue, state, priority and id; dead ones by id alone."""
-    rank = 0 if message.state is MessageState.DEAD else _PRIORITIES[-1] - message.priority
-    return _queue_prefix(message.queue) + _STATES[message.state] + bytes([rank]) + _number(message_id)
-
-
-def _due(due_ns: int, kind: bytes, rest: bytes) -> bytes:
-    return _number(due_ns) + kind + rest
-
-
-def _pair(queue: str, key: str) -> bytes:
-    return _queue_prefix(queue) + key.encode()
-
-
-def _unpair(data: bytes) -> tuple[str, str]:
-    end = 2 + int.from_bytes(data[:2], "big")
-    return data[2:end].decode(), data[end:].decode()
-
-
-def _next_ns(cron: str, after_ns: int) -> int:
-    try:
-        found = parse_cron(cron).next_after(_EPOCH + timedelta(microseconds=after_ns // 1_000))
-    except ValueError as error:
-        raise QueueError(str(error)) from error
-    return (found - _EPOCH) // timedelta(microseconds=1) * 1_000
-
-
-def _schedule_size(schedule: StoredSchedule) -> int:
-    return message_size(schedule.body, dict(schedule.headers), schedule.priority, "")
-
-
-def _shown_schedule(name: str, stored: StoredSchedule) -> QueueSchedule:
-    return QueueSchedule(
-        name,
-        stored.queue,
-        stored.body,
-        dict(stored.headers),
-        stored.priority,
-        stored.cron,
-        stored.next_ns / _S_NS,
-        stored.fired_count,
-        stored.refused_count,
-    )

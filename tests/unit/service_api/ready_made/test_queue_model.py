@@ -165,7 +165,7 @@ class QueueMachine(RuleBasedStateMachine):
     ) -> None:
         receipt = data.draw(st.sampled_from(sorted(self.stale)))
         with pytest.raises(StaleReceiptError, match=f"receipt={receipt}"):
-            self.queues.call(kind(receipt))  # type: ignore[arg-type]
+            self.queues.call(kind(receipt))
 
     @rule(queue=QUEUES, state=st.sampled_from([READY, DELAYED, DEAD]))
     def purge(self, queue: str, state: MessageState) -> None:
