@@ -243,6 +243,12 @@ COMMANDS: Final = {
         USE,
         "trimaran kv put jobs/1 waiting --config trimaran-data/cluster.toml",
     ),
+    "queue": CliCommand(
+        "trimaran.cluster.cli.ready_made.queue:app",
+        "Queues and schedules of a cluster that serves them.",
+        USE,
+        "trimaran queue send mail 'to: ann' --config trimaran-data/cluster.toml",
+    ),
     "check": CliCommand(
         "trimaran.cluster.cli.check:check",
         "Find in the source of a service what may make members differ.",
