@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -25,6 +26,16 @@ from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup
 pytestmark = pytest.mark.slow
 
 CLIENT = ROOT / "tests" / "upgrade" / "counting_client.py"
+
+
+NEWER_OPTIONS: Final = {"--snapshot-interval-ms"}
+"""What tests give every member and the older version does not have; each has one value."""
+
+
+def without_newer(arguments: Sequence[str]) -> list[str]:
+    """The arguments that the older version knows."""
+    newer = {index for index, word in enumerate(arguments) if word in NEWER_OPTIONS}
+    return [word for index, word in enumerate(arguments) if index not in newer and index - 1 not in newer]
 
 
 class MixedGroup(ForkedGroup):
@@ -47,7 +58,7 @@ class MixedGroup(ForkedGroup):
     ) -> ManagedProcess:
         if name not in self.older_names:
             return super().spawn(name, arguments, log_path=log_path, environment=environment)
-        words = [str(self._older), *arguments[1:]]
+        words = [str(self._older), *without_newer(arguments[1:])]
         return ProcessGroup.spawn(
             self, name, words, log_path=log_path, stdin=stdin, stdout=stdout, environment=environment
         )
