@@ -89,6 +89,7 @@ from .runtime.watching.vitals import EffectCounts, Vitals
 from .service.agent import ClusteredServiceAgent
 from .service.bounded_log_adapter import BoundedLogAdapter
 from .service.digests import DeliveryDigests
+from .service.double_execution import double_services
 from .service.query_check import QueryCheck
 from .service.service_code import CodeGuard, format_code
 from .service.witness_log_adapter import WitnessLogAdapter
@@ -494,8 +495,9 @@ class Node:
 
     def _make_service_agent(self, services: Sequence[ClusteredService], code: CodeGuard) -> ClusteredServiceAgent:
         ctx = self.module.ctx
+        doubles = double_services(services, self._clock.monotonic_ns) if self._config.double_execution else ()
         agent = ClusteredServiceAgent(
-            [with_stop_watches(service, self.stalls) for service in services],
+            [with_stop_watches(service, self.stalls) for service in doubles or services],
             ContainerRequests(self.module),
             member_id=ctx.config.member_id,
             time_unit=ctx.time_unit,
@@ -505,6 +507,7 @@ class Node:
             max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
         agent.code = code
+        agent.doubles = doubles
         if self._config.strict:
             from .check.strict_log import log_findings  # nothing else of a node needs the lint
 

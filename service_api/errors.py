@@ -110,7 +110,7 @@ class ServiceFailedError(NodeTerminatedError):
 
 
 class ServiceDivergedError(NodeTerminatedError):
-    """This member's service differs from that of a majority of the members, so the member stopped."""
+    """This member's service differs from that of a majority, or from a second instance of it, so the member stopped."""
 
 
 class InvariantViolation(ClusterError):

@@ -23,6 +23,7 @@ from trimaran.service_api import (
     ClusteredService,
     LocalProtocolError,
     Role,
+    ServiceDivergedError,
     ServiceFailedError,
     SnapshotImage,
     SnapshotPublication,
@@ -42,6 +43,7 @@ from trimaran.service_api.wire.topics import is_topic_message
 from ..core.timers import EVERY_SERVICE, TimerIds
 from ..messages.snapshot import ClientSessionSnapshot
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
+from .double_execution import DoubledService
 from .failure_log import FailureLog
 from .failures import failed_here, foreign_cause, is_own_cancellation
 from .query_check import QueryCheck
@@ -114,6 +116,8 @@ class ClusteredServiceAgent:
         """Compares the state before and after each query, where that is wanted."""
         self.guard: CallbackGuard | None = None
         """Looks at what callbacks call, where that is wanted."""
+        self.doubles: Sequence[DoubledService] = ()
+        """Run each service twice, where that is wanted, by service id."""
         self._timer_ids = TimerIds(len(services), is_shared=shared_timer_ids)
         self.views = tuple(ServiceCluster(self, requests, service_id, self._timer_ids) for service_id in self._ids)
         """The cluster as each service sees it."""
@@ -182,7 +186,9 @@ class ClusteredServiceAgent:
 
     async def take_snapshot(self, service_id: int, publication: SnapshotPublication) -> None:
         """Call `on_take_snapshot` of a service. Its exceptions pass through."""
-        result = self.services[service_id].on_take_snapshot(publication)
+        service = self.services[service_id]
+        take = self.doubles[service_id].take_snapshot if self.doubles else service.on_take_snapshot
+        result = take(publication)
         if inspect.isawaitable(result):
             await result
 
@@ -327,8 +333,9 @@ class ClusteredServiceAgent:
 
         Raises:
             ServiceFailedError: it is this member's alone, such as a lack of memory: the member must stop.
+            ServiceDivergedError: two instances of the service differ: it must stop, too.
         """
-        if isinstance(error, ServiceFailedError):
+        if isinstance(error, ServiceFailedError | ServiceDivergedError):
             raise error
         cause = foreign_cause(error)
         if cause is not None:

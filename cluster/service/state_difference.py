@@ -24,6 +24,17 @@ def describe_difference(expected: object, actual: object) -> str:
     return "; ".join(islice(_differences("", expected, actual), _SHOWN_COUNT))
 
 
+def describe_payload_difference(expected: object, actual: object) -> str:
+    """Return what two payloads, or two other results, show where they differ."""
+    if not isinstance(expected, bytes) or not isinstance(actual, bytes) or len(expected) < _SHOWN_LENGTH:
+        return f"expected={shown_value(expected)} actual={shown_value(actual)}"
+    at = next((index for index, pair in enumerate(zip(expected, actual, strict=False)) if pair[0] != pair[1]), None)
+    if at is None:
+        return f"expected length={len(expected)} actual length={len(actual)}"
+    end = at + _SHOWN_LENGTH // 2
+    return f"from byte {at} on: expected={expected[at:end]!r} actual={actual[at:end]!r}"
+
+
 def _differences(place: str, expected: object, actual: object) -> Iterator[str]:
     if canonical_bytes(expected) == canonical_bytes(actual):
         return
@@ -36,25 +47,26 @@ def _differences(place: str, expected: object, actual: object) -> Iterator[str]:
             yield from _of_part(f"{place}[{index}]", *parts)
     elif isinstance(expected, AbstractSet) and isinstance(actual, AbstractSet):
         for element in sorted(expected - actual, key=repr):
-            yield f"{place or 'set'} lacks {_shown(element)}"
+            yield f"{place or 'set'} lacks {shown_value(element)}"
         for element in sorted(actual - expected, key=repr):
-            yield f"{place or 'set'} has {_shown(element)} besides"
+            yield f"{place or 'set'} has {shown_value(element)} besides"
     elif is_dataclass(expected) and type(expected) is type(actual):
         for each in fields(expected):
             yield from _of_part(f"{place}.{each.name}", getattr(expected, each.name), getattr(actual, each.name))
     else:
-        yield f"{place or 'state'}: expected={_shown(expected)} actual={_shown(actual)}"
+        yield f"{place or 'state'}: expected={shown_value(expected)} actual={shown_value(actual)}"
 
 
 def _of_part(place: str, expected: object, actual: object) -> Iterator[str]:
     if expected is _MISSING:
-        yield f"{place}: expected nothing, actual={_shown(actual)}"
+        yield f"{place}: expected nothing, actual={shown_value(actual)}"
     elif actual is _MISSING:
-        yield f"{place}: expected={_shown(expected)} is missing"
+        yield f"{place}: expected={shown_value(expected)} is missing"
     else:
         yield from _differences(place, expected, actual)
 
 
-def _shown(value: object) -> str:
+def shown_value(value: object) -> str:
+    """Show a value in one line, cut where it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."

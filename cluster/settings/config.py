@@ -276,6 +276,13 @@ class NodeConfig(BaseSettings):
             "or that uses the network, processes or threads, while a callback runs; slow, for development"
         ),
     ] = False
+    double_execution: Annotated[
+        Switch,
+        Field(
+            description="run two instances of each service on the same entries, and stop where they differ in what "
+            "they send, answer or keep; more than twice as slow, for development"
+        ),
+    ] = False
 
     shared_machine: Annotated[
         SharedMachine,

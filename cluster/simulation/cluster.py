@@ -65,6 +65,7 @@ class Settings:
     keep_all: bool = True
     keep_snapshots: int = _default("keep_snapshots")
     keep_log_bytes: int = 0
+    double_execution: bool = _default("double_execution")
 
 
 class Member:

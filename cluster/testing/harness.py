@@ -21,6 +21,7 @@ from ..check import StrictFinding, StrictGuard
 from ..messages.snapshot import ClientSessionSnapshot
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
+from ..service.double_execution import DoubledService
 from ..service.kept_snapshot import KeptImage, KeptPublication, run_without_waiting, write_snapshot
 from ..service.replies import RequestRunner
 
@@ -95,6 +96,8 @@ class ServiceHarness(Generic[S]):
         time: Cluster time at the start, in milliseconds since the Unix epoch.
         strict: Whether a call raises `AssertionError` where a callback reads a clock, random numbers, the environment
             or a file, or uses the network, processes or threads. Each place is reported once.
+        double_execution: Whether a second instance runs the same entries, and a call raises `ServiceDivergedError`
+            where the two differ; see docs/determinism.md.
 
     Raises:
         ConfigurationError: `service` makes no service.
@@ -108,8 +111,10 @@ class ServiceHarness(Generic[S]):
         snapshot: list[bytes] | None = None,
         time: int = START_TIME,
         strict: bool = True,
+        double_execution: bool = False,
     ) -> None:
         self._make_service = service
+        self._is_doubled = double_execution
         self.service: S = new_service(service)
         self.timers: dict[int, int] = {}
         """Deadlines by correlation id, in milliseconds of cluster time, as scheduled and not fired."""
@@ -219,7 +224,11 @@ class ServiceHarness(Generic[S]):
 
     def snapshot(self) -> list[bytes]:
         """Have the service write a snapshot, and return its messages."""
-        return snapshot_of(self.service)
+        if not self._container.doubles:
+            return snapshot_of(self.service)
+        publication = KeptPublication()
+        run_without_waiting(self._container.take_snapshot(0, publication), "on_take_snapshot")
+        return publication.messages
 
     def restart(self, service: Callable[[], Any] | None = None) -> None:  # Any: the next version of S
         """Take a snapshot and go on from it with a new instance: of other code if `service` says so.
@@ -232,7 +241,9 @@ class ServiceHarness(Generic[S]):
         self._container = self._start(messages, before)
 
     def _start(self, messages: list[bytes] | None, before: ClusteredServiceAgent | None) -> _HarnessContainer:
-        container = _HarnessContainer(self.service, self)
+        doubled = DoubledService(self.service, self._make_service) if self._is_doubled else None
+        container = _HarnessContainer(self.service if doubled is None else doubled, self)
+        container.doubles = () if doubled is None else (doubled,)
         container.egress.time = self._now
         container.guard = self._guard
         if messages is not None:

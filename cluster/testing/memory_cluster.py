@@ -84,6 +84,7 @@ class MemoryCluster:
         term_length_bytes: A power of two from 64 KiB. The largest message is an eighth of it: 128 KiB by default.
         strict: Whether the test fails where a callback reads a clock, random numbers, the environment or a file, or
             uses the network, processes or threads; see docs/determinism.md.
+        double_execution: Whether each member runs two instances of the service, and stops where they differ.
 
     Raises:
         ConfigurationError: a value that cannot work.
@@ -97,6 +98,7 @@ class MemoryCluster:
         seed: int = 0,
         term_length_bytes: int = TERM_LENGTH_BYTES,
         strict: bool = True,
+        double_execution: bool = False,
     ) -> None:
         code = _makers(service)
         if type(members) is not int or not 1 <= members <= MEMBER_LIMIT:
@@ -121,6 +123,7 @@ class MemoryCluster:
                 segment_length_bytes=term_length_bytes,
                 mtu_length_bytes=_MTU_LENGTH_BYTES,
                 ingress_window_bytes=max(4 * _MTU_LENGTH_BYTES, term_length_bytes // 2),
+                double_execution=double_execution,
             ),
             self._make_service,
             make_others=lambda member: self._services[member.member_id][1:],
@@ -612,6 +615,8 @@ class MemoryCluster:
     def _on_node(self, member: Member) -> None:
         assert member.node is not None
         member.node.service_agent.failures = _KeptFailures(member, self.service_errors)
+        for double, make in zip(member.node.service_agent.doubles, self._code[member.member_id], strict=False):
+            double.make = make
         if self._is_strict:
             member.node.service_agent.guard = StrictGuard(self._on_finding)
 

@@ -29,8 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Say what the marker is for."""
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(service=..., members=3, seed=0, term_length_bytes=..., strict=True): the service that "
-        f"the members of the fixture `{FIXTURE}` run: its class, or a function that makes one",
+        f"{MARKER}(service=..., members=3, seed=0, term_length_bytes=..., strict=True, double_execution=False): the "
+        f"service that the members of the fixture `{FIXTURE}` run: its class, or a function that makes one",
     )
 
 

@@ -35,8 +35,9 @@ class TypedHarness(ServiceHarness[S]):
         snapshot: list[bytes] | None = None,
         time: int = START_TIME,
         strict: bool = True,
+        double_execution: bool = False,
     ) -> None:
-        super().__init__(service, snapshot=snapshot, time=time, strict=strict)
+        super().__init__(service, snapshot=snapshot, time=time, strict=strict, double_execution=double_execution)
         if not isinstance(self.service, TypedService):
             name = type(self.service).__qualname__
             raise ConfigurationError(f"service={name} expected a TypedService; ServiceHarness takes any")

@@ -111,8 +111,10 @@ class _Table:
 
 
 _JOURNAL: Final = "_TypedService__journal"
-_RESERVED: Final = ("journal", "make_cells", "encode_event", "keep_timer", "drop_timer")
+_RESERVED: Final = ("journal", "make_cells", "encode_event", "keep_timer", "drop_timer", "describe_payload")
 """Methods of TypedService that an author cannot mean to override."""
+
+_SHOWN_BYTES: Final = 64
 
 _TIMER: Final = 0
 """PayloadKind of a route that no client takes."""
@@ -297,6 +299,14 @@ class TypedService(ClusteredService):
         """Give the declared state."""
         self.journal  # noqa: B018 - the cells are made
         return {cell.name: cell.as_builtins() for cell in self.__dict__[CELLS].values()}
+
+    def describe_payload(self, payload: memoryview) -> str:
+        """Show a command as the message that it is, or its first bytes where no method takes it."""
+        try:
+            route = self.__find(PayloadKind.COMMAND, bytes(payload[2:HEADER_BYTES]))
+            return repr(route.read(payload[HEADER_BYTES:]))
+        except Exception:
+            return repr(bytes(payload[:_SHOWN_BYTES]))
 
     # --- for the context
 

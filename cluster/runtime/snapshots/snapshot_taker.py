@@ -19,7 +19,7 @@ from itertools import chain
 import structlog
 
 from trimaran.archive import Archive, ArchiveError
-from trimaran.service_api import InvariantViolation, invariant
+from trimaran.service_api import InvariantViolation, ServiceDivergedError, invariant
 from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, NULL_VALUE, SERVICE_SNAPSHOT_STREAM_ID
 from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
@@ -145,7 +145,7 @@ class SnapshotTaker:
                 await writer.offer(message.encode())
             writer.digest = rest_digest
             await write_rest(writer)
-        except (ArchiveError, InvariantViolation):
+        except (ArchiveError, InvariantViolation, ServiceDivergedError):
             raise
         except BaseException as error:
             if is_own_cancellation(error):

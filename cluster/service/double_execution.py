@@ -1,0 +1,438 @@
+"""Double execution: two instances of a service are given the same entries, and must do the same.
+
+The problem: what makes members differ, such as a clock, `id()`, random numbers or an attribute of the class, is found
+by members' digests minutes later, at another entry than the one that did it, and in one process not at all.
+
+The idea: a second instance of the service in the same member. Both are given each entry; then their calls, replies and
+errors are compared, and their states where the service has a `state_hash`, as each typed service has. The first entry
+that they do not agree on stops the member, before anything of it goes out. The second instance has no effect: its calls
+are compared and dropped (`recorded_calls`).
+
+At each snapshot the second instance is made anew from what the first one wrote. So a field that a snapshot forgets is
+found at that snapshot by the state, or at the first entry after it that shows it.
+
+What is not found: what is the same twice in one process. `hash()` of a str is, and so is the order of a set of them; a
+clock that has not gone on is. `trimaran check`, strict mode and members' digests find these.
+
+The cost is that of a second service, and of two states at each entry. A state that takes longer than `_ALWAYS_NS` to
+compare is compared as often as takes half of the time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, cast
+
+import structlog
+
+from trimaran.service_api import (
+    CloseReason,
+    Cluster,
+    ClusteredService,
+    ConfigurationError,
+    Role,
+    ServiceDivergedError,
+    SnapshotImage,
+    SnapshotPublication,
+)
+from trimaran.service_api.session import ClientSession
+
+from .client_session import ContainerClientSession
+from .failures import foreign_cause
+from .kept_snapshot import KeptImage, KeptPublication
+from .recorded_calls import FirstCalls, InstanceCluster, SecondCalls
+from .service_cluster import ServiceCluster
+from .state_difference import describe_difference, describe_payload_difference, shown_value
+
+_ALWAYS_NS: Final = 1_000_000
+_SNAPSHOT_LIMIT_BYTES: Final = 256 << 20
+"""A longer snapshot is not kept for the second instance."""
+_SNAPSHOT_ADVICE: Final = "does on_take_snapshot write every field, and on_start read it?"
+
+logger = structlog.get_logger()
+
+
+class DoubledService(ClusteredService):
+    """Stands for a service, and runs a second instance of it.
+
+    Args:
+        service: The first instance: what it does happens, and its queries and snapshots count.
+        make: Makes an instance.
+        monotonic_ns: The clock by which a state that takes long is compared more rarely.
+    """
+
+    def __init__(
+        self,
+        service: ClusteredService,
+        make: Callable[[], ClusteredService],
+        *,
+        monotonic_ns: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.service = service
+        self.make = make
+        self.feature_level = service.feature_level
+        self._second: ClusteredService | None = None
+        """None until the start, and where a snapshot is too long to be kept for it."""
+        self._first_calls = FirstCalls()
+        self._second_calls = SecondCalls(self._first_calls)
+        self._monotonic_ns = monotonic_ns
+        self._compared_ns = self._duration_ns = 0
+        self._agreed_position: int | None = None
+        """Where the states were equal last, where not every entry is compared."""
+        self._loaded_position: int | None = None
+        """Of the snapshot that the second instance comes from."""
+        self._has_state = service.has_state_hash
+        self._cluster: ServiceCluster
+        self._views: tuple[InstanceCluster, InstanceCluster]
+
+    def __repr__(self) -> str:
+        return repr(self.service)
+
+    # --- what the first instance answers alone
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether there is an `on_session_message`."""
+        return self.service.takes_messages
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether there is an `on_request`."""
+        return self.service.takes_requests
+
+    @property
+    def takes_queries(self) -> bool:
+        """Whether there is an `on_query`."""
+        return self.service.takes_queries
+
+    @property
+    def takes_snapshots(self) -> bool:
+        """Whether there is an `on_take_snapshot`."""
+        return self.service.takes_snapshots
+
+    @property
+    def has_state_hash(self) -> bool:
+        """Whether there is a `state_hash`."""
+        return self.service.has_state_hash
+
+    def state_hash(self) -> object:
+        """Return what stands for the state."""
+        return self.service.state_hash()
+
+    def on_query(self, payload: memoryview) -> bytes:
+        """Answer a query."""
+        return self.service.on_query(payload)
+
+    def on_take_snapshot(self, snapshot: SnapshotPublication) -> Any:
+        """Write the state; `take_snapshot` also has it loaded."""
+        return self.service.on_take_snapshot(snapshot)
+
+    # --- starts and snapshots
+
+    async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
+        """Start both instances from the same snapshot.
+
+        Raises:
+            ServiceDivergedError: they have not come to the same state.
+        """
+        self._cluster = cast(ServiceCluster, cluster)
+        self._views = (
+            InstanceCluster(self._cluster, self._first_calls, is_silent=False),
+            InstanceCluster(self._cluster, self._second_calls, is_silent=True),
+        )
+        image = None if snapshot is None else _KeptWhileRead(snapshot)
+        await _wait_for(self.service.on_start(self._views[0], image))
+        if image is None:
+            await self._start_second(None)
+            return
+        await image.drain()
+        if image.kept.is_whole:
+            await self._start_second(image.kept.messages)
+        else:
+            self._tell_too_long("service.not_doubled")
+
+    async def take_snapshot(self, snapshot: SnapshotPublication) -> None:
+        """Write the state, and start the second instance again from that.
+
+        Raises:
+            ServiceDivergedError: it writes something else, or has not come to the same state.
+        """
+        if self._second is None:
+            await _wait_for(self.service.on_take_snapshot(snapshot))
+            return
+        publication = _KeptWhileWritten(snapshot)
+        await _wait_for(self.service.on_take_snapshot(publication))
+        kept = publication.kept
+        if not kept.is_whole:
+            self._tell_too_long("service.not_loaded")
+            return
+        self._check(self._compare_states(is_forced=True), "on_take_snapshot")
+        if not self._has_state:
+            self._check(await self._compare_written(kept.messages), "on_take_snapshot")
+        await self._start_second(kept.messages)
+
+    async def _start_second(self, messages: list[bytes] | None) -> None:
+        """Make the second instance, and start it from a snapshot."""
+        second = self._second = self._make()
+        image = None if messages is None else KeptImage(messages)
+        await _wait_for(second.on_start(self._views[1], image))
+        self._loaded_position = None if messages is None else self._cluster.log_position
+        self._check(self._compare_states(is_forced=True), "on_start")
+        if messages is not None and not self._has_state:
+            self._check(await self._compare_written(messages), "on_start")
+
+    def _make(self) -> ClusteredService:
+        try:
+            return self.make()
+        except TypeError as error:
+            raise ConfigurationError(
+                f"double execution makes two instances of the service: {self.make!r} expected to be called without "
+                f"arguments, error={error}"
+            ) from error
+
+    async def _compare_written(self, messages: list[bytes]) -> str:
+        """Have the second instance write a snapshot, and compare."""
+        assert self._second is not None
+        publication = KeptPublication()
+        await _wait_for(self._second.on_take_snapshot(publication))
+        actual = publication.messages
+        if actual == messages:
+            return ""
+        if len(actual) != len(messages):
+            return f"messages of the snapshot: expected={len(messages)} actual={len(actual)}"
+        at = next(index for index, pair in enumerate(zip(messages, actual, strict=True)) if pair[0] != pair[1])
+        return f"message {at + 1} of the snapshot: {describe_payload_difference(messages[at], actual[at])}"
+
+    def _tell_too_long(self, event: str) -> None:
+        logger.warning(event, service=repr(self), reason="its snapshot is too long", limit_bytes=_SNAPSHOT_LIMIT_BYTES)
+
+    # --- callbacks
+
+    def on_session_open(self, session: ClientSession, timestamp: int) -> None:
+        """A client session was opened."""
+        self._run("on_session_open", session, timestamp)
+
+    def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
+        """A message of a client."""
+        self._run("on_session_message", session, timestamp, payload)
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        """A request of a client."""
+        reply: bytes = self._run("on_request", session, timestamp, payload)
+        return reply
+
+    def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
+        """A client session was closed."""
+        self._run("on_session_close", session, timestamp, close_reason)
+        for view in self._views:
+            view.forget(session.id)
+
+    def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
+        """A message of a service."""
+        self._run("on_service_message", service_id, timestamp, payload)
+
+    def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
+        """A timer fired."""
+        self._run("on_timer_event", correlation_id, timestamp)
+
+    def on_new_leadership_term_event(self, **fields: Any) -> None:
+        """A new leader's first entry."""
+        self._run("on_new_leadership_term_event", **fields)
+
+    def on_role_change(self, role: Role) -> None:
+        """This member leads from now on, or no longer does."""
+        self._run("on_role_change", role)
+
+    def on_terminate(self, cluster: Cluster) -> None:
+        """This member is about to stop."""
+        self.service.on_terminate(self._views[0])
+        if self._second is not None:
+            self._second.on_terminate(self._views[1])
+
+    def _run(self, callback: str, *arguments: Any, **fields: Any) -> Any:
+        """Call both instances, compare what they did, and give what came of the first.
+
+        Raises:
+            ServiceDivergedError: they did not do the same.
+        """
+        views, calls = self._views, self._first_calls
+        reply: Any = None  # Any: what the callback gives
+        error: BaseException | None = None
+        calls.begin()
+        try:
+            reply = getattr(self.service, callback)(*(_seen(each, views[0]) for each in arguments), **fields)
+        except BaseException as raised:
+            error = raised
+        finally:
+            calls.end()
+        if error is not None and foreign_cause(error) is not None:
+            raise error  # this member alone has met it: there is nothing to compare
+        if self._second is not None:
+            problem = self._run_second(callback, arguments, fields, reply, error)
+            self._check(problem or self._compare_states(), callback, arguments)
+        if error is not None:
+            raise error
+        return reply
+
+    def _run_second(
+        self,
+        callback: str,
+        arguments: tuple[Any, ...],
+        fields: dict[str, Any],
+        expected: object,
+        expected_error: BaseException | None,
+    ) -> str:
+        """Call the second instance, and say in what it differs from the first; "" if in nothing."""
+        calls, view = self._second_calls, self._views[1]
+        reply: Any = None  # Any: what the callback gives
+        error: BaseException | None = None
+        calls.begin()
+        try:
+            # Bytes of its own: a view's identity and what it is part of say nothing.
+            own = (memoryview(bytes(each)) if isinstance(each, memoryview) else each for each in arguments)
+            reply = getattr(self._second, callback)(*(_seen(each, view) for each in own), **fields)
+        except BaseException as raised:
+            error = raised
+        finally:
+            calls.end()
+        if calls.difference:
+            return calls.difference
+        if error is not None and foreign_cause(error) is not None:
+            raise error
+        told, actual_told = (_told(each, with_text=callback == "on_request") for each in (expected_error, error))
+        if told != actual_told:
+            return f"error: expected={told or 'none'} actual={actual_told or 'none'}"
+        before, after = (bytes(each) if _is_payload(each) else each for each in (expected, reply))
+        return "" if before == after else f"reply: {describe_payload_difference(before, after)}"
+
+    # --- comparing
+
+    def _compare_states(self, *, is_forced: bool = False) -> str:
+        """Say in what the states differ; "" if in nothing, or if it is not time to compare them."""
+        if not self._has_state or self._second is None:
+            return ""
+        begin_ns = self._monotonic_ns()
+        if not is_forced and self._duration_ns > _ALWAYS_NS and begin_ns - self._compared_ns < self._duration_ns:
+            return ""
+        try:
+            problem = describe_difference(self.service.state_hash(), self._second.state_hash())
+        except Exception as error:
+            self._has_state = False
+            logger.error("service.state_hash_failed", service=repr(self), error=repr(error), exc_info=error)
+            return ""
+        self._compared_ns = self._monotonic_ns()
+        is_rare, self._duration_ns = self._duration_ns > _ALWAYS_NS, self._compared_ns - begin_ns
+        if problem:
+            since = f", equal at log_position={self._agreed_position}" if is_rare else ""
+            return f"state{since}: {problem}"
+        self._agreed_position = self._cluster.log_position
+        return ""
+
+    def _check(self, problem: str, callback: str, arguments: tuple[Any, ...] = ()) -> None:
+        if not problem:
+            return
+        kind = type(self.service)
+        where = f"{callback}({', '.join(_named(each, self.service) for each in arguments)})"
+        loaded = ""
+        if self._loaded_position is not None:
+            loaded = (
+                f". The second instance was loaded from the snapshot at log_position={self._loaded_position}: "
+                f"{_SNAPSHOT_ADVICE}"
+            )
+        raise ServiceDivergedError(
+            f"double execution: two instances of {kind.__qualname__} were given the same log and differ: "
+            f"log_position={self._cluster.log_position} {where} {problem}. Members would differ too, so this one "
+            f"stops before it answers{loaded}. To find what the service depends on besides its state and the message, "
+            f"such as a clock, random numbers, id() or an attribute of the class: `trimaran check "
+            f"{kind.__module__}:{kind.__qualname__}`"
+        )
+
+
+def double_services(
+    services: Sequence[ClusteredService], monotonic_ns: Callable[[], int]
+) -> tuple[DoubledService, ...]:
+    """Double the services of a node, whose classes are called without arguments."""
+    return tuple(DoubledService(service, type(service), monotonic_ns=monotonic_ns) for service in services)
+
+
+async def _wait_for(result: Any) -> None:  # Any: nothing, or what a coroutine gives
+    if inspect.isawaitable(result):
+        await result
+
+
+def _is_payload(value: object) -> bool:
+    return isinstance(value, bytes | bytearray | memoryview)
+
+
+def _seen(argument: Any, view: InstanceCluster) -> Any:  # Any: whatever a callback is given
+    """Return an argument as one instance gets it."""
+    return view.session(argument) if isinstance(argument, ContainerClientSession) else argument
+
+
+def _told(error: BaseException | None, *, with_text: bool) -> str:
+    """Say what others are told of an error: a client gets its text."""
+    name = "" if error is None else type(error).__qualname__
+    return f"{name}: {error}" if name and with_text else name
+
+
+def _named(argument: object, service: ClusteredService) -> str:
+    """Show an argument of a callback; a payload as the message that it is, where the service can tell."""
+    if isinstance(argument, ContainerClientSession):
+        return f"session={argument.id}"
+    if not isinstance(argument, memoryview):
+        return shown_value(argument)
+    describe = getattr(service, "describe_payload", None)
+    return shown_value(bytes(argument)) if describe is None else str(describe(argument))
+
+
+class _Kept:
+    """Messages of a snapshot, up to a limit."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self._length_bytes = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all messages are there."""
+        return self._length_bytes <= _SNAPSHOT_LIMIT_BYTES
+
+    def add(self, message: bytes) -> None:
+        """Keep one more; none at all beyond the limit."""
+        self._length_bytes += len(message)
+        if self.is_whole:
+            self.messages.append(message)
+        else:
+            self.messages.clear()
+
+
+class _KeptWhileRead:
+    """A `SnapshotImage` that keeps what is read of it."""
+
+    def __init__(self, image: SnapshotImage) -> None:
+        self._image = image
+        self.kept = _Kept()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for message in self._image:
+            self.kept.add(message)
+            yield message
+
+    async def drain(self) -> None:
+        """Read what the service has not."""
+        async for message in self._image:
+            self.kept.add(message)
+
+
+class _KeptWhileWritten:
+    """A `SnapshotPublication` that keeps what is written to another one."""
+
+    def __init__(self, publication: SnapshotPublication) -> None:
+        self._publication = publication
+        self.kept = _Kept()
+
+    async def offer(self, message: bytes | bytearray | memoryview) -> None:
+        """Write one message."""
+        await self._publication.offer(message)
+        self.kept.add(bytes(message))
