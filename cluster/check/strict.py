@@ -34,7 +34,7 @@ _NOT_TO_BLAME: Final = frozenset(
     {
         *("logging", "structlog", "warnings", "traceback", "linecache", "tokenize", "importlib", "_frozen_importlib"),
         *("_frozen_importlib_external", "zipimport", "rich", "pytest", "_pytest", "pluggy", "hypothesis", "coverage"),
-        *("unittest", "bdb", "pdb", "pydevd", "cProfile"),
+        *("unittest", "bdb", "pdb", "pydevd", "cProfile", "dataclasses", "reprlib"),  # the last two ask for the thread
     }
 )
 """Top-level modules that may look at the clock and at files: what they find does not come to the service."""

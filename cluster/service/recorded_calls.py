@@ -289,7 +289,8 @@ class InstanceCluster:
 
     def close_client_session(self, session_id: ClusterSessionId) -> bool:
         """Ask for a client session to be closed; False if there is no such session."""
-        session = self._cluster.client_sessions.get(session_id) if isinstance(session_id, int) else None
+        given: object = session_id  # a caller may not check types
+        session = self._cluster.client_sessions.get(session_id) if isinstance(given, int) else None
         if session is None:
             return self._cluster.close_client_session(session_id)
         self._calls.close_session(session)

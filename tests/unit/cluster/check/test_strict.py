@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from random import Random
@@ -27,6 +28,14 @@ import structlog.testing
 from trimaran.cluster.check.strict_log import log_findings
 from trimaran.cluster.testing import MemoryCluster, ServiceHarness
 from trimaran.service_api import Cluster, ClusteredService, ClusterError, SnapshotImage
+
+
+@dataclass
+class Shown:
+    """Its `repr` asks for the thread, to find recursion."""
+
+    part: int = 1
+
 
 FORBIDDEN: dict[str, tuple[str, Callable[[], Any]]] = {
     "time.time()": ("wall-clock", lambda: time.time()),
@@ -57,6 +66,7 @@ LEGAL: list[Callable[[], Any]] = [
     lambda: datetime.fromtimestamp(0, UTC),
     lambda: sorted({3, 1, 2}),
     lambda: __import__("colorsys"),
+    lambda: repr(Shown()),
 ]
 
 

@@ -7,9 +7,19 @@ from typing import ClassVar
 
 import pytest
 
-from trimaran import ClientSession, Cluster, ClusteredService, ServiceDivergedError, SnapshotImage, SnapshotPublication
-from trimaran.cluster.testing import ServiceHarness, TypedHarness
+from trimaran import (
+    ClientSession,
+    Cluster,
+    ClusteredService,
+    ConfigurationError,
+    ServiceDivergedError,
+    SnapshotImage,
+    SnapshotPublication,
+)
+from trimaran.client import RequestIndeterminateError
+from trimaran.cluster.testing import MemoryCluster, ServiceHarness, TypedHarness
 from trimaran.service_api.typed import Command, Context, TypedService, handles, state
+from trimaran.service_api.types import ClusterSessionId
 
 from ..testing.counting import Counter
 
@@ -41,7 +51,7 @@ class ByRandom(Counter):
     """Sends a number that nothing decides."""
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
-        session.offer(b"%d" % random.getrandbits(64))  # noqa: S311 - the planted fault
+        session.offer(b"%d" % random.getrandbits(64))
 
 
 class ByClass(Counter):
@@ -222,7 +232,10 @@ def test_the_second_instance_sees_timers_and_sessions_as_the_first_did() -> None
             cluster.schedule_timer(1, timestamp + 9)
             self.answers += cluster.cancel_timer(1), cluster.cancel_timer(1), session.is_closing
             self.answers += cluster.close_client_session(session.id), session.is_closing, session.offer(b"late")
-            self.answers += cluster.close_client_session(9), cluster.client_sessions[session.id] is session
+            self.answers += (
+                cluster.close_client_session(ClusterSessionId(9)),
+                cluster.client_sessions[session.id] is session,
+            )
 
         def state_hash(self) -> object:
             return self.answers
@@ -258,3 +271,59 @@ def test_a_typed_service_names_the_message_and_the_field() -> None:
         harness.call(Put(key="b", amount=10))
 
     assert "Put(key='b', amount=10)) state: ['amounts']['b']: expected=" in str(failed.value)
+
+
+# --- on members
+
+
+def test_members_stop_before_they_answer() -> None:
+    cluster = MemoryCluster(ById, members=1, double_execution=True, strict=False)
+    client = cluster.run(cluster.connect())
+
+    with pytest.raises(RequestIndeterminateError):
+        cluster.run(client.request(b"5"))
+
+    assert isinstance(cluster.stopped.pop(0), ServiceDivergedError)
+    cluster.close()
+
+
+def test_members_of_equal_instances_answer_and_come_back() -> None:
+    with MemoryCluster(lambda: Hashed(), double_execution=True) as cluster:
+        client = cluster.run(cluster.connect())
+        assert cluster.run(client.request(b"5")) == b"5"
+        cluster.run(cluster.snapshot())
+        assert cluster.run(client.request(b"tell 2")) == b"5"
+        cluster.run(cluster.restart())
+
+        assert cluster.run(client.request(b"1")) == b"8"
+        cluster.run(cluster.assert_identical())
+
+
+def test_several_services_are_doubled_each() -> None:
+    with MemoryCluster([Hashed, ById], members=1, double_execution=True, strict=False) as cluster:
+        client = cluster.run(cluster.connect())
+        with pytest.raises(RequestIndeterminateError):
+            cluster.run(client.request(b"5"))
+        assert "two instances of ById were given" in str(cluster.stopped.pop(0))
+
+
+def test_a_member_stops_at_the_snapshot_that_forgets() -> None:
+    cluster = MemoryCluster(Forgetful, members=1, double_execution=True)
+    client = cluster.run(cluster.connect())
+    cluster.run(client.request(b"later 3"))
+
+    cluster.run(cluster.snapshot())  # of those that still run
+
+    assert "state: ['later']: expected=3 actual=0" in str(cluster.stopped.pop(0))
+    cluster.close()
+
+
+def test_a_service_that_cannot_be_made_again_is_refused() -> None:
+    made: list[int] = []
+
+    def make_once(*number: int) -> Counter:
+        made.append(1)
+        return Counter() if len(made) == 1 else Counter(*number, 1)  # type: ignore[call-arg]
+
+    with pytest.raises(ConfigurationError, match="double execution makes two instances"):
+        ServiceHarness(make_once, double_execution=True)
