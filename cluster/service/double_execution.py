@@ -8,7 +8,7 @@ errors are compared, and their states where the service has a `state_hash`, as e
 that they do not agree on stops the member, before anything of it goes out. The second instance has no effect: its calls
 are compared and dropped (`recorded_calls`).
 
-At each snapshot the second instance is made anew from what the first one wrote. So a field that a snapshot forgets is
+At each snapshot the second instance is made again from what the first one wrote. So a field that a snapshot forgets is
 found at that snapshot by the state, or at the first entry after it that shows it.
 
 What is not found: what is the same twice in one process. `hash()` of a str is, and so is the order of a set of them; a
