@@ -12,7 +12,7 @@ the cluster or because the caller may not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from enum import StrEnum
 from typing import Annotated, Any, Final, NamedTuple
@@ -38,7 +38,7 @@ from trimaran.service_api.transport import NetworkStack
 
 from ...core.control_toggle import ActionStep
 from ...documents.operations import MemberChangeRequest, Operation, OperationProgress, run_operation
-from ...documents.query import Outcome, StatusQueryError
+from ...documents.query import Outcome, StatusQueryError, query_status
 from .cluster_report import MemberReport, ask_members
 from .setting_flags import load_cluster_id_from_flags, load_consensus_endpoints, load_network_from_flags
 
@@ -143,7 +143,10 @@ async def _carry_out(
     deadline_s = asyncio.get_running_loop().time() + timeout_s
     operation, asked_id = wanted.operation, wanted.asked_member_id
     if asked_id is None:
-        asked_id = await _find_leader(endpoints, timeout_s, cluster_id, network)
+        leader = await _find_leader(endpoints, timeout_s, cluster_id, network)
+        asked_id = leader.member_id
+        if wanted.change is not None and wanted.change.endpoints:
+            await _expect_to_belong(wanted.change, leader, min(timeout_s, _STATUS_TIMEOUT_S), network)
     steps = await _ask(wanted, asked_id, endpoints[asked_id], timeout_s, output, cluster_id, network)
     last = steps[-1]
     parts: list[MemberPart] = []
@@ -213,7 +216,7 @@ async def _ask(
 
 async def _find_leader(
     endpoints: Mapping[int, str], timeout_s: float, cluster_id: ClusterId, network: NetworkStack
-) -> int:
+) -> MemberStatus:
     limit_s = min(timeout_s, _STATUS_TIMEOUT_S)
     reports = await ask_members(endpoints, limit_s, cluster_id=cluster_id, network=network)
     other = next((report for report in reports if report.outcome is Outcome.OTHER_CLUSTER), None)
@@ -222,10 +225,36 @@ async def _find_leader(
     statuses = [report.status for report in reports if report.status is not None]
     if not statuses:
         fail("no member can be reached: " + "; ".join(_why_not(report) for report in reports), EXIT_UNREACHABLE)
+    _expect_one_cluster(statuses)
     leader = find_leader(statuses)
     if leader is None:
         fail("no leader among the members that answer; run `trimaran status` to see each member", EXIT_NO_LEADER)
-    return leader.member_id
+    return leader
+
+
+def _expect_one_cluster(statuses: Sequence[MemberStatus]) -> None:
+    """End where members of two clusters answer: which leader has the higher term says nothing of which is meant."""
+    members: dict[str, list[int]] = {}
+    for status in statuses:
+        if status.cluster_id is not None:
+            members.setdefault(status.cluster_id, []).append(status.member_id)
+    if len(members) > 1:
+        found = "; ".join(f"cluster {cluster_id}: members {ids}" for cluster_id, ids in sorted(members.items()))
+        fail(f"refused: members of several clusters answer: {found}; correct --members to those of one", EXIT_REFUSED)
+
+
+async def _expect_to_belong(
+    change: MemberChangeRequest, leader: MemberStatus, timeout_s: float, network: NetworkStack
+) -> None:
+    """End where a member of another cluster answers at the endpoints of a change; it may as well not run yet."""
+    _, endpoint, *_ = change.endpoints  # ingress, consensus
+    try:
+        status = await query_status(endpoint, timeout_s, network=network)
+    except StatusQueryError:
+        return
+    if None not in (status.cluster_id, leader.cluster_id) and status.cluster_id != leader.cluster_id:
+        said = f"the member at {endpoint} belongs to cluster {status.cluster_id}, the leader to {leader.cluster_id}"
+        fail(f"refused: {said}: stop it, and start it with --join on an empty directory", EXIT_REFUSED)
 
 
 async def _watch_members(
