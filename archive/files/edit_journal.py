@@ -8,7 +8,8 @@ Rejected: telling from the files what was meant. Segments below the start of a r
 leaves, and just as well what a detach means to keep.
 
     8 bytes magic @0, int32 kind @8, int64 recording id @16, int64 position @24, int64 stop position @32,
-    int64 destination recording id @40, int64 timestamp in ms @48, uint32 CRC-32 over what is before it @56
+    int64 destination recording id @40, int64 timestamp in ms @48, uint32 CRC-32 over all else @56,
+    and of a MEND what belongs in [position, stop position) @60
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ EDIT_FILE_NAME: Final = "archive.edit"
 _MAGIC: Final = b"QEDIT\x00\x00\x01"
 _RECORD: Final = struct.Struct("<8si4xqqqqq")
 _CRC: Final = struct.Struct("<I")
+_HEAD_LENGTH: Final = _RECORD.size + _CRC.size
 
 
 class EditKind(IntEnum):
@@ -41,6 +43,8 @@ class EditKind(IntEnum):
     """Its start position becomes `position`, if it is before that; the segments below are removed."""
     MIGRATE = 3
     """The segments of its range [`position`, `stop_position`) go to the recording `dst_recording_id`."""
+    MEND = 4
+    """Its range [`position`, `stop_position`), which lies in one segment, gets the bytes `data`."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -53,6 +57,7 @@ class Edit:
     stop_position: int = NULL_POSITION
     dst_recording_id: int = NULL_VALUE
     timestamp_ms: int
+    data: bytes = b""
 
     def encode(self) -> bytes:
         """Build the record."""
@@ -65,7 +70,7 @@ class Edit:
             self.dst_recording_id,
             self.timestamp_ms,
         )
-        return record + _CRC.pack(zlib.crc32(record))
+        return record + _CRC.pack(zlib.crc32(self.data, zlib.crc32(record))) + self.data
 
 
 def decode_edit(data: bytes) -> Edit | None:
@@ -74,8 +79,8 @@ def decode_edit(data: bytes) -> Edit | None:
     Raises:
         CorruptionError: it is whole and says something this version does not know.
     """
-    record, crc = data[: _RECORD.size], data[_RECORD.size : _RECORD.size + _CRC.size]
-    if len(record) < _RECORD.size or crc != _CRC.pack(zlib.crc32(record)):
+    record, crc, frames = data[: _RECORD.size], data[_RECORD.size : _HEAD_LENGTH], data[_HEAD_LENGTH:]
+    if len(record) < _RECORD.size or crc != _CRC.pack(zlib.crc32(frames, zlib.crc32(record))):
         return None
     magic, kind, recording_id, position, stop_position, dst_recording_id, timestamp_ms = _RECORD.unpack(record)
     if magic != _MAGIC or kind not in EditKind.__members__.values():
@@ -90,6 +95,7 @@ def decode_edit(data: bytes) -> Edit | None:
         stop_position=stop_position,
         dst_recording_id=dst_recording_id,
         timestamp_ms=timestamp_ms,
+        data=frames,
     )
 
 

@@ -46,9 +46,10 @@ from .editing import (
     refuse_if_read,
     still_active,
 )
+from .mending import plan_mending, read_back
+from .opening import make_good
 from .range_reader import RangeReader
 from .recording import Recording, RecordingContext
-from .repair import RepairResult, repair_tail
 from .replay_pace import ReplayPace
 from .space import SpaceWatch
 from .worker import ThreadWorker, WorkerFactory
@@ -520,6 +521,25 @@ class Archive:
             )
             return count
 
+    async def mend_recording(self, recording_id: int, position: int, frames: bytes) -> int:
+        """Put valid frames of another copy in the place of damaged ones; give up to where the recording is right then.
+
+        `frames` lie within one segment and below the end of the recording, which may be active. Where the own frames
+        are valid again, the rest is left as it is: see `mending`.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING, or INVALID_POSITION.
+            CorruptionError: the frames are not valid, a valid frame here differs from them, or the disk does not keep
+                what is written to it.
+        """
+        async with self._changing():
+            descriptor = self._editing.valid(recording_id)
+            plan = await self._blocking(lambda: plan_mending(self._editing, descriptor, position, frames), recording_id)
+            if plan.edit is not None:
+                await self._perform(plan.edit)
+        read_back(self, recording_id, position, plan.end_position)
+        return plan.end_position
+
     async def update_channel(self, recording_id: int, channel: str) -> None:
         """Rename the channel that a recording is listed under.
 
@@ -572,29 +592,7 @@ class Archive:
         restrict_access(self._file_system, self.directory)
         self._mark = ArchiveMarkFile.open(self.directory, now_ms=self._clock_ms(), file_system=self._file_system)
         self._catalog.open()
-        edit = complete(self._editing)
-        if edit is not None:
-            _log.info("recording.edit_completed", edit=edit.kind.name, recording_id=edit.recording_id)
-        names = self._file_system.list_directory(self.directory)
-        present = {name.partition("-")[0] for name in names}
-        for descriptor in self._catalog.descriptors():
-            # What a crash left of a purge: the catalog was told first.
-            if descriptor.state is RecordingState.DELETED and str(descriptor.recording_id) in present:
-                self._editing.files(descriptor).remove_all()
-            if descriptor.state is RecordingState.VALID and descriptor.stop_position is None:
-                result: RepairResult = repair_tail(
-                    self._editing.files(descriptor), descriptor, torn_limit_bytes=self._torn_limit_bytes
-                )
-                self._catalog.update(
-                    replace(descriptor, stop_position=result.stop_position, stop_timestamp_ms=self._clock_ms())
-                )
-                _log.info(
-                    "recording.tail_repaired",
-                    recording_id=descriptor.recording_id,
-                    stop_position=result.stop_position,
-                    reason=result.reason,
-                    cut=result.cut,
-                )
+        make_good(self._editing, torn_limit_bytes=self._torn_limit_bytes)
 
     def _tell_activity(self) -> None:
         """Say in the mark file that the archive is alive, now and about once a second from now on."""

@@ -19,7 +19,7 @@ from typing import Final
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 
-from ..disk.file_system import FileSystem, opened, read_fully
+from ..disk.file_system import FileSystem, opened, read_fully, write_fully
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, bad_position
 from ..files.catalog import Catalog
 from ..files.edit_journal import Edit, EditJournal, EditKind
@@ -289,10 +289,25 @@ def _migrate(ctx: EditContext, edit: Edit) -> int:
     return count
 
 
+def _mend(ctx: EditContext, edit: Edit) -> int:
+    descriptor = ctx.catalog.get(edit.recording_id)
+    files, base_position = ctx.files(descriptor), descriptor.segment_base_position(edit.position)
+    is_present = base_position in files.base_positions()
+    segment = files.open_segment(base_position) if is_present else files.create_first(base_position, zero=False)
+    try:
+        write_fully(ctx.file_system, segment.handle, edit.data, edit.position - base_position)
+        files.sync(segment)
+        ctx.file_system.evict(segment.handle, edit.position - base_position, len(edit.data))
+    finally:
+        ctx.file_system.close_file(segment.handle)
+    return 0
+
+
 _STEPS: Final[dict[EditKind, Callable[[EditContext, Edit], int]]] = {
     EditKind.TRUNCATE: _truncate,
     EditKind.PURGE: _purge,
     EditKind.MIGRATE: _migrate,
+    EditKind.MEND: _mend,
 }
 
 

@@ -1,0 +1,45 @@
+"""What a start makes good before anybody uses an archive: edits, purges and tails that a crash left half-way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+
+from ..format.descriptor import RecordingState
+from .editing import EditContext, complete
+from .repair import repair_tail
+
+_log = structlog.get_logger(__name__)
+
+
+def make_good(ctx: EditContext, *, torn_limit_bytes: int) -> None:
+    """Complete what a crash left of an edit or a purge, and find where each recording ends that was active. Blocks.
+
+    The catalog is open. `torn_limit_bytes` is as for `repair_tail`.
+
+    Raises:
+        CorruptionError: something is wrong that no crash leaves; nothing was changed there.
+        OSError: the disk refused.
+    """
+    edit = complete(ctx)
+    if edit is not None:
+        _log.info("recording.edit_completed", edit=edit.kind.name, recording_id=edit.recording_id)
+    names = ctx.file_system.list_directory(ctx.directory)
+    present = {name.partition("-")[0] for name in names}
+    for descriptor in ctx.catalog.descriptors():
+        # What a crash left of a purge: the catalog was told first.
+        if descriptor.state is RecordingState.DELETED and str(descriptor.recording_id) in present:
+            ctx.files(descriptor).remove_all()
+        if descriptor.state is RecordingState.VALID and descriptor.stop_position is None:
+            result = repair_tail(ctx.files(descriptor), descriptor, torn_limit_bytes=torn_limit_bytes)
+            ctx.catalog.update(
+                replace(descriptor, stop_position=result.stop_position, stop_timestamp_ms=ctx.clock_ms())
+            )
+            _log.info(
+                "recording.tail_repaired",
+                recording_id=descriptor.recording_id,
+                stop_position=result.stop_position,
+                reason=result.reason,
+                cut=result.cut,
+            )
