@@ -28,11 +28,14 @@ class RangeReader:
         file_system: ReadableFileSystem,
         *,
         refuse_if_purged: Callable[[int, int], object],
+        evict: Callable[[int, int, int], object] | None = None,
     ) -> None:
         self._directory = directory
         self._file_system = file_system
         self._refuse_if_purged = refuse_if_purged
         """Raises when this position of this recording is not kept any more: then its lack is no damage."""
+        self._evict = evict
+        """Drops a range of an open file from the page cache, of a reader that asks the disk and leaves nothing there."""
         self._handles: dict[tuple[int, int], int] = {}
 
     def __repr__(self) -> str:
@@ -82,12 +85,18 @@ class RangeReader:
         Raises:
             OSError: the disk refuses already the shortest read, or for a reason that has nothing to do with the place.
         """
+        evict = self._evict
         while True:
+            if evict is not None:
+                evict(handle, offset, length)
             try:
                 return read_fully(self._file_system, handle, length, offset)
             except OSError as error:
                 if length <= HEADER_LENGTH or not is_damage(error):
                     raise
+            finally:
+                if evict is not None:
+                    evict(handle, offset, length)
             length = max(HEADER_LENGTH, length // 2)
 
     def forget(self, recording_id: int | None) -> None:
