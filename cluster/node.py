@@ -65,6 +65,7 @@ from .runtime.member_files import MemberFiles, open_files
 from .runtime.member_network import make_network
 from .runtime.member_roster import MemberRoster
 from .runtime.queries import QueryHandler
+from .runtime.repair.upkeep import Upkeep
 from .runtime.secret_files import SecretFiles
 from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
 from .runtime.snapshots.backup_provider import BackupProvider
@@ -161,7 +162,7 @@ class Node:
         self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
         self._metrics: MetricsServer | None = None
         self._fetcher: SnapshotFetcher | None = None
-        self._retention = self._make_retention()
+        self._retention, self.upkeep = self._make_retention(), self._make_upkeep(host)
         self._progress = self._make_progress_tracker()
         self._status = self._make_status_publisher(services)
 
@@ -251,6 +252,7 @@ class Node:
                 tasks.create_task(self._run_housekeeping(log), name="every-second")
                 tasks.create_task(self._retention.run(), name="retention")
                 tasks.create_task(self._disk_space.run(), name="disk-space")
+                self.upkeep.start(tasks)
                 self._secret_files.watch(tasks)
                 await self.service_agent.start()
                 self._digests.start_from(self._adapter.position)
@@ -599,6 +601,16 @@ class Node:
         position = needed_log_position(ctx.recording_log, ctx.config.retention, service_count=ctx.config.service_count)
         retention.purge(fx.PurgeArchive((), position))
         return retention
+
+    def _make_upkeep(self, host: Host) -> Upkeep:
+        return Upkeep(
+            self.module.ctx,
+            self.archive,
+            self._config,
+            host=host,
+            post=self.agent.post,
+            on_failed=self.agent.terminate,
+        )
 
     def _make_fetcher(self, tasks: ActivityScope) -> SnapshotFetcher:
         return SnapshotFetcher(

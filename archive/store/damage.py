@@ -49,6 +49,8 @@ class DamageTracker:
     def __init__(self, monotonic_ns: Callable[[], int]) -> None:
         self.failed_read_count = 0
         """Reads that met damage."""
+        self.on_found: Callable[[], object] = lambda: None
+        """Called for each place that was not known before."""
         self._monotonic_ns = monotonic_ns
         self._known: dict[tuple[int, int], _Known] = {}
 
@@ -71,6 +73,7 @@ class DamageTracker:
                 return
             known = _Known(DamagedPlace(recording_id, position, file_name, str(error)), now_ns)
             self._known[recording_id, position] = known
+            self.on_found()
         elif now_ns - known.told_ns < REPEAT_NS:
             known.untold_count += 1
             return

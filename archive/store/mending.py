@@ -29,6 +29,10 @@ _BLOCK_BYTES: Final = 4096
 """In steps of this length is read what cannot be read at once: a page, and what a disk loses at least."""
 
 
+class LostWriteError(CorruptionError):
+    """What was written and synced is not what the disk gives back: it must not be trusted with anything."""
+
+
 @dataclass(slots=True, frozen=True)
 class Mending:
     """What is to be written, and up to where the recording is right once it is."""
@@ -48,9 +52,7 @@ def plan_mending(ctx: EditContext, descriptor: RecordingDescriptor, position: in
     """
     recording_id, end_position = descriptor.recording_id, position + len(frames)
     recorded_position = ctx.end_position(recording_id)
-    last_position = min(
-        recorded_position, descriptor.segment_base_position(position) + descriptor.segment_file_length
-    )
+    last_position = min(recorded_position, descriptor.segment_base_position(position) + descriptor.segment_file_length)
     if not frames or position % 32 or not descriptor.start_position <= position < end_position <= last_position:
         raise bad_position(
             f"cannot mend: end_position={end_position} start_position={descriptor.start_position} "
@@ -96,7 +98,7 @@ def _damaged_length(rules: FrameRules, recording_id: int, position: int, own: by
                 recording_id=recording_id,
                 position=position + at,
             )
-        if mine == theirs and at > 0:
+        if mine == theirs:
             return at
         at += length
     return at
@@ -137,14 +139,14 @@ def read_back(archive: _Readable, recording_id: int, position: int, end_position
     """Read a range that was written again, from the disk.
 
     Raises:
-        CorruptionError: it still cannot be read: the disk does not keep what it takes.
+        LostWriteError: it still cannot be read.
     """
     at = position
     try:
         while at < end_position:
             at += len(archive.read(recording_id, at, end_position - at, stop_position=end_position))
     except ArchiveError as error:
-        raise CorruptionError(
+        raise LostWriteError(
             f"the disk does not keep what is written to it: the range from position={position} was written again and "
             f"synced, and cannot be read: {error}; replace the disk",
             recording_id=recording_id,

@@ -35,7 +35,7 @@ class RangeReader:
         self._refuse_if_purged = refuse_if_purged
         """Raises when this position of this recording is not kept any more: then its lack is no damage."""
         self._evict = evict
-        """Drops a range of an open file from the page cache, of a reader that asks the disk and leaves nothing there."""
+        """Drops a range of an open file from the page cache; None: this reader may use what the kernel has there."""
         self._handles: dict[tuple[int, int], int] = {}
 
     def __repr__(self) -> str:

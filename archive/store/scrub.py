@@ -125,9 +125,7 @@ class Scrub:
             progress.is_running, progress.recording_id = False, None
         progress.pass_count += 1
         progress.last_pass_ms = self._clock_ms()
-        _log.info(
-            "scrub.completed", read_bytes=progress.read_bytes, found_count=progress.found_count - found_before
-        )
+        _log.info("scrub.completed", read_bytes=progress.read_bytes, found_count=progress.found_count - found_before)
 
     async def _read_recording(self, recording_id: int) -> None:
         """Read one recording up to its bound, which may move meanwhile, as its start may; or until it is purged."""

@@ -46,8 +46,8 @@ from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERV
 from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
 
 from ..core.snapshots.shipped_snapshot import ShippedRecording, check_offer
+from ..documents.backup_query import BackupAnswer, ask_for_backup
 from ..runtime.host import Host
-from .asking import BackupAnswer, ask_for_backup
 from .choosing import FoundSource, find_source
 from .directory import BackupDirectory
 from .new_terms import find_first_unknown_term

@@ -315,6 +315,17 @@ class NodeConfig(BaseSettings):
         AmountBytes, Field(description="without keep_all: bytes of log to keep in addition, for members that were down")
     ] = 1 << 30
 
+    scrub_bytes_per_s: Annotated[
+        AmountBytes,
+        Field(
+            description="how fast the background scrub reads everything recorded, to find damage while another member "
+            "has what is lost; 0: it runs only when `trimaran scrub` asks"
+        ),
+    ] = 8 << 20
+    scrub_interval_ms: Annotated[
+        AmountMillis, Field(description="how long after the end of one pass of the scrub the next one begins")
+    ] = 86_400_000
+
     handover_timeout_ms: Annotated[
         AmountMillis,
         Field(

@@ -66,6 +66,8 @@ class Settings:
     keep_snapshots: int = _default("keep_snapshots")
     keep_log_bytes: int = 0
     double_execution: bool = _default("double_execution")
+    scrub_bytes_per_s: int = 0
+    scrub_interval_ms: int = 60_000
 
 
 class Member:

@@ -8,13 +8,13 @@ from pathlib import Path
 from tests.unit.cluster.backup.backed_up import LOG_SETTINGS, backed_up, commit_position
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import Keeper, restart, take
-from trimaran.cluster.backup.asking import BackupAnswer, ask_for_backup
 from trimaran.cluster.backup.choosing import BackupSource
 from trimaran.cluster.backup.restoring import Restored, restore_backup
 from trimaran.cluster.backup.states import BackupState
 from trimaran.cluster.backup.verification import verify_backup
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.documents.backup_query import BackupAnswer, ask_for_backup
 from trimaran.cluster.documents.query import query_document
 from trimaran.cluster.messages.backup import HeartbeatRequest, HeartbeatResponse
 from trimaran.cluster.settings.member_endpoints import parse_members

@@ -19,7 +19,18 @@ from tests.unit.cluster.simulation.test_snapshots import Keeper, take
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.cluster.core.reluctance import Reluctance
+from trimaran.cluster.runtime.repair.repairer import Repairer, RepairOutcome
 from trimaran.cluster.simulation.cluster import Member
+
+
+@pytest.fixture(autouse=True)
+def nobody_mends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds as long as nothing is mended: `test_repair` looks at what is."""
+
+    async def wait(repairer: Repairer, recording_id: int, position: int) -> RepairOutcome:
+        return RepairOutcome.WAITS
+
+    monkeypatch.setattr(Repairer, "repair", wait)
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from trimaran.service_api.types import BACKUP_STREAM_ID, NULL_VALUE, Correlation
 from trimaran.service_api.wire.message import decode_message, registry_of
 
 from ..core.snapshots.shipped_snapshot import ShippedRecording, ShippedTerm
-from ..documents.query import query_documents
 from ..messages.backup import BackupQuery, BackupResponse
 from ..messages.shipping import LeadershipTerms
 from ..settings.member_endpoints import MemberEndpoints, parse_members
+from .query import query_documents
 
 _ANSWERS: Final = registry_of(BackupResponse, LeadershipTerms)
 _TERM_LIMIT: Final = 1 << 20

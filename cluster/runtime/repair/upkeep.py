@@ -1,0 +1,63 @@
+"""Keeps what a member has recorded whole: a scrub that finds damage, and a repairer that mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trimaran.archive import Archive
+from trimaran.archive.store.scrub import Scrub, ScrubProgress
+
+from ...core.context import ConsensusContext
+from ...settings.config import NodeConfig
+from ..activities import ActivityScope
+from ..host import Host
+from .repairer import RepairCounts, Repairer
+
+
+class Upkeep:
+    """The scrub and the repairer of one member."""
+
+    def __init__(
+        self,
+        ctx: ConsensusContext,
+        archive: Archive,
+        config: NodeConfig,
+        *,
+        host: Host,
+        post: Callable[[object], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        self._repairer = Repairer(ctx, archive, network=host.network, post=post, on_failed=on_failed)
+        self._scrub = Scrub(
+            archive,
+            host.file_system,
+            rate_limit_bytes_per_s=config.scrub_bytes_per_s,
+            interval_s=config.scrub_interval_ms / 1e3,
+            bound=lambda recording_id: (
+                ctx.commit_position if recording_id == ctx.log_recording_id else archive.recorded_position(recording_id)
+            ),
+            on_damage=self._repairer.repair,
+            clock_ms=host.clock.epoch_time,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Upkeep {self._scrub!r} {self._repairer!r}>"
+
+    @property
+    def progress(self) -> ScrubProgress:
+        """Where the scrub is, and what it has found."""
+        return self._scrub.progress
+
+    @property
+    def counts(self) -> RepairCounts:
+        """What was mended, and what nobody can mend."""
+        return self._repairer.counts
+
+    def ask(self) -> None:
+        """Have a pass of the scrub begin now, if none runs."""
+        self._scrub.ask()
+
+    def start(self, tasks: ActivityScope) -> None:
+        """Find and mend, for as long as the member runs."""
+        tasks.create_task(self._scrub.run(), name="scrub")
+        tasks.create_task(self._repairer.run(), name="repair")
