@@ -20,7 +20,6 @@ from trimaran.service_api.typed.codec import (
     MessageCodec,
     PayloadKind,
     ValueCodec,
-    schema_to_bytes,
 )
 from trimaran.service_api.typed.handlers import reply_of
 from trimaran.service_api.typed.messages import Command, Event, Query, ServiceError, wire_name
@@ -130,7 +129,7 @@ class Exchange:
         """Give the request that announces a schema; None if it is in the log already."""
         if route.codec.fingerprint in self._announced or route.header[1] != PayloadKind.COMMAND:
             return None
-        return bytes((MAGIC, PayloadKind.SCHEMA)) + route.codec.fingerprint + schema_to_bytes(route.codec.schema)
+        return route.codec.announcement()
 
     def on_announced(self, route: Route) -> None:
         """The announcement is in the log."""

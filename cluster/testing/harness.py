@@ -15,7 +15,7 @@ from trimaran.service_api import CloseReason, ClusteredService, ConfigurationErr
 from trimaran.service_api.payloads import Payload, plain_bytes
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent, TimerEvent
-from trimaran.service_api.wire.topics import TopicMessage, decode_topic_message
+from trimaran.service_api.wire.topics import SCHEMA_TOPIC, TopicMessage, decode_topic_message
 
 from ..check import StrictFinding, StrictGuard
 from ..messages.snapshot import ClientSessionSnapshot
@@ -121,7 +121,7 @@ class ServiceHarness(Generic[S]):
         self.offered: list[bytes] = []
         """What the service has offered to the cluster, in order. It was delivered to `on_service_message`, too."""
         self.published: list[TopicMessage] = []
-        """What the service has published to topics, in order."""
+        """What the service has published to topics, in order; without the schemas of events, which are not its own."""
         self.sessions: dict[ClusterSessionId, HarnessSession] = {}
         """Every session that there was, by id."""
         self._now = time
@@ -332,7 +332,8 @@ class ServiceHarness(Generic[S]):
         """Deliver a message of the service after this entry; called by the container."""
         published = decode_topic_message(payload)
         if published is not None:
-            self.published.append(published)
+            if published.topic != SCHEMA_TOPIC:
+                self.published.append(published)
             return
         self.offered.append(payload)
         data = memoryview(payload)

@@ -53,7 +53,7 @@ class PayloadKind(IntEnum):
     ERROR = 4
     EVENT = 5
     SCHEMA = 6
-    """A client tells by which schema it writes: that is in the log before the first message written so."""
+    """A client or a service tells by which schema it writes: that is in the log before the first message written so."""
     SCHEMAS = 7
     """A query: which schemas the service has, and which are in its log."""
 
@@ -159,6 +159,10 @@ class MessageCodec(Generic[T]):
     def header(self, kind: PayloadKind) -> bytes:
         """Return what stands before each message."""
         return bytes((MAGIC, kind)) + self.fingerprint
+
+    def announcement(self) -> bytes:
+        """Return the payload that tells a log by which schema the messages are written."""
+        return self.header(PayloadKind.SCHEMA) + schema_to_bytes(self.schema)
 
     def encode(self, message: T) -> bytes:
         """Write the fields of a message.

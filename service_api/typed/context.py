@@ -15,6 +15,7 @@ from ..cluster import Cluster, ServiceLogger
 from ..errors import LocalProtocolError
 from ..session import ClientSession
 from ..types import TimeUnit
+from ..wire.topics import SCHEMA_TOPIC
 from .messages import Event, TimerMessage
 
 _NS: Final = {TimeUnit.MILLIS: 1_000_000, TimeUnit.MICROS: 1_000, TimeUnit.NANOS: 1}
@@ -26,6 +27,9 @@ class EffectOwner(Protocol):
 
     def encode_event(self, event: Event) -> bytes:
         """Write an event."""
+
+    def announce_event(self, event: Event) -> bytes | None:
+        """Give what tells the log by which schema an event of this class is written; None if the log has it."""
 
     def keep_timer(self, timer: TimerMessage) -> int:
         """Keep a timer's message until it fires; gives its id."""
@@ -151,11 +155,16 @@ class Context:
     def publish(self, topic: str, event: Event) -> None:
         """Publish an event to a topic, for subscribers outside the cluster: durable, and once; `Cluster.publish`.
 
+        Before the first event of a class, its schema is published to `SCHEMA_TOPIC`: the log says how it is read.
+
         Raises:
             LocalProtocolError: the service does not declare this event, or a query is answered; or the topic's name.
         """
         self._check_logged("publish")
         payload = self._service.encode_event(event)
+        announcement = self._service.announce_event(event)
+        if announcement is not None:
+            self._effects.append(lambda: self._cluster.publish(SCHEMA_TOPIC, announcement))
         self._effects.append(lambda: self._cluster.publish(topic, payload))
 
     def close_session(self) -> None:

@@ -1,20 +1,49 @@
-"""Typed payloads of a log, read without the classes: the schemas are in the log before what is written by them."""
+"""Typed payloads of a log, read without the classes: the schemas are in the log before what is written by them.
+
+A client requests that the schema of a command is noted; a service publishes the schema of an event to the topic
+`SCHEMA_TOPIC`. A log whose beginning was removed may lack some.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from ..errors import RemoteProtocolError
+from ..wire.topics import decode_topic_message
 from .codec import HEADER_BYTES, MAGIC, READ_ANY, PayloadKind, schema_from_bytes, to_builtins
 from .schema import Schema, fingerprint_of
 
-_SCHEMA_LIMIT_BYTES: Final = 65_536
+SCHEMA_LIMIT_BYTES: Final = 65_536
+
+NOT_READABLE: Final = "the bytes are not the fields of its schema"
+_MESSAGES: Final = (PayloadKind.COMMAND, PayloadKind.EVENT)
+
+
+class TypedPayload(NamedTuple):
+    """The parts of a typed payload."""
+
+    kind: int
+    """A `PayloadKind`, or a number of a newer version."""
+    fingerprint: bytes
+    body: bytes
+
+    @property
+    def header(self) -> bytes:
+        """What stands before the body."""
+        return bytes((MAGIC, self.kind)) + self.fingerprint
+
+
+def split_payload(payload: bytes) -> TypedPayload | None:
+    """Give the parts of a typed payload; None for what is none."""
+    if len(payload) < HEADER_BYTES or payload[0] != MAGIC:
+        return None
+    return TypedPayload(payload[1], payload[2:HEADER_BYTES], payload[HEADER_BYTES:])
 
 
 class LogSchemas:
-    """The schemas that a reader of a log has met so far."""
+    """The schemas that a reader of a log has met so far, by fingerprint."""
 
     def __init__(self) -> None:
         self._schemas: dict[bytes, Schema] = {}
@@ -22,41 +51,86 @@ class LogSchemas:
     def __repr__(self) -> str:
         return f"<LogSchemas {len(self._schemas)}>"
 
+    def __len__(self) -> int:
+        return len(self._schemas)
+
+    @property
+    def names(self) -> dict[bytes, str]:
+        """The names of the classes by the fingerprints of their schemas."""
+        return {fingerprint: schema["name"] for fingerprint, schema in self._schemas.items()}
+
+    def of_name(self, name: str) -> dict[bytes, Schema]:
+        """The schemas of the versions of a class, by fingerprint; in the order in which they were noted."""
+        return {fingerprint: schema for fingerprint, schema in self._schemas.items() if schema["name"] == name}
+
+    def note(self, body: bytes) -> Schema:
+        """Note an announced schema.
+
+        Raises:
+            RemoteProtocolError: it is none; says why.
+        """
+        schema = schema_from_bytes(body, limit_bytes=SCHEMA_LIMIT_BYTES)
+        self._schemas[fingerprint_of(schema)] = schema
+        return schema
+
     def view(self, payload: bytes) -> dict[str, Any] | None:
         """Describe a typed payload: its `message` and its `values` by name; None for what is none.
 
         A payload whose schema was announced before what the reader saw has its `fingerprint` alone.
         """
-        if len(payload) < HEADER_BYTES or payload[0] != MAGIC:
+        published = decode_topic_message(payload)
+        typed = split_payload(payload if published is None else published.payload)
+        if typed is None:
             return None
-        kind, fingerprint, body = payload[1], payload[2:HEADER_BYTES], payload[HEADER_BYTES:]
-        if kind == PayloadKind.SCHEMA:
-            return self._note(body)
-        if kind != PayloadKind.COMMAND:
-            return None
-        schema = self._schemas.get(fingerprint)
-        if schema is None:
-            return {"fingerprint": fingerprint.hex()}
-        try:
-            values = to_builtins(READ_ANY.decode(body))
-            by_name = dict(zip((name for name, _, _ in schema["fields"]), values, strict=True))
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
-            return {"message": schema["name"], "problem": "the bytes are not the fields of its schema"}
-        return {"message": schema["name"], "values": _shown(by_name)}
+        topic = {} if published is None else {"topic": published.topic}
+        if typed.kind == PayloadKind.SCHEMA:
+            return topic | self._view_schema(typed.body)
+        return topic | self._view_message(typed) if typed.kind in _MESSAGES else None
 
-    def _note(self, body: bytes) -> dict[str, Any]:
+    def _view_schema(self, body: bytes) -> dict[str, Any]:
         try:
-            schema = schema_from_bytes(body, limit_bytes=_SCHEMA_LIMIT_BYTES)
+            schema = self.note(body)
         except RemoteProtocolError as error:
             return {"problem": str(error)}
-        self._schemas[fingerprint_of(schema)] = schema
         return {"message": schema["name"], "schema": schema}
+
+    def _view_message(self, typed: TypedPayload) -> dict[str, Any]:
+        schema = self._schemas.get(typed.fingerprint)
+        if schema is None:
+            return {"fingerprint": typed.fingerprint.hex()}
+        try:
+            return {"message": schema["name"], "values": as_json_values(read_values(schema, typed.body))}
+        except RemoteProtocolError:
+            return {"message": schema["name"], "problem": NOT_READABLE}
+
+
+def read_values(schema: Schema, body: bytes) -> dict[str, Any]:
+    """Read the fields of a message by their names; values are what MessagePack has, and `datetime`.
+
+    Raises:
+        RemoteProtocolError: the bytes are no message of this schema.
+    """
+    try:
+        return dict(zip((name for name, _, _ in schema["fields"]), READ_ANY.decode(body), strict=True))
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        raise RemoteProtocolError(f"{schema['name']}: {NOT_READABLE}") from error
+
+
+def as_json_values(value: Any) -> Any:
+    """Give a value as JSON has it; bytes as hex.
+
+    Raises:
+        RemoteProtocolError: it is nested too deep.
+    """
+    try:
+        return _shown(to_builtins(value))
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        raise RemoteProtocolError(NOT_READABLE) from error
 
 
 def _shown(value: Any) -> Any:
-    """Give a value as JSON has it."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, dict):
-        return {str(key): _shown(each) for key, each in value.items()}
+        return {key.hex() if isinstance(key, bytes) else str(key): _shown(each) for key, each in value.items()}
     return [_shown(each) for each in value] if isinstance(value, list | tuple) else value

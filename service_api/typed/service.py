@@ -111,7 +111,15 @@ class _Table:
 
 
 _JOURNAL: Final = "_TypedService__journal"
-_RESERVED: Final = ("journal", "make_cells", "encode_event", "keep_timer", "drop_timer", "describe_payload")
+_RESERVED: Final = (
+    "journal",
+    "make_cells",
+    "encode_event",
+    "announce_event",
+    "keep_timer",
+    "drop_timer",
+    "describe_payload",
+)
 """Methods of TypedService that an author cannot mean to override."""
 
 _SHOWN_BYTES: Final = 64
@@ -138,7 +146,7 @@ class TypedService(ClusteredService):
     """The timers that have not fired: the name of the class, and the message."""
     next_timer_id: int = state(default=1)
     known_schemas: dict[bytes, bytes] = state()
-    """By which schemas the messages in the log are written: what clients have announced."""
+    """By which schemas the messages in the log are written: what clients have announced, and published events."""
 
     # What is private has two underscores: a subclass may use any other name that begins with one.
 
@@ -323,6 +331,14 @@ class TypedService(ClusteredService):
                 f"events = ({type(event).__name__}, ...)"
             )
         return codec.header(PayloadKind.EVENT) + codec.check(event)
+
+    def announce_event(self, event: Event) -> bytes | None:
+        """Give what tells the log by which schema an event of this class is written; None if the log has it."""
+        codec = self.__table.events[type(event)]
+        if codec.fingerprint in self.known_schemas:
+            return None
+        self.known_schemas[codec.fingerprint] = schema_to_bytes(codec.schema)
+        return codec.announcement()
 
     def keep_timer(self, timer: TimerMessage) -> int:
         """Keep a timer's message until it fires; gives its id.

@@ -19,6 +19,8 @@ from ..errors import LocalProtocolError
 
 TOPIC_MARK: Final = b"\xf7TOPIC\x01\n"
 TOPIC_NAME_LIMIT_BYTES: Final = 255
+SCHEMA_TOPIC: Final = "trimaran/schemas"
+"""On which typed services publish the schemas of their events, each before the first event of its class."""
 
 
 class TopicMessage(NamedTuple):
