@@ -47,9 +47,9 @@ Decoder = str | struct.Struct | type | Callable[[Any], Any]
 JSON: Final = "json"
 SENDERS: Final = ("clients", "services", "all")
 
-_BODY: Final = "_body"
-_READ: Final = "_read"
-_WRONG: Final = "_wrong"
+BODY: Final = "_body"
+READ: Final = "_read"
+WRONG: Final = "_wrong"
 _PLAIN: Final = SESSION_MESSAGE[0].to_bytes(2, "little")
 _REQUEST: Final = REQUEST_BLOCK_LENGTH.to_bytes(2, "little")
 """The block lengths of a session message and of a request, as they lie in its first two bytes."""
@@ -102,7 +102,7 @@ def decode_payload(
         raise ConfigurationError(f"sent_by={sent_by!r} expected one of {', '.join(SENDERS)}")
     expect_columns(df, ("payload",) if sent_by == "all" else ("payload", "cluster_session_id"))
     kept = [name for name in df.columns if name != "payload"]
-    rows = _with_bodies(_session_messages(df, sent_by, requests))
+    rows = with_bodies(session_messages(df, sent_by, requests))
     rows = _DecoderChoice(names, schema, parse_time_unit(time_unit), mode == DROPMALFORMED).apply(rows, decoder)
     added = ["request_sequence", "acknowledged_sequence"] if requests is not False else []
     added += ["service_id"] if sent_by != "clients" else []
@@ -116,7 +116,7 @@ def decode_payload(
     return rows.select(*kept, *added, "payload", PROBLEM)
 
 
-def _session_messages(df: DataFrame, sent_by: str, requests: bool | None) -> DataFrame:
+def session_messages(df: DataFrame, sent_by: str, requests: bool | None) -> DataFrame:
     """Choose the rows that begin a session message."""
     if "template_id" in df.columns:
         df = df.where(F.col("template_id") == SessionMessageHeader.TEMPLATE_ID)
@@ -130,7 +130,7 @@ def _session_messages(df: DataFrame, sent_by: str, requests: bool | None) -> Dat
     return df
 
 
-def _with_bodies(df: DataFrame) -> DataFrame:
+def with_bodies(df: DataFrame) -> DataFrame:
     """Add what lies after the header, the numbers of a request, the service; and `_wrong`, why there is no body."""
     wrong = F.lit(None).cast("string")
     if "flags" in df.columns:
@@ -141,10 +141,10 @@ def _with_bodies(df: DataFrame) -> DataFrame:
     begin = begin.when(block_length == F.lit(_REQUEST), REQUEST_HEADER_LENGTH)
     begin = begin.otherwise((MESSAGE_HEADER_LENGTH + _little_endian(1, 2)).cast("int"))
     columns = {
-        _BODY: F.col("payload").substr(begin + 1, F.length("payload")),
+        BODY: F.col("payload").substr(begin + 1, F.length("payload")),
         "request_sequence": F.when(_is_request(), _little_endian(33, 8)),
         "acknowledged_sequence": F.when(_is_request(), _little_endian(41, 8)),
-        _WRONG: wrong,
+        WRONG: wrong,
     }
     if "cluster_session_id" in df.columns:
         service = F.shiftrightunsigned(F.col("cluster_session_id").bitwiseXOR(F.lit(_MIN_INT64)), _SERVICE_SHIFT)
@@ -183,10 +183,10 @@ class _DecoderChoice:
             return self._apply_struct(rows, decoder)
         self._expect(names=False, schema=decoder == JSON or _is_function(decoder))
         if decoder is bytes:
-            return _decoded(rows, F.col(_BODY), F.lit(None).cast("string"))
+            return _decoded(rows, F.col(BODY), F.lit(None).cast("string"))
         if decoder is str:
-            is_text = F.is_valid_utf8(F.col(_BODY))
-            return _decoded(rows, F.col(_BODY).cast("string"), F.when(~is_text, F.lit("not UTF-8")))
+            is_text = F.is_valid_utf8(F.col(BODY))
+            return _decoded(rows, F.col(BODY).cast("string"), F.when(~is_text, F.lit("not UTF-8")))
         if decoder == JSON:
             return _apply_json(rows, _struct_type(self._schema), ())
         if isinstance(decoder, type) and issubclass(decoder, Message):
@@ -226,21 +226,21 @@ def _is_function(decoder: Any) -> bool:
 
 def _decoded(rows: DataFrame, value: Column, problem: Column) -> DataFrame:
     """Put the value in the place of the payload, unless there is no body or the value is bad."""
-    rows = rows.withColumn(PROBLEM, F.coalesce(F.col(_WRONG), problem))
+    rows = rows.withColumn(PROBLEM, F.coalesce(F.col(WRONG), problem))
     return rows.withColumn("payload", F.when(F.col(PROBLEM).isNull(), value))
 
 
 def _apply_json(rows: DataFrame, schema: StructType, required: Sequence[str]) -> DataFrame:
     """Read JSON in the JVM: it takes each payload by itself, so one bad text spoils no other."""
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _WRONG}
-    with_corrupt = StructType([*schema.fields, StructField(_WRONG, StringType())])
-    rows = rows.withColumn(_READ, F.from_json(F.col(_BODY).cast("string"), with_corrupt, options))
-    text = F.substring(F.col(_BODY).cast("string"), 1, _PREVIEW_LENGTH)
-    is_bad = F.col(_READ).isNull() | F.col(_READ)[_WRONG].isNotNull()
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": WRONG}
+    with_corrupt = StructType([*schema.fields, StructField(WRONG, StringType())])
+    rows = rows.withColumn(READ, F.from_json(F.col(BODY).cast("string"), with_corrupt, options))
+    text = F.substring(F.col(BODY).cast("string"), 1, _PREVIEW_LENGTH)
+    is_bad = F.col(READ).isNull() | F.col(READ)[WRONG].isNotNull()
     problem = F.when(is_bad, F.concat(F.lit("not JSON of this schema: "), text))
     for name in required:
-        problem = problem.when(F.col(_READ)[name].isNull(), F.lit(f"{name} is missing or null"))
-    return _decoded(rows, F.struct(*(F.col(_READ)[name].alias(name) for name in schema.names)), problem)
+        problem = problem.when(F.col(READ)[name].isNull(), F.lit(f"{name} is missing or null"))
+    return _decoded(rows, F.struct(*(F.col(READ)[name].alias(name) for name in schema.names)), problem)
 
 
 def _apply_python(rows: DataFrame, read: BodyReader, schema: StructType, *, is_filtered: bool) -> DataFrame:
@@ -253,9 +253,9 @@ def _apply_python(rows: DataFrame, read: BodyReader, schema: StructType, *, is_f
     decoder = arrow_udf(make_body_decoder(read), returned)  # type: ignore[call-overload]
     if is_filtered:
         decoder = decoder.asNondeterministic()
-    body = F.when(F.col(_WRONG).isNull(), F.col(_BODY))
-    rows = rows.withColumn(_READ, decoder(body))
-    return _decoded(rows, F.col(_READ)["value"], F.col(_READ)[PROBLEM])
+    body = F.when(F.col(WRONG).isNull(), F.col(BODY))
+    rows = rows.withColumn(READ, decoder(body))
+    return _decoded(rows, F.col(READ)["value"], F.col(READ)[PROBLEM])
 
 
 def _struct_type(schema: StructType | str | None) -> StructType:

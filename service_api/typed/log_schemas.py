@@ -54,14 +54,9 @@ class LogSchemas:
     def __len__(self) -> int:
         return len(self._schemas)
 
-    @property
-    def names(self) -> dict[bytes, str]:
-        """The names of the classes by the fingerprints of their schemas."""
-        return {fingerprint: schema["name"] for fingerprint, schema in self._schemas.items()}
-
-    def of_name(self, name: str) -> dict[bytes, Schema]:
-        """The schemas of the versions of a class, by fingerprint; in the order in which they were noted."""
-        return {fingerprint: schema for fingerprint, schema in self._schemas.items() if schema["name"] == name}
+    def of_class(self, name: str | None = None) -> dict[bytes, Schema]:
+        """The schemas of the versions of a class, or of every class, by fingerprint; in the order of their notes."""
+        return {each: schema for each, schema in self._schemas.items() if name is None or schema["name"] == name}
 
     def note(self, body: bytes) -> Schema:
         """Note an announced schema.

@@ -14,8 +14,16 @@ from trimaran.archive.reading.vector.message_columns import read_messages
 from trimaran.archive.reading.vector.message_plan import MessagePlan
 from trimaran.archive.reading.vector.struct_columns import StructPlan, read_structs
 from trimaran.archive.spark.executor_readers import MessageMapper, make_body_decoder, plan_reader
+from trimaran.archive.spark.typed_readers import FieldReader
+from trimaran.service_api.typed import Command
+from trimaran.service_api.typed.codec import MessageCodec, PayloadKind
 from trimaran.service_api.types import CorrelationId, TermId, TimeUnit
 from trimaran.service_api.wire.log.messages import TimerEvent
+
+
+class Draw(Command[int]):
+    count: int
+
 
 EXECUTOR = """
 import base64, pickle, sys
@@ -57,3 +65,12 @@ def test_messages_are_decoded_without_pydantic(way: str) -> None:
     )
 
     assert "'correlation_id': 77" in run_there(function, [message])
+
+
+def test_fields_of_typed_messages_are_read_without_pydantic() -> None:
+    codec = MessageCodec(Draw)
+    reader = FieldReader({codec.fingerprint: codec.schema}, None)
+
+    found = run_there(reader, [codec.header(PayloadKind.COMMAND) + codec.encode(Draw(5)), b"\xc1"])
+
+    assert found == "[{'value': '{\"count\":5}', 'problem': None}, {'value': None, 'problem': None}]"

@@ -1,0 +1,134 @@
+"""`typed_messages`: what typed services were sent and have published, by the names of its classes and fields.
+
+The log holds the schema of each class before the first message of it, so no class is needed here. The driver reads the
+schemas first: `typed_schemas`. Which class a message is of is found by Spark's own expressions; only its fields are
+read in Python, and only if somebody selects them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StringType, StructField, StructType
+
+from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
+from trimaran.service_api.typed.codec import HEADER_BYTES, MAGIC, PayloadKind
+from trimaran.service_api.typed.log_schemas import LogSchemas
+from trimaran.service_api.typed.schema import FINGERPRINT_BYTES, Schema
+from trimaran.service_api.wire.topics import TOPIC_MARK
+
+from .decoders import BODY, READ, WRONG, session_messages, with_bodies
+from .executor_readers import PROBLEM
+from .messages import expect_columns
+from .typed_readers import FieldReader, merged_fields
+
+SCHEMA_LIMIT_COUNT: Final = 65_536
+"""How many schemas are read of a log: a service takes 4,096 from clients."""
+
+_TYPED: Final = "_typed"
+_COLUMNS: Final = ("request_sequence", "acknowledged_sequence", "service_id", "topic", "kind", "message", "fields")
+_KINDS: Final = {PayloadKind.COMMAND: "command", PayloadKind.EVENT: "event", PayloadKind.SCHEMA: "schema"}
+
+
+def typed_schemas(df: DataFrame) -> LogSchemas:
+    """Read the schemas of typed messages that are in a log: all of it is read once.
+
+    `df` is as for `typed_messages`. If the log does not begin at position 0, it may lack schemas that were announced
+    below.
+
+    Raises:
+        ConfigurationError: a column is missing, or it is a stream.
+    """
+    if df.isStreaming:
+        raise ConfigurationError("a stream has no end: give schemas=typed_schemas(log), of the same log as a batch")
+    rows = _typed_rows(df).where((F.col("kind") == _KINDS[PayloadKind.SCHEMA]) & F.col(WRONG).isNull())
+    body = F.col(_TYPED).substr(F.lit(HEADER_BYTES + 1), F.length(_TYPED))
+    place = F.col("position") if "position" in df.columns else F.lit(0)
+    found = rows.select(body.alias(BODY), place.alias("place")).groupBy(BODY).agg(F.min("place").alias("place"))
+    schemas = LogSchemas()
+    for row in found.orderBy("place", BODY).limit(SCHEMA_LIMIT_COUNT).collect():
+        try:
+            schemas.note(bytes(row[BODY]))
+        except RemoteProtocolError:
+            continue  # the service refused it
+    return schemas
+
+
+def typed_messages(df: DataFrame, message: str | None = None, *, schemas: LogSchemas | None = None) -> DataFrame:
+    """Show the messages of typed clients and the published events of typed services by name.
+
+    `df` has payload and cluster_session_id, and better template_id, position and flags, as docs/archive-frames.md
+    says; read it with the option messages=true. Its other columns stay. Instead of `payload` there are
+
+    - `request_sequence`, `acknowledged_sequence`: of a request; `service_id`, `topic`: of what a service published.
+    - `kind`: command, event or schema; NULL for a payload that is not typed.
+    - `message`: the name of the class. NULL if the log has no schema for it, or the payload is not typed.
+    - `fields`: with `message`, a struct of the class's fields, in Spark's types; else JSON text.
+    - `bytes`: the payload of the application, where `fields` is NULL; `problem`: why it is so.
+
+    `message` chooses the messages of one class, of all its versions: a field that a version does not have is NULL.
+    `schemas` are those of `typed_schemas`; without it they are read from `df` at once.
+
+    Raises:
+        ConfigurationError: a column is missing, the log has no such class, or a stream comes without `schemas`.
+    """
+    found = typed_schemas(df) if schemas is None else schemas
+    rows, versions = _typed_rows(df), found.of_class(message)
+    if message is not None:
+        if not versions:
+            known = ", ".join(sorted({schema["name"] for schema in found.of_class().values()})) or "none"
+            raise ConfigurationError(f"message={message!r} expected a class whose schema is in the log: {known}")
+        is_message = F.col("kind").isin(_KINDS[PayloadKind.COMMAND], _KINDS[PayloadKind.EVENT])
+        rows = rows.where(is_message & _fingerprint().isin(list(versions)))
+    reader = FieldReader(versions, None if message is None else merged_fields(list(versions.values())))
+    return _with_fields(df, rows.withColumn("message", _message_name(versions)), reader)
+
+
+def _typed_rows(df: DataFrame) -> DataFrame:
+    """Find the typed payload of each session message, `_typed`, its kind, and the topic that it was published to."""
+    expect_columns(df, ("payload", "cluster_session_id"))
+    rows = with_bodies(session_messages(df, "all", None))
+    body = F.col(BODY)
+    mark = len(TOPIC_MARK)
+    is_topic = (F.col("cluster_session_id") < 0) & (F.substring(body, 1, mark) == F.lit(TOPIC_MARK))
+    length = F.conv(F.hex(F.substring(body, mark + 1, 1)), 16, 10).try_cast("int")
+    rows = rows.withColumn("topic", F.when(is_topic, body.substr(F.lit(mark + 2), length).cast("string")))
+    typed = F.when(is_topic, body.substr(length + mark + 2, F.length(body))).otherwise(body)
+    rows = rows.withColumn(_TYPED, typed)
+    kind = F.lit(None).cast("string")
+    for number, name in _KINDS.items():
+        has_header = F.substring(_TYPED, 1, 2) == F.lit(bytes((MAGIC, number)))
+        kind = F.when(has_header & (F.length(_TYPED) >= HEADER_BYTES), name).otherwise(kind)
+    return rows.withColumn("kind", kind)
+
+
+def _fingerprint() -> Column:
+    return F.substring(_TYPED, 3, FINGERPRINT_BYTES)
+
+
+def _message_name(schemas: dict[bytes, Schema]) -> Column:
+    """The name of the class: by its fingerprint, which of an announcement is that of the schema that it announces."""
+    if not schemas:
+        return F.lit(None).cast("string")
+    pairs = [F.lit(text) for each, schema in schemas.items() for text in (each.hex().upper(), schema["name"])]
+    return F.when(F.col("kind").isNotNull(), F.try_element_at(F.create_map(*pairs), F.hex(_fingerprint())))
+
+
+def _with_fields(df: DataFrame, rows: DataFrame, reader: FieldReader) -> DataFrame:
+    value_type = from_arrow_type(reader.value_type, False)
+    returned = StructType([StructField("value", value_type), StructField(PROBLEM, StringType())])
+    read = arrow_udf(reader.__call__, returned)  # type: ignore[call-overload]
+    is_readable = F.col(WRONG).isNull() & F.col("message").isNotNull()
+    rows = rows.withColumn(READ, read(F.when(is_readable, F.col(_TYPED))))
+    fingerprint = F.lower(F.hex(_fingerprint()))
+    unknown = F.concat(F.lit("no schema in the log, so the class is not known: fingerprint="), fingerprint)
+    problem = F.when(F.col("kind").isNull(), F.lit("not typed")).when(F.col("message").isNull(), unknown)
+    rows = rows.withColumn(PROBLEM, F.coalesce(F.col(WRONG), problem, F.col(READ)[PROBLEM]))
+    rows = rows.withColumn("fields", F.col(READ)["value"])
+    rows = rows.withColumn("bytes", F.when(F.col("fields").isNull(), F.col(BODY)))
+    kept = [name for name in df.columns if name != "payload"]
+    return rows.select(*kept, *_COLUMNS, "bytes", PROBLEM)
