@@ -1,7 +1,7 @@
 """A bank: accounts that never go below zero, transfers that happen once, interest that is paid by a timer.
 
-trimaran up bank:Bank --service-dir examples          # in one terminal
-python examples/bank.py                               # in another one
+trimaran up --service bank:Bank --service-dir examples --port 9000   # in one terminal
+python examples/bank.py   # in another one
 """
 
 from __future__ import annotations
@@ -116,5 +116,5 @@ class SyncBankClient(BankApi, SyncTypedClient):
 
 
 if __name__ == "__main__":
-    with SyncBankClient(["127.0.0.1:9000", "127.0.0.1:9100", "127.0.0.1:9200"]) as client:
+    with SyncBankClient(["127.0.0.1:9000", "127.0.0.1:9010", "127.0.0.1:9020"]) as client:
         print(client.deposit("alice", amount=100), client.transfer("alice", "bob", 30), client.balance("bob"))

@@ -1,7 +1,7 @@
 """A chat with presence: who is there is who has a session, and nobody can be there twice under one name.
 
-trimaran up chat:Chat --service-dir examples           # in one terminal
-python examples/chat.py ann                            # in others: what you type, the others see
+trimaran up --service chat:Chat --service-dir examples --port 9000   # in one terminal
+python examples/chat.py ann   # in others: what you type, the others see
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ChatClient(TypedClient):
 
 
 async def _main(name: str, room: str = "lobby") -> None:
-    async with ChatClient.connect(["127.0.0.1:9000", "127.0.0.1:9100", "127.0.0.1:9200"]) as chat:
+    async with ChatClient.connect(["127.0.0.1:9000", "127.0.0.1:9010", "127.0.0.1:9020"]) as chat:
 
         async def show() -> None:
             print(*(f"{line.author}: {line.text}" for line in await chat.join(room, name)), sep="\n")

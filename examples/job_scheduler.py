@@ -1,8 +1,8 @@
 """A job scheduler: jobs come due by cluster time, and workers on any machine run them.
 
-trimaran up job_scheduler:Scheduler --service-dir examples   # in one terminal
-python examples/job_scheduler.py                             # in others: a worker
-python -m examples.job_page                                  # in one more: a web page, http://127.0.0.1:8000
+trimaran up --service job_scheduler:Scheduler --service-dir examples --port 9000   # in one terminal
+python examples/job_scheduler.py   # in others: a worker
+python -m examples.job_page   # in one more: a web page, http://127.0.0.1:8000
 """
 
 from __future__ import annotations
@@ -112,5 +112,5 @@ def work(client: SchedulerClient) -> None:
 
 
 if __name__ == "__main__":
-    with SchedulerClient(["127.0.0.1:9000", "127.0.0.1:9100", "127.0.0.1:9200"]) as made:
+    with SchedulerClient(["127.0.0.1:9000", "127.0.0.1:9010", "127.0.0.1:9020"]) as made:
         work(made)

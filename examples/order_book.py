@@ -1,8 +1,8 @@
 """An order book for one instrument: price before time, and fills on a topic that nobody can miss.
 
-trimaran up order_book:OrderBook --service-dir examples                                # in one terminal
-trimaran subscribe --config trimaran-data/cluster.toml --topic fills                   # in another one
-python examples/order_book.py                                                          # in a third one
+trimaran up --service order_book:OrderBook --service-dir examples --port 9000   # in one terminal
+trimaran subscribe --config trimaran-data/cluster.toml --topic fills   # in another one
+python examples/order_book.py   # in a third one
 """
 
 from __future__ import annotations
@@ -115,6 +115,6 @@ class SyncOrderBookClient(SyncTypedClient):
 
 
 if __name__ == "__main__":
-    with SyncOrderBookClient(["127.0.0.1:9000", "127.0.0.1:9100", "127.0.0.1:9200"]) as client:
+    with SyncOrderBookClient(["127.0.0.1:9000", "127.0.0.1:9010", "127.0.0.1:9020"]) as client:
         client.place("ann", "sell", price=101, quantity=5)
         print(client.place("bob", "buy", price=102, quantity=3), client.depth("sell"))

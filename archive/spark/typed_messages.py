@@ -99,10 +99,9 @@ def _typed_rows(df: DataFrame) -> DataFrame:
     rows = rows.withColumn("topic", F.when(is_topic, body.substr(F.lit(mark + 2), length).cast("string")))
     typed = F.when(is_topic, body.substr(length + mark + 2, F.length(body))).otherwise(body)
     rows = rows.withColumn(_TYPED, typed)
-    kind = F.lit(None).cast("string")
-    for number, name in _KINDS.items():
-        has_header = F.substring(_TYPED, 1, 2) == F.lit(bytes((MAGIC, number)))
-        kind = F.when(has_header & (F.length(_TYPED) >= HEADER_BYTES), name).otherwise(kind)
+    header = F.when(F.length(_TYPED) >= HEADER_BYTES, F.hex(F.substring(_TYPED, 1, 2)))
+    names = [F.lit(text) for number, name in _KINDS.items() for text in (f"{MAGIC:02X}{number:02X}", name)]
+    kind = F.try_element_at(F.create_map(*names), header)
     return rows.withColumn("kind", kind)
 
 

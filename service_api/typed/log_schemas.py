@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import RemoteProtocolError
 from ..wire.topics import decode_topic_message
-from .codec import HEADER_BYTES, MAGIC, READ_ANY, PayloadKind, schema_from_bytes, to_builtins
+from .codec import HEADER_BYTES, MAGIC, READ_ANY, PayloadKind, schema_from_bytes
 from .schema import Schema, fingerprint_of
 
 SCHEMA_LIMIT_BYTES: Final = 65_536
@@ -112,13 +112,13 @@ def read_values(schema: Schema, body: bytes) -> dict[str, Any]:
 
 
 def as_json_values(value: Any) -> Any:
-    """Give a value as JSON has it; bytes as hex.
+    """Give a value that was read as JSON has it, in the order of its fields; bytes as hex.
 
     Raises:
         RemoteProtocolError: it is nested too deep.
     """
     try:
-        return _shown(to_builtins(value))
+        return _shown(msgspec.to_builtins(value, builtin_types=(bytes,)))
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         raise RemoteProtocolError(NOT_READABLE) from error
 

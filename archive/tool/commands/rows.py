@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
@@ -111,8 +112,20 @@ def as_line(row: Mapping[str, Any]) -> str:
     term, timestamp = known.get("leadershipTermId", ABSENT), known.get("timestamp")
     time = ABSENT if timestamp is None else row["time"] or str(timestamp)
     others = [f"{name}={value}" for name, value in known.items() if name not in _IN_COLUMNS]
-    text = row["excerpt"] if "payload_length" in row else " ".join(others)
+    text = _typed_text(row["typed"]) if "typed" in row else None
+    text = text or (row["excerpt"] if "payload_length" in row else " ".join(others))
     mark = "" if row["match"] else "-"
     return f"{row['recording_id']}{mark}".rjust(5) + (
         f"  {row['position']:>14}  {term:>5}  {row['name']:<22}  {session:>20}  {time:<24}  {text}"
     )
+
+
+def _typed_text(typed: Mapping[str, Any]) -> str | None:
+    """Write a typed message as `topic: Name field=value`; None where its class or fields are not known."""
+    if "message" not in typed or "problem" in typed:
+        return None
+    topic = f"{typed['topic']}: " if "topic" in typed else ""
+    if "schema" in typed:
+        return f"{topic}schema of {typed['message']}"
+    fields = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in typed["values"].items())
+    return " ".join((topic + typed["message"], *fields))
