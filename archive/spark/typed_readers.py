@@ -48,7 +48,7 @@ _NO_VALUE: Final = (
 )
 
 
-def as_json(value: Any) -> str:
+def json_text(value: Any) -> str:
     """Write a value as a JSON text; bytes are hex."""
     return msgspec.json.encode(as_json_values(value)).decode()
 
@@ -135,7 +135,7 @@ def _as_decimal(value: Any) -> Decimal:
     return number
 
 
-_JSON: Final[tuple[Any, Convert]] = (pa.string(), _or_null(as_json))
+_JSON: Final[tuple[Any, Convert]] = (pa.string(), _or_null(json_text))
 
 
 def merged_fields(schemas: Sequence[Schema]) -> list[tuple[str, Any]]:
@@ -192,7 +192,7 @@ class FieldReader:
             return schema_to_bytes(schema).decode() if self._fields is None else None
         values = read_values(schema, typed.body)
         if self._fields is None:
-            return as_json(values)
+            return json_text(values)
         if typed.fingerprint not in self._converters:
             self._converters[typed.fingerprint] = self._converters_of(schema)
         found = {}
