@@ -8,6 +8,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from tests.s3_server import BUCKET, S3Server, s3_server
 from tests.unit.cluster.backup.backed_up import backed_up
 from tests.unit.cluster.backup.test_agent import payloads
 from tests.unit.cluster.simulation.test_snapshots import Keeper, take
@@ -37,11 +38,24 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return found
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    """An S3 server, over HTTP."""
+    with s3_server() as running:
+        yield running
+
+
+@pytest.fixture(params=["memory", "file", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
-    """An empty place, in memory and on a disk."""
-    url = f"memory://backups/{request.node.name}" if request.param == "memory" else f"file://{tmp_path}/store"
-    yield ObjectStore(url)
+    """An empty place, in memory, on a disk and behind HTTP."""
+    if request.param == "s3":
+        request.getfixturevalue("server")
+    urls = {
+        "memory": f"memory://backups/{request.node.name}",
+        "file": f"file://{tmp_path}/store",
+        "s3": f"s3://{BUCKET}/{request.node.name}",
+    }
+    yield ObjectStore(urls[request.param])
     memory = fsspec.filesystem("memory")
     if memory.exists("/backups"):
         memory.rm("/backups", recursive=True)
