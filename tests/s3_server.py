@@ -40,18 +40,18 @@ class FaultKind(Enum):
 
 @dataclass(slots=True)
 class Fault:
-    """What the next requests meet whose method and path fit."""
+    """What the next requests meet whose method and object fit."""
 
     kind: FaultKind
     method: str = ""
-    path: str = ""
-    """A part of it; the empty text fits every path."""
+    name: str = ""
+    """How the object's name ends; the empty text fits every object."""
     count: int = 1 << 30
     """How many requests."""
 
     def takes(self, method: str, path: str) -> bool:
         """Whether it happens to this request; it counts it."""
-        if self.count < 1 or self.method not in ("", method) or self.path not in path:
+        if self.count < 1 or self.method not in ("", method) or not path.endswith(self.name):
             return False
         self.count -= 1
         return True
@@ -77,6 +77,7 @@ class S3Server:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_MAX_ATTEMPTS": "1",  # s3fs tries five times; with botocore's own attempts it gives up after minutes
         }
 
     def written(self) -> list[str]:

@@ -8,10 +8,9 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from tests.s3_server import BUCKET, S3Server, s3_server
-from tests.unit.cluster.backup.backed_up import backed_up
+from tests.s3_server import BUCKET
 from tests.unit.cluster.backup.test_agent import payloads
-from tests.unit.cluster.simulation.test_snapshots import Keeper, take
+from tests.unit.cluster.simulation.test_snapshots import Keeper
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.cluster.backup.fetching import fetch_backup
 from trimaran.cluster.backup.manifest import MANIFEST_NAME
@@ -22,34 +21,11 @@ from trimaran.service_api import ClusterError, ConfigurationError
 NOW_MS = 1_800_000_000_000
 
 
-@pytest.fixture(scope="module")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """One backup at three moments: two segments, then a snapshot, then a third segment and another snapshot."""
-    place = tmp_path_factory.mktemp("stages")
-    found = []
-    with backed_up() as (small, backup):
-        backup.start(keep_snapshots=1)
-        for number in range(3):
-            small.send(100, length=800)
-            position = take(small) if number else None
-            backup.catch_up(snapshot_position=position)
-            found.append(place / str(number))
-            backup.write_to(found[-1])
-    return found
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    """An S3 server, over HTTP."""
-    with s3_server() as running:
-        yield running
-
-
 @pytest.fixture(params=["memory", "file", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     """An empty place, in memory, on a disk and behind HTTP."""
     if request.param == "s3":
-        request.getfixturevalue("server")
+        request.getfixturevalue("running_server")
     urls = {
         "memory": f"memory://backups/{request.node.name}",
         "file": f"file://{tmp_path}/store",
