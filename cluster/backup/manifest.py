@@ -15,6 +15,8 @@ from typing import ClassVar, Final
 from trimaran.service_api.documents import ClusterIdLine, Count, Document, DocumentPart, Position
 
 MANIFEST_NAME: Final = "manifest.json"
+DRAFT_NAME: Final = "manifest-draft.json"
+"""What a copy that has not ended has written; no reader takes it for a backup."""
 CATALOG_NAME: Final = "archive/archive.catalog"
 RECORDING_LOG_NAME: Final = "cluster/recording.log"
 CLUSTER_ID_NAME: Final = "cluster/cluster-id"
@@ -40,6 +42,8 @@ class Manifest(Document):
     KIND: ClassVar[str] = "manifest of a backup"
 
     cluster_id: ClusterIdLine | None
+    log_started_ms: Count
+    """When the copy of the log was begun, by the clock of its machine: another copy has another time."""
     log_start_position: Position
     log_stop_position: Position
     snapshot_positions: list[Position]

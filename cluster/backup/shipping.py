@@ -9,12 +9,19 @@ never sees half of anything:
 4. the manifest
 5. only then what the manifest before named and this one does not, is removed
 
+A draft of the manifest is written with each segment. It is for the next copy alone: if this one is cut off, the next
+one writes only what the draft does not name, and removes what it named for nothing.
+
+What is in the store is known by name and length. So the store belongs to one directory, from its beginning to its end:
+one that was begun again has other snapshots under the same names.
+
 The end of the log is looked at first and the small files after it, so they are never behind it. The directory's agent
 may run meanwhile; it only adds, but for snapshots that it removes: should one go away, the next time does without it.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -36,6 +43,7 @@ from ..time_travel.member_log import MemberLog
 from .manifest import (
     CATALOG_NAME,
     CLUSTER_ID_NAME,
+    DRAFT_NAME,
     MANIFEST_NAME,
     RECORDING_LOG_NAME,
     Manifest,
@@ -55,7 +63,21 @@ class Shipped:
     removed_count: int
 
 
-def read_backup_manifest(store: ObjectStore) -> Manifest | None:
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Segment:
+    """A file of a recording."""
+
+    name: str
+    """Below the backup's URL."""
+    path: Path
+    file_length: int
+    length: int
+    """How much of it is used."""
+    is_final: bool
+    """Whether it will have no more."""
+
+
+def read_backup_manifest(store: ObjectStore, name: str = MANIFEST_NAME) -> Manifest | None:
     """Read the manifest of a store; None where there is no backup.
 
     Raises:
@@ -63,7 +85,7 @@ def read_backup_manifest(store: ObjectStore) -> Manifest | None:
         OSError: the store refused.
     """
     try:
-        return read_document(Manifest, store.read(MANIFEST_NAME))
+        return read_document(Manifest, store.read(name))
     except FileNotFoundError:
         return None
 
@@ -73,57 +95,86 @@ def ship_backup(directory: Path, url: str, *, now_ms: int) -> Shipped:
 
     Raises:
         ClusterError: the directory holds no backup, or the store one of another cluster or another log.
-        OSError: the disk or the store refused.
+        OSError: the disk or the store refused. What was written stays, and the next call goes on from there.
     """
     store, log = ObjectStore(url), MemberLog.open(directory)
     stop_position = log.recorded_position
     kept = _keep_reached(log.recording_log, stop_position)
-    before = read_backup_manifest(store)
-    cluster_id = format_cluster_id(kept_cluster_id(directory / "cluster"))
-    if before is not None and before.cluster_id != cluster_id:
-        raise ClusterError(f"{store.url} has a backup of cluster {before.cluster_id}, not of {cluster_id}")
-    if before is not None and (
-        before.log_start_position != log.log.start_position or before.log_stop_position > stop_position
-    ):
-        raise ClusterError(
-            f"{store.url} has log from {before.log_start_position} to {before.log_stop_position}, and {directory} from "
-            f"{log.log.start_position} to {stop_position}: it is another backup; name another URL"
-        )
     descriptors = _descriptors(directory, log, kept, stop_position)
-    known = {} if before is None else before.by_name
-    objects, written_bytes, written_count = [], 0, 0
-    for name, path, file_length, length, is_final in _segments(directory / "archive", descriptors):
-        found = known.get(name)
-        if found is None or (found.length, found.is_final) != (length, is_final):
-            data = _read(path, length)
-            store.put(name, data)
-            found = StoredObject(
-                name=name, length=length, file_length=file_length, sha256=object_digest(data), is_final=is_final
-            )
-            written_bytes, written_count = written_bytes + length, written_count + 1
-        objects.append(found)
-    next_id = max(descriptor.recording_id for descriptor in descriptors) + 1
     files = {
-        CATALOG_NAME: encode_catalog(descriptors, next_recording_id=next_id),
+        CATALOG_NAME: encode_catalog(
+            descriptors, next_recording_id=max(descriptor.recording_id for descriptor in descriptors) + 1
+        ),
         RECORDING_LOG_NAME: b"".join(with_checksum(w.data, w.file_position) for w in kept.take_writes()),
-        CLUSTER_ID_NAME: (directory / "cluster" / CLUSTER_ID_FILE_NAME).read_bytes(),
     }
-    for name, data in files.items():
-        store.put(name, data)
-    manifest = Manifest(
-        cluster_id=cluster_id,
+    with contextlib.suppress(FileNotFoundError):  # a member that has not heard of its cluster's id has none
+        files[CLUSTER_ID_NAME] = (directory / "cluster" / CLUSTER_ID_FILE_NAME).read_bytes()
+    wanted = Manifest(
+        cluster_id=format_cluster_id(kept_cluster_id(directory / "cluster")),
+        log_started_ms=log.log.start_timestamp_ms,
         log_start_position=log.log.start_position,
         log_stop_position=stop_position,
         snapshot_positions=sorted({entry.log_position for entry in kept.entries if entry.is_valid_snapshot}),
         written_ms=now_ms,
-        objects=objects,
+        objects=[],
         files={name: encode_file(data) for name, data in files.items()},
     )
+    draft = read_backup_manifest(store, DRAFT_NAME)
+    before = [found for found in (read_backup_manifest(store), draft) if found is not None]
+    for found in before:
+        _check_same_backup(found, wanted, store.url, directory)
+    known = {stored.name: stored for found in before for stored in found.objects}  # the draft is the newer one
+    manifest, written = _put_segments(store, wanted, known, _segments(directory / "archive", descriptors))
+    for name, data in files.items():
+        store.put(name, data)
     store.put(MANIFEST_NAME, manifest.model_dump_json().encode())
     old = known.keys() - manifest.by_name.keys()
     for name in sorted(old):
         store.remove(name)
-    return Shipped(manifest, written_count, written_bytes, len(old))
+    if draft is not None or written:
+        store.remove(DRAFT_NAME)
+    return Shipped(manifest, len(written), sum(stored.length for stored in written), len(old))
+
+
+def _check_same_backup(found: Manifest, wanted: Manifest, url: str, directory: Path) -> None:
+    """Refuse a store of another directory, or one that has something that the directory does not have."""
+    if found.cluster_id != wanted.cluster_id:
+        raise ClusterError(f"{url} has a backup of cluster {found.cluster_id}, not of {wanted.cluster_id}")
+    if found.log_started_ms != wanted.log_started_ms or found.log_stop_position > wanted.log_stop_position:
+        raise ClusterError(
+            f"{url} has log from {found.log_start_position} to {found.log_stop_position}, begun at "
+            f"{found.log_started_ms} ms, and {directory} from {wanted.log_start_position} to "
+            f"{wanted.log_stop_position}, begun at {wanted.log_started_ms} ms: it is another backup; name another URL"
+        )
+
+
+def _put_segments(
+    store: ObjectStore, wanted: Manifest, known: dict[str, StoredObject], segments: Iterator[_Segment]
+) -> tuple[Manifest, list[StoredObject]]:
+    """Write what the store does not have; give the manifest with all objects, and what was written.
+
+    After each object that is written the draft says that it is there, so that a copy which is cut off need not be done
+    again from its beginning.
+    """
+    objects: list[StoredObject] = []
+    written: list[StoredObject] = []
+    for segment in segments:
+        found = known.get(segment.name)
+        if found is None or (found.length, found.is_final) != (segment.length, segment.is_final):
+            data = _read(segment.path, segment.length)
+            store.put(segment.name, data)
+            found = StoredObject(
+                name=segment.name,
+                length=segment.length,
+                file_length=segment.file_length,
+                sha256=object_digest(data),
+                is_final=segment.is_final,
+            )
+            written.append(found)
+            draft = wanted.model_copy(update={"objects": [*known.values(), *written], "files": {}})
+            store.put(DRAFT_NAME, draft.model_dump_json().encode())
+        objects.append(found)
+    return wanted.model_copy(update={"objects": objects}), written
 
 
 def _keep_reached(recording_log: RecordingLog, stop_position: int) -> RecordingLog:
@@ -161,8 +212,8 @@ def _descriptors(directory: Path, log: MemberLog, kept: RecordingLog, stop_posit
     return sorted([stopped, *snapshots], key=lambda descriptor: descriptor.recording_id)
 
 
-def _segments(archive: Path, descriptors: list[RecordingDescriptor]) -> Iterator[tuple[str, Path, int, int, bool]]:
-    """Yield the name, file, file's length and used length of each segment, and whether it will have no more."""
+def _segments(archive: Path, descriptors: list[RecordingDescriptor]) -> Iterator[_Segment]:
+    """Yield each segment of each recording."""
     for descriptor in descriptors:
         stop_position = descriptor.stop_position
         assert stop_position is not None
@@ -171,8 +222,13 @@ def _segments(archive: Path, descriptors: list[RecordingDescriptor]) -> Iterator
         while base < stop_position or base == descriptor.segment_base_position(descriptor.start_position):
             end = base + descriptor.segment_file_length
             name = descriptor.segment_file_name(base)
-            length, is_final = min(end, stop_position) - base, is_snapshot or end <= stop_position
-            yield f"archive/{name}", archive / name, descriptor.segment_file_length, length, is_final
+            yield _Segment(
+                name=f"archive/{name}",
+                path=archive / name,
+                file_length=descriptor.segment_file_length,
+                length=min(end, stop_position) - base,
+                is_final=is_snapshot or end <= stop_position,
+            )
             base = end
 
 

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.interchange.samples import sample_of
+from tests.s3_server import S3Server, s3_server
 from tests.spark.recorded_cluster import RecordedCluster, record_cluster
 from tests.spark.sessions import stop_session
 from tests.unit.archive.streams import extract_sample
@@ -16,7 +17,14 @@ from trimaran.archive.spark import create_session
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def s3() -> Iterator[S3Server]:
+    """An S3 server. It is there before the JVM, whose workers inherit how it is found."""
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark(s3: S3Server) -> Iterator[SparkSession]:
     """The session; its JVM has 1 GiB and is gone when the tests are."""
     session = create_session(
         "trimaran-tests",

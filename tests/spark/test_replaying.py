@@ -12,10 +12,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.s3_server import BUCKET, S3Server
 from tests.unit.cluster.time_travel.ledger import FeeLedger, Ledger
 from tests.unit.cluster.time_travel.recorded import Recorded, record
 from trimaran.archive.spark import register
 from trimaran.archive.spark.analyses import timers
+from trimaran.cluster.backup.shipping import ship_backup
 from trimaran.cluster.time_travel import MemberLog, Output, OutputKind, replay_service, what_if
 from trimaran.cluster.time_travel.spark import (
     replay_outputs,
@@ -74,16 +76,23 @@ def test_states_are_those_that_the_member_had(spark: SparkSession, recorded: Rec
     assert found.select(F.spark_partition_id().alias("task")).distinct().count() == len(starts) > 1
 
 
-def test_states_of_a_member_behind_a_url_are_those_of_its_directory(spark: SparkSession, recorded: Recorded) -> None:
-    """`local://` goes through fsspec, as a store would; executors open it, too."""
+@pytest.mark.parametrize("scheme", ["local", "s3"])
+def test_states_of_a_member_behind_a_url_are_those_of_its_directory(
+    spark: SparkSession, s3: S3Server, recorded: Recorded, scheme: str
+) -> None:
+    """`local://` goes through fsspec, as a store does; `s3://` is a backup, over HTTP. Executors open it, too."""
     positions = sorted(recorded.observed)[::50]
-    url = f"local://{recorded.directory.absolute()}"
+    url = f"local://{recorded.directory.absolute()}" if scheme == "local" else f"s3://{BUCKET}/recorded"
+    if scheme == "s3":
+        ship_backup(recorded.directory, url, now_ms=0)
 
     found = states_at(spark, url, LEDGER, positions, extract=digest_and_balances, schema="digest string, total long")
 
     assert {row.position: row.digest for row in found.collect()} == {
         position: recorded.observed[position] for position in positions
     }
+    count = spark.read.format("aeron_archive").load(url).count()
+    assert count == spark.read.format("aeron_archive").load(str(recorded.directory)).count() > 0
     assert replay_outputs(spark, url, LEDGER).count() == replay_outputs(spark, recorded.directory, LEDGER).count()
     verdicts = snapshot_verdicts(spark, url, LEDGER).collect()
     assert verdicts

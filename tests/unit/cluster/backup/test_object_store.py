@@ -13,7 +13,7 @@ from tests.unit.cluster.backup.test_agent import payloads
 from tests.unit.cluster.simulation.test_snapshots import Keeper
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.cluster.backup.fetching import fetch_backup
-from trimaran.cluster.backup.manifest import MANIFEST_NAME
+from trimaran.cluster.backup.manifest import DRAFT_NAME, MANIFEST_NAME
 from trimaran.cluster.backup.shipping import Shipped, read_backup_manifest, ship_backup
 from trimaran.cluster.backup.verification import verify_backup
 from trimaran.service_api import ClusterError, ConfigurationError
@@ -126,7 +126,7 @@ def test_manifest_is_written_after_all_that_it_names(
 
     assert written[-1] == MANIFEST_NAME
     assert written[-4:-1] == ["archive/archive.catalog", "cluster/recording.log", "cluster/cluster-id"]
-    assert set(written) == {*manifest.by_name, *manifest.files, MANIFEST_NAME}
+    assert set(written) == {*manifest.by_name, *manifest.files, DRAFT_NAME, MANIFEST_NAME}
 
 
 @pytest.mark.parametrize("name", ["archive/0-0.rec", "archive/1-0.rec"])
@@ -157,6 +157,18 @@ def test_older_backup_and_another_one_are_refused(stages: list[Path], store: Obj
 
     with pytest.raises(ClusterError, match="it is another backup; name another URL"):
         ship(stages[0], store)
+
+
+def test_directory_that_was_begun_again_is_refused(stages: list[Path], store: ObjectStore, tmp_path: Path) -> None:
+    """Its snapshots have the names of others, and may have their lengths."""
+    ship(stages[1], store)
+    manifest = read_backup_manifest(store)
+    assert manifest is not None
+    begun_before = manifest.model_copy(update={"log_started_ms": manifest.log_started_ms - 1})
+    store.put(MANIFEST_NAME, begun_before.model_dump_json().encode())
+
+    with pytest.raises(ClusterError, match="it is another backup; name another URL"):
+        ship(stages[2], store)
 
 
 def test_empty_store_has_no_backup(store: ObjectStore, tmp_path: Path) -> None:

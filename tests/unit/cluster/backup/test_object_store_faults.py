@@ -9,13 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.s3_server import BUCKET, Fault, FaultKind, S3Server
 from tests.unit.cluster.backup.test_agent import payloads
 from tests.unit.cluster.simulation.test_snapshots import Keeper
+from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.archive.tool.app import app
 from trimaran.cluster.backup.fetching import fetch_backup
+from trimaran.cluster.backup.manifest import DRAFT_NAME
 from trimaran.cluster.backup.shipping import ship_backup
 from trimaran.cluster.backup.verification import verify_backup
+from trimaran.cluster.time_travel import MemberLog, replay_service
+from trimaran.service_api import ConfigurationError
 
 NOW_MS = 1_800_000_000_000
 OFTEN = 1 << 30
@@ -72,5 +78,70 @@ def test_copy_that_is_cut_off_leaves_the_backup_before_and_the_next_one_goes_on(
     assert content(url, tmp_path / "before") == payloads(stages[2 if is_there else 1])
     s3.faults.clear()
     again = ship_backup(stages[2], url, now_ms=NOW_MS)
-    assert (again.written_count == 0) == is_there
+    assert (again.written_count == 0) == (not name.endswith(".rec"))
     assert content(url, tmp_path / "after") == payloads(stages[2])
+
+
+def test_first_copy_that_is_cut_off_is_no_backup_and_the_next_one_writes_only_the_rest(
+    stages: list[Path], s3: S3Server, url: str, tmp_path: Path
+) -> None:
+    s3.faults.append(Fault(FaultKind.CUT, "PUT", "0-131072.rec", OFTEN))
+    with pytest.raises(OSError, match=r"0-131072\.rec"):
+        ship_backup(stages[1], url, now_ms=NOW_MS)
+    with pytest.raises(ConfigurationError, match="no backup at"):
+        fetch_backup(url, tmp_path / "before")
+    s3.faults.clear()
+    s3.requests.clear()
+
+    ship_backup(stages[1], url, now_ms=NOW_MS)
+
+    written = s3.written()
+    assert "0-131072.rec" in written
+    assert not {"0-0.rec", "0-65536.rec"} & set(written)
+    assert content(url, tmp_path / "after") == payloads(stages[1])
+    with pytest.raises(FileNotFoundError):
+        ObjectStore(url).read(DRAFT_NAME)
+
+
+def test_snapshot_that_a_cut_off_copy_wrote_for_nothing_is_removed(
+    stages: list[Path], s3: S3Server, url: str, tmp_path: Path
+) -> None:
+    """The first copy ends before its manifest; until the next one the backup's directory drops that snapshot."""
+    s3.faults.append(Fault(FaultKind.CUT, "PUT", "archive.catalog", OFTEN))
+    with pytest.raises(OSError, match=r"archive\.catalog"):
+        ship_backup(stages[1], url, now_ms=NOW_MS)
+    s3.faults.clear()
+
+    shipped = ship_backup(stages[2], url, now_ms=NOW_MS)
+
+    assert shipped.removed_count >= 2
+    assert content(url, tmp_path / "after") == payloads(stages[2])
+
+
+def test_listing_that_is_stale_hides_nothing(stages: list[Path], s3: S3Server, url: str, tmp_path: Path) -> None:
+    """Everything is found by its name."""
+    s3.faults.append(Fault(FaultKind.STALE_LISTING))
+
+    for stage in stages:
+        ship_backup(stage, url, now_ms=NOW_MS)
+        assert [check.problem for check in verify_backup(url, service=Keeper) if check.problem] == []
+
+    assert content(url, tmp_path / "back") == payloads(stages[2])
+
+
+def test_commands_on_archives_and_replays_read_a_backup_by_its_url(stages: list[Path], s3: S3Server, url: str) -> None:
+    ship_backup(stages[2], url, now_ms=NOW_MS)
+
+    result = CliRunner().invoke(app, ["verify", url, "-o", "jsonl"])
+    replayed = replay_service(url, Keeper)
+
+    assert result.exit_code == 0, result.output
+    assert len(result.output.splitlines()) >= 3  # the log, and a snapshot's two recordings
+    assert replayed.log_position == MemberLog.open(stages[2]).recorded_position
+
+
+def test_url_of_no_bucket_and_of_no_server_are_errors_that_name_it(stages: list[Path], s3: S3Server) -> None:
+    with pytest.raises(OSError, match="s3://no-such-bucket/x"):
+        ship_backup(stages[0], "s3://no-such-bucket/x", now_ms=NOW_MS)
+    with pytest.raises(ConfigurationError, match="no archive found"):
+        [*verify_backup(f"s3://{BUCKET}/nothing")]
