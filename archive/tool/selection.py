@@ -1,6 +1,7 @@
 """The common start of every command on an archive directory: its arguments, its catalog, the selected entries.
 
-A directory is the archive's own or that of a member, with `archive` in it. What cannot be used ends the command with
+A directory is the archive's own or that of a member, with `archive` in it. Commands that only read take the URL of one
+in an object store, too. What cannot be used ends the command with
 one clear line and the status for wrong usage, or for damage where that is the reason.
 """
 
@@ -18,36 +19,52 @@ from ..files.catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, rea
 from ..files.log_end import LogEnd
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.log_file import LogFile, is_log
-from ..log.member_directory import MemberDirectory, locate, locate_archive
+from ..log.member_directory import ArchiveLocation, MemberDirectory, locate_archive
 from .output import EXIT_UNHEALTHY, fail
 
 
-def find_archive(directory: Path) -> Path:
-    """Find the archive's directory, given that or a member's; see `log.member_directory`."""
+def find_location(name: str | Path) -> ArchiveLocation:
+    """Find an archive by the path or URL of its directory, or of a member's; see `log.member_directory`."""
     try:
-        return locate_archive(directory).directory
+        return locate_archive(name)
     except (ConfigurationError, OSError) as error:
         fail(str(error))
 
 
+def expect_directory(location: ArchiveLocation) -> Path:
+    """Return the directory of an archive on a disk of this machine; another one ends the command."""
+    if not location.is_local:
+        fail(f"an archive in an object store can only be read: {location} expected a directory of this machine")
+    return location.directory
+
+
+def find_directory(directory: Path) -> Path:
+    """Find the archive's directory, given that or a member's."""
+    return expect_directory(find_location(directory))
+
+
+ArchiveArgument = Annotated[
+    str, typer.Argument(metavar="DIR|URL", help="The archive directory, or a member's, or its URL in an object store.")
+]
+"""For `find_location`."""
 DirectoryArgument = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The archive directory, or a member's.", callback=find_archive)
+    Path, typer.Argument(metavar="DIR", help="The archive directory, or a member's.", callback=find_directory)
 ]
 RecordingOption = Annotated[
     int | None, typer.Option("--recording-id", min=0, help="Only this recording.", show_default=False)
 ]
 
 
-def load_catalog(directory: Path) -> CatalogContent:
+def load_catalog(location: ArchiveLocation) -> CatalogContent:
     """Read the catalog, or end with one clear line."""
     try:
-        if not directory.is_dir():
-            fail(f"not a directory: {directory}")
-        return read_catalog(*locate(directory))
+        if location.is_local and not location.directory.is_dir():
+            fail(f"not a directory: {location}")
+        return read_catalog(*location)
     except FileNotFoundError:
-        fail(f"not an archive directory: no {CATALOG_FILE_NAME} in {directory}")
+        fail(f"not an archive directory: no {CATALOG_FILE_NAME} in {location}")
     except CorruptionError as error:
-        fail(f"{directory / CATALOG_FILE_NAME}: {error}", EXIT_UNHEALTHY)
+        fail(f"{location}/{CATALOG_FILE_NAME}: {error}", EXIT_UNHEALTHY)
     except OSError as error:
         fail(f"archive not readable: {error}")
 
@@ -63,25 +80,25 @@ def select_entries(content: CatalogContent, recording_id: int | None) -> list[Ca
     return found
 
 
-def choose_recording(directory: Path, recording_id: int | None, *, prefers_active: bool = False) -> LogFile:
+def choose_recording(location: ArchiveLocation, recording_id: int | None, *, prefers_active: bool = False) -> LogFile:
     """Return the recording that is named; else the only active one if preferred, the log, or the only valid one.
 
     Where none of these is there, the command ends.
     """
-    content = load_catalog(directory)
+    content = load_catalog(location)
     if recording_id is not None:
-        return LogFile.of(directory, expect_descriptor(content, recording_id))
+        return LogFile(location, expect_descriptor(content, recording_id))
     valid = [descriptor for descriptor in content.readable if descriptor.state is RecordingState.VALID]
     active = [descriptor for descriptor in valid if descriptor.stop_position is None]
     if prefers_active and len(active) == 1:
-        return LogFile.of(directory, active[0])
+        return LogFile(location, active[0])
     try:
-        return LogFile.find(MemberDirectory.find(directory))
+        return LogFile.find(MemberDirectory.beside(location))
     except CorruptionError as error:
         fail(str(error), EXIT_UNHEALTHY)
     except ConfigurationError as error:
         if len(valid) == 1 and not any(map(is_log, valid)):
-            return LogFile.of(directory, valid[0])
+            return LogFile(location, valid[0])
         known = [descriptor.recording_id for descriptor in valid]
         fail(f"choose a recording with --recording-id, one of {known}: {error}")
 

@@ -51,7 +51,6 @@ from ..time_travel import (
 from ..time_travel.member_log import Bound
 from ..time_travel.replay import Progress, SnapshotChoice
 from ..time_travel.what_if import WhatIf
-from .shared.arguments import MemberDirectoryArgument
 
 _ERROR_LIMIT = 5
 _TIMER_LIMIT = 20
@@ -61,6 +60,13 @@ _TEXT_BEFORE = 10
 
 ServiceOption = Annotated[
     str, typer.Option("--service", metavar="MODULE:CLASS", help="The service; separate several with commas.")
+]
+DirectoryArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR|URL",
+        help="A member's directory, as in --directory; the member may run. Or a backup, or the URL of one in a store.",
+    ),
 ]
 ServiceDirOption = Annotated[Path, typer.Option("--service-dir", help="The directory of the service's module.")]
 ServiceIdOption = Annotated[
@@ -129,7 +135,7 @@ class _Wanted:
 
 
 def replay(
-    directory: MemberDirectoryArgument,
+    directory: DirectoryArgument,
     service: ServiceOption,
     service_dir: ServiceDirOption = Path(),
     service_id: ServiceIdOption = 0,

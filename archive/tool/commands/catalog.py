@@ -13,6 +13,7 @@ import typer
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...files.catalog import CatalogEntry
 from ...format.descriptor import RecordingState
+from ...log.member_directory import locate
 from ...store.maintenance import OfflineArchive
 from ..output import OutputFormat, OutputOption, print_rows
 from ..selection import DirectoryArgument, load_catalog, select_entries
@@ -66,7 +67,7 @@ def capacity(
     if length_bytes is not None:
         with offline_archive(directory) as archive:
             archive.set_capacity(length_bytes)
-    content = load_catalog(directory)
+    content = load_catalog(locate(directory))
     row = {
         "capacity_bytes": content.file_length,
         "used_bytes": content.end_offset,
@@ -92,7 +93,7 @@ def delete_orphaned_segments(
 
 
 def _mark(directory: DirectoryArgument, recording_id: int, *, wanted: RecordingState, new: RecordingState) -> None:
-    entries = select_entries(load_catalog(directory), recording_id)
+    entries = select_entries(load_catalog(locate(directory)), recording_id)
     with offline_archive(directory) as archive:
         states = {entry_state_name(entry) for entry in entries}
         if states == {new.name}:

@@ -11,6 +11,7 @@ from trimaran.service_api.wire.checksum import ChecksumKind
 
 from ...files.catalog import CatalogEntry
 from ...format.descriptor import RecordingState
+from ...log.member_directory import locate
 from ...store.maintenance import OfflineArchive
 from ..output import OutputFormat, OutputOption, print_rows
 from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
@@ -40,7 +41,7 @@ def checksum(
     its segment and later ones stay unchanged, and the catalog says that the recording has no checksums. A member needs
     the settings `checksums` and `checksum_kind` to continue a log that has them.
     """
-    select_entries(load_catalog(directory), recording_id)
+    select_entries(load_catalog(locate(directory)), recording_id)
     rows = []
     with offline_archive(directory) as archive, progress_bars() as progress:
         for entry in select_entries(archive.read(), recording_id):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 from ...files.catalog import CatalogEntry
 from ...format.descriptor import RecordingState
 from ...log.log_file import LogFile
+from ...log.member_directory import ArchiveLocation
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
-from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
+from ..selection import ArchiveArgument, RecordingOption, find_location, load_catalog, select_entries
 
 UNREADABLE: Final = "UNREADABLE"
 
@@ -28,25 +28,27 @@ _COLUMNS: Final = {
 
 
 def describe(
-    directory: DirectoryArgument,
+    directory: ArchiveArgument,
     recording_id: RecordingOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the catalog entry of each valid recording, or of the named recording in any state."""
-    entries = select_entries(load_catalog(directory), recording_id)
+    archive = find_location(directory)
+    entries = select_entries(load_catalog(archive), recording_id)
     if recording_id is None:
         entries = [entry for entry in entries if entry_state_name(entry) in (RecordingState.VALID.name, UNREADABLE)]
-    _print_entries(directory, entries, output)
+    _print_entries(archive, entries, output)
 
 
-def describe_all(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def describe_all(directory: ArchiveArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Print the catalog entry of each recording, also of INVALID and DELETED ones."""
-    _print_entries(directory, select_entries(load_catalog(directory), None), output)
+    archive = find_location(directory)
+    _print_entries(archive, select_entries(load_catalog(archive), None), output)
 
 
-def count_entries(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def count_entries(directory: ArchiveArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Count the entries of the catalog by state."""
-    counts = Counter(entry_state_name(entry) for entry in load_catalog(directory).entries)
+    counts = Counter(entry_state_name(entry) for entry in load_catalog(find_location(directory)).entries)
     row = {name.lower(): counts[name] for name in ("VALID", "INVALID", "DELETED", UNREADABLE)}
     print_rows([row | {"total": counts.total()}], output)
 
@@ -56,22 +58,22 @@ def entry_state_name(entry: CatalogEntry) -> str:
     return UNREADABLE if entry.descriptor is None else entry.descriptor.state.name
 
 
-def _print_entries(directory: Path, entries: list[CatalogEntry], output: OutputFormat) -> None:
-    rows = [_entry_row(directory, entry) for entry in entries]
-    print_rows(rows, output, title=str(directory), columns=_COLUMNS)
+def _print_entries(archive: ArchiveLocation, entries: list[CatalogEntry], output: OutputFormat) -> None:
+    rows = [_entry_row(archive, entry) for entry in entries]
+    print_rows(rows, output, title=str(archive), columns=_COLUMNS)
     problems = [f"catalog entry at offset={entry.offset}: {entry.problem}" for entry in entries if entry.problem]
     if problems:
         fail("; ".join(problems), EXIT_UNHEALTHY)
 
 
-def _entry_row(directory: Path, entry: CatalogEntry) -> dict[str, Any]:
+def _entry_row(archive: ArchiveLocation, entry: CatalogEntry) -> dict[str, Any]:
     if entry.descriptor is None:
         return {"offset": entry.offset, "state": UNREADABLE, "problem": entry.problem}
     row = asdict(entry.descriptor)
     del row["checksum_kind"], row["unknown_checksum"]
     row["checksum"] = entry.descriptor.checksum_label
     row["state"] = entry.descriptor.state.name
-    row["segments"] = len(LogFile.of(directory, entry.descriptor).segment_base_positions())
+    row["segments"] = len(LogFile(archive, entry.descriptor).segment_base_positions())
     row["entry_offset"] = entry.offset
     row["entry_checksum"] = entry.checksum
     if entry.problem is not None:

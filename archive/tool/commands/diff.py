@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -21,11 +20,13 @@ from ...files.reader import Frame, MessageReader, RecordedMessage
 from ...reading.difference import Difference, Side, Verdict, compare
 from ...reading.message_view import Vocabulary
 from ..output import ABSENT, EXIT_UNHEALTHY, OutputFormat, OutputOption, new_table, print_object
-from ..selection import choose_recording, find_archive, tell_end
+from ..selection import choose_recording, find_location, tell_end
 from .progress import one_bar, progress_bars
 from .rows import MessageRows
 
-SideArgument = Annotated[Path, typer.Argument(help="An archive directory, or a member's.", callback=find_archive)]
+SideArgument = Annotated[
+    str, typer.Argument(metavar="DIR|URL", help="An archive directory, or a member's, or its URL in an object store.")
+]
 RecordingOption = Annotated[
     int | None, typer.Option("--recording-id", min=0, help="This recording, not the log.", show_default=False)
 ]
@@ -56,7 +57,7 @@ def build_diff(vocabulary: Vocabulary) -> Callable[..., None]:
         checksum replaces it. Exit status 10 if they differ, one is damaged, or nothing could be compared.
         """
         other_id = recording_id if other_recording_id is None else other_recording_id
-        files = [choose_recording(path, wanted) for path, wanted in ((a, recording_id), (b, other_id))]
+        files = [choose_recording(find_location(name), wanted) for name, wanted in ((a, recording_id), (b, other_id))]
         begin = max(file.descriptor.start_position for file in files)
         sides = [Side.open(file, begin) for file in files]
         total = max(0, min(side.end.position for side in sides) - begin)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,9 +20,10 @@ from ...files.catalog import CatalogEntry, find_impossible
 from ...files.reader import NO_END, Frame, FrameReader, IncompleteMessage, MessageReader
 from ...format.descriptor import RecordingDescriptor
 from ...log.log_file import LogFile
+from ...log.member_directory import ArchiveLocation
 from ...reading.message_view import Vocabulary
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
-from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries, tell_end
+from ..selection import ArchiveArgument, RecordingOption, find_location, load_catalog, select_entries, tell_end
 from .rows import view_recording
 
 FromOption = Annotated[
@@ -37,7 +37,7 @@ def build_dump(vocabulary: Vocabulary) -> Callable[..., None]:
     """Make the command; `vocabulary` holds the messages that `--messages` decodes."""
 
     def dump(
-        directory: DirectoryArgument,
+        directory: ArchiveArgument,
         recording_id: RecordingOption = None,
         messages: MessagesOption = False,
         from_position: FromOption = None,
@@ -45,10 +45,11 @@ def build_dump(vocabulary: Vocabulary) -> Callable[..., None]:
         output: OutputOption = OutputFormat.JSONL,
     ) -> None:
         """Print the frames or messages of recordings; exit status 10 if damage stopped it."""
-        entries = select_entries(load_catalog(directory), recording_id)
+        archive = find_location(directory)
+        entries = select_entries(load_catalog(archive), recording_id)
         if from_position is not None:
             _check_position(from_position, entries, recording_id)
-        job = Dump(directory, vocabulary if messages else None, from_position=from_position, limit=limit)
+        job = Dump(archive, vocabulary if messages else None, from_position=from_position, limit=limit)
         print_rows(job.rows(entries), output, title="messages" if messages else "frames")
         if job.damage_count:
             raise typer.Exit(EXIT_UNHEALTHY)
@@ -72,7 +73,7 @@ def _check_position(from_position: int, entries: list[CatalogEntry], recording_i
 class Dump:
     """One dump: of messages, given what they may be, or else of frames. `damage_count` is what was in the way."""
 
-    directory: Path
+    archive: ArchiveLocation
     vocabulary: Vocabulary | None
     from_position: int | None = None
     limit: int | None = None
@@ -91,7 +92,7 @@ class Dump:
     def _rows_of(self, descriptor: RecordingDescriptor) -> Iterator[dict[str, Any]]:
         recording_id = descriptor.recording_id
         try:
-            log = LogFile.of(self.directory, descriptor)
+            log = LogFile(self.archive, descriptor)
             reader = log.reader(self.from_position)
         except ArchiveError as error:
             fail(str(error))

@@ -16,7 +16,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import TimeUnit
 
 from ...format.descriptor import RecordingDescriptor, RecordingState
-from ...log.member_directory import locate_archive
+from ...log.member_directory import locate, locate_archive
 from ...reading.export import (
     ExportFormat,
     ExportOptions,
@@ -143,7 +143,7 @@ def _find_descriptors(
     entries.
     """
     descriptors, faults = [], []
-    for entry in select_entries(load_catalog(directory), recording_id):
+    for entry in select_entries(load_catalog(locate(directory)), recording_id):
         descriptor = entry.descriptor
         if descriptor is None or entry.problem is not None:
             remarks = f"catalog entry at offset={entry.offset}: {entry.problem}"

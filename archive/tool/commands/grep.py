@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,10 +21,11 @@ from trimaran.service_api.wire.message import Registry
 from ...files.reader import MessageReader, RecordedMessage
 from ...format.descriptor import RecordingState
 from ...log.log_file import LogFile
+from ...log.member_directory import ArchiveLocation
 from ...reading.message_view import Vocabulary
 from ...reading.search import UNKNOWN_NAMES, MessageQuery, find_hits
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows, print_stream
-from ..selection import DirectoryArgument, RecordingOption, expect_descriptor, load_catalog, tell_end
+from ..selection import ArchiveArgument, RecordingOption, expect_descriptor, find_location, load_catalog, tell_end
 from .progress import INTERVAL_MESSAGES, Advance, one_bar, progress_bars
 from .rows import HEADING, MessageRows, as_line
 
@@ -140,7 +140,7 @@ def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
     """Make the command; `vocabulary` holds the messages whose types, sessions and times it knows."""
 
     def grep(
-        directory: DirectoryArgument,
+        directory: ArchiveArgument,
         pattern: PatternArgument = None,
         fixed: FixedOption = False,
         ignore_case: IgnoreCaseOption = False,
@@ -178,7 +178,7 @@ def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
             from_position=from_position,
             to_position=to_position,
         )
-        logs = _searchable(directory, recording_id)
+        logs = _searchable(find_location(directory), recording_id)
         if not count:
             show_hits(search, logs, limit, output)
             return
@@ -188,12 +188,12 @@ def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
     return grep
 
 
-def _searchable(directory: Path, recording_id: int | None) -> list[LogFile]:
-    content = load_catalog(directory)
+def _searchable(archive: ArchiveLocation, recording_id: int | None) -> list[LogFile]:
+    content = load_catalog(archive)
     if recording_id is not None:
-        return [LogFile.of(directory, expect_descriptor(content, recording_id))]
+        return [LogFile(archive, expect_descriptor(content, recording_id))]
     kept = [found for found in content.readable if found.state is not RecordingState.DELETED]
-    return [LogFile.of(directory, descriptor) for descriptor in kept]
+    return [LogFile(archive, descriptor) for descriptor in kept]
 
 
 def _rows(search: Search, logs: Sequence[LogFile], limit: int | None) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from ...disk.file_system import OsFileSystem
 from ...errors import ArchiveError, CorruptionError
 from ...files.mark_file import ArchiveMarkFile
+from ...log.member_directory import locate
 from ...store.maintenance import OfflineArchive
 from ..output import EXIT_REFUSED, EXIT_UNHEALTHY, fail
 from ..selection import load_catalog
@@ -22,7 +23,7 @@ def offline_archive(directory: Path, *, is_changing: bool = True) -> Iterator[Of
     Ends the command with one line where an archive runs there (12), where the catalog is damaged (10), or where what is
     to be done cannot be done (12).
     """
-    load_catalog(directory)
+    load_catalog(locate(directory))
     archive = OfflineArchive(OsFileSystem(), directory)
     try:
         with contextlib.ExitStack() as stack:

@@ -19,7 +19,7 @@ from ...log.log_file import LogFile
 from ...reading.following import RecordingFollower
 from ...reading.message_view import Vocabulary
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_stream
-from ..selection import DirectoryArgument, RecordingOption, choose_recording, tell_end
+from ..selection import ArchiveArgument, RecordingOption, choose_recording, find_location, tell_end
 from .rows import HEADING, MessageRows, as_line
 
 FIRST_PAUSE_S: Final = 0.02
@@ -34,7 +34,7 @@ def build_tail(vocabulary: Vocabulary) -> Callable[..., None]:
     """Make the command; `vocabulary` holds the messages that it decodes."""
 
     def tail(
-        directory: DirectoryArgument,
+        directory: ArchiveArgument,
         recording_id: RecordingOption = None,
         count: CountOption = 10,
         follow: FollowOption = False,
@@ -45,9 +45,8 @@ def build_tail(vocabulary: Vocabulary) -> Callable[..., None]:
         Without --recording-id it reads the active recording, or else the log. If the recording is extended, purged or
         cut back meanwhile, the command reports this on standard error. It ends when the recording is deleted.
         """
-        show_tail(
-            choose_recording(directory, recording_id, prefers_active=True), vocabulary, count, output, follow=follow
-        )
+        log = choose_recording(find_location(directory), recording_id, prefers_active=True)
+        show_tail(log, vocabulary, count, output, follow=follow)
 
     return tail
 

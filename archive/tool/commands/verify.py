@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -11,10 +10,10 @@ from rich.progress import Progress
 
 from ...files.catalog import CatalogEntry
 from ...format.descriptor import RecordingState
-from ...log.member_directory import locate
+from ...log.member_directory import ArchiveLocation
 from ...reading.verify import RecordingVerdict, verify_recording
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
-from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
+from ..selection import ArchiveArgument, RecordingOption, expect_directory, find_location, load_catalog, select_entries
 from .offline import offline_archive
 from .progress import one_bar, progress_bars
 
@@ -52,7 +51,7 @@ _COLUMNS: Final = {
 
 
 def verify(
-    directory: DirectoryArgument,
+    directory: ArchiveArgument,
     recording_id: RecordingOption = None,
     checksum: ChecksumOption = ChecksumMode.AUTO,
     last_segment: LastSegmentOption = False,
@@ -61,41 +60,42 @@ def verify(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Check every frame of every recording; exit status 10 if one is wrong. Changes nothing without --mark-invalid."""
-    entries = select_entries(load_catalog(directory), recording_id)
+    archive = find_location(directory)
+    entries = select_entries(load_catalog(archive), recording_id)
     checksums = None if checksum is ChecksumMode.AUTO else checksum is ChecksumMode.ON
 
     def verify_all() -> list[RecordingVerdict]:
         options = {"is_last_segment_only": last_segment, "is_fault_tolerant": fault_tolerant}
         with progress_bars() as progress:
-            return [_verify_entry(directory, entry, progress, checksums=checksums, **options) for entry in entries]
+            return [_verify_entry(archive, entry, progress, checksums=checksums, **options) for entry in entries]
 
     if mark_invalid:
-        with offline_archive(directory) as archive:
-            entries = select_entries(archive.read(), recording_id)
+        with offline_archive(expect_directory(archive)) as offline:
+            entries = select_entries(offline.read(), recording_id)
             verdicts = verify_all()
             wrong = {verdict.recording_id for verdict in verdicts if verdict.is_damaged}
             if wrong:
-                archive.set_state(wrong, RecordingState.INVALID)
+                offline.set_state(wrong, RecordingState.INVALID)
     else:
         verdicts = verify_all()
-    print_rows(map(_verdict_row, verdicts), output, title=str(directory), columns=_COLUMNS)
+    print_rows(map(_verdict_row, verdicts), output, title=str(archive), columns=_COLUMNS)
     if not all(verdict.is_ok for verdict in verdicts):
         raise typer.Exit(EXIT_UNHEALTHY)
 
 
 def _verify_entry(
-    directory: Path, entry: CatalogEntry, progress: Progress, *, checksums: bool | None, **options: bool
+    archive: ArchiveLocation, entry: CatalogEntry, progress: Progress, *, checksums: bool | None, **options: bool
 ) -> RecordingVerdict:
-    file_system, descriptor = locate(directory).file_system, entry.descriptor
+    descriptor = entry.descriptor
     if descriptor is None:
-        return verify_recording(file_system, directory, entry)
+        return verify_recording(*archive, entry)
     start, stop = descriptor.start_position, descriptor.stop_position
     name = f"recording {descriptor.recording_id}"
     with one_bar(progress, name, None if stop is None else stop - start) as advance:
         try:
             return verify_recording(
-                file_system,
-                directory,
+                archive.file_system,
+                archive.directory,
                 entry,
                 checksums=checksums,
                 on_progress=lambda position: advance(position - start),

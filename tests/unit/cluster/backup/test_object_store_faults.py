@@ -6,24 +6,26 @@ holds the backup before, and the next copy goes on where that one ended.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from tests.s3_server import BUCKET, Fault, FaultKind, S3Server
 from tests.unit.cluster.backup.test_agent import payloads
 from tests.unit.cluster.simulation.test_snapshots import Keeper
 from trimaran.archive.disk.object_store import ObjectStore
-from trimaran.archive.tool.app import app
+from trimaran.archive.tool.app import app as archive_app
 from trimaran.cluster.backup.fetching import fetch_backup
 from trimaran.cluster.backup.manifest import DRAFT_NAME
 from trimaran.cluster.backup.shipping import ship_backup
 from trimaran.cluster.backup.verification import verify_backup
-from trimaran.cluster.time_travel import MemberLog, replay_service
+from trimaran.cluster.cli.app import build_app
 from trimaran.service_api import ConfigurationError
 
 NOW_MS = 1_800_000_000_000
+KEEPER = "tests.unit.cluster.simulation.test_snapshots:Keeper"
 OFTEN = 1 << 30
 """More requests than a client tries again."""
 
@@ -40,7 +42,7 @@ def content(url: str, target: Path) -> list[str]:
     return payloads(target)
 
 
-@pytest.mark.parametrize("method", ["PUT", "GET", "HEAD", "DELETE"])
+@pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
 @pytest.mark.parametrize("kind", [FaultKind.UNAVAILABLE, FaultKind.SLOW, FaultKind.LOST_ANSWER])
 def test_copy_and_restore_go_through_a_store_that_fails_now_and_then(
     stages: list[Path], s3: S3Server, url: str, tmp_path: Path, kind: FaultKind, method: str
@@ -132,12 +134,31 @@ def test_listing_that_is_stale_hides_nothing(stages: list[Path], s3: S3Server, u
 def test_commands_on_archives_and_replays_read_a_backup_by_its_url(stages: list[Path], s3: S3Server, url: str) -> None:
     ship_backup(stages[2], url, now_ms=NOW_MS)
 
-    result = CliRunner().invoke(app, ["verify", url, "-o", "jsonl"])
-    replayed = replay_service(url, Keeper)
+    verified = CliRunner().invoke(archive_app, ["verify", url, "-o", "jsonl"])
+    dumped = CliRunner().invoke(archive_app, ["dump", url, "--recording-id", "0"])
+    compared = CliRunner().invoke(archive_app, ["diff", url, str(stages[2])])
+    replayed = [trimaran("replay", name, "--service", KEEPER, "-o", "json") for name in (url, str(stages[2]))]
 
-    assert result.exit_code == 0, result.output
-    assert len(result.output.splitlines()) >= 3  # the log, and a snapshot's two recordings
-    assert replayed.log_position == MemberLog.open(stages[2]).recorded_position
+    assert all(found.exit_code == 0 for found in (verified, dumped, compared, *replayed)), verified.output
+    assert len(verified.output.splitlines()) == 3  # the log, and a snapshot's two recordings
+    local = CliRunner().invoke(archive_app, ["dump", str(stages[2]), "--recording-id", "0"])
+    assert dumped.output == local.output != ""
+    positions = [json.loads(found.stdout)["log_position"] for found in replayed]
+    assert positions[0] == positions[1] > 0
+
+
+def test_commands_that_change_an_archive_refuse_a_url(stages: list[Path], s3: S3Server, url: str) -> None:
+    ship_backup(stages[0], url, now_ms=NOW_MS)
+
+    marked = CliRunner().invoke(archive_app, ["verify", url, "--mark-invalid"])
+
+    assert marked.exit_code == 2
+    assert "an archive in an object store can only be read" in marked.output
+
+
+def trimaran(*arguments: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(build_app(arguments), [*arguments])
 
 
 def test_url_of_no_bucket_and_of_no_server_are_errors_that_name_it(stages: list[Path], s3: S3Server) -> None:

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from tests.unit.archive.streams import extract_sample, load_truth
 from trimaran.archive.log.log_file import LogFile
+from trimaran.archive.log.member_directory import locate
 from trimaran.archive.reading.following import RecordingFollower
 from trimaran.archive.tool.commands.rows import MessageRows
 from trimaran.archive.tool.commands.tail import FIRST_PAUSE_S, LONGEST_PAUSE_S, follow_rows
@@ -234,7 +235,7 @@ def test_tail_f_is_no_document(single: Path) -> None:
 
 def test_following_looks_more_seldom_while_nothing_comes(samples: Path) -> None:
     directory = samples / "archive-only" / "node0" / "archive"
-    descriptor = expect_descriptor(load_catalog(directory), 9)
+    descriptor = expect_descriptor(load_catalog(locate(directory)), 9)
     pauses: list[float] = []
 
     def wait(pause_s: float) -> None:
