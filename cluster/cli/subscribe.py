@@ -1,17 +1,17 @@
 """`trimaran subscribe`: hand out the committed entries of the log, from a position on, to a program.
 
 An entry is one JSON object on one line, printed or, with `--to`, posted. With `--position-file` the command goes on
-where it ended.
+where it ended. `--to redis://...` adds entries to a stream, which has the position itself.
 
 Exit status: 0 ended by --limit, Ctrl-C or the reader; 2 wrong usage, or the position cannot be had; 3 no member serves
-the log; 12 the caller may not read it, or the receiver of --to refuses an entry.
+the log; 12 the caller may not read it, or the receiver of --to refuses an entry or has lost some.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +33,7 @@ from ..subscriptions.errors import SubscriptionError, SubscriptionRefusedError, 
 from ..subscriptions.log_source import ServedBy, Start
 from ..subscriptions.position_store import FilePositionStore
 from ..subscriptions.pump import Sink, pump
+from ..subscriptions.redis_stream import RedisRefusedError, RedisStreamBehindError, RedisStreamSink
 from ..subscriptions.rows import as_row
 from ..subscriptions.subscription import Subscription, subscribe
 from ..subscriptions.webhook import WebhookRefusedError, WebhookSink
@@ -70,7 +71,12 @@ PositionFileOption = Annotated[
 EndOption = Annotated[int | None, typer.Option("-n", "--limit", min=1, help="End after this many entries.")]
 ToOption = Annotated[
     str | None,
-    typer.Option("--to", metavar="URL", help="Post entries to this URL, as JSON lines, instead of printing them."),
+    typer.Option(
+        "--to",
+        metavar="URL",
+        help="Deliver entries instead of printing them: post JSON lines to http(s)://..., "
+        "or add to the stream of redis(s)://HOST:PORT/0?stream=NAME.",
+    ),
 ]
 WaitOption = Annotated[
     float, typer.Option("--wait", min=0.1, metavar="SECONDS", help="How long to wait for a member that serves.")
@@ -99,13 +105,17 @@ def hand_out_entries(
     Examples: trimaran subscribe --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 --kind request;
     trimaran subscribe --config cluster.toml --position-file position.txt | consumer
     """
+    if to is not None and _is_redis(to) and position_file is not None:
+        fail("--position-file is not for --to redis://...: the stream has the position", EXIT_USAGE)
     store = None if position_file is None else FilePositionStore(position_file)
     stored = None if store is None else store.load()
+    start = _read_position(from_position)
     cluster_id = load_cluster_id_from_flags(settings)
-    try:
-        entries = subscribe(
+
+    def subscribe_from(position: int | None) -> Subscription:
+        return subscribe(
             [*load_consensus_endpoints(settings).values()],
-            from_position=_read_position(from_position) if stored is None else stored,
+            from_position=start if position is None else position,
             kinds=kind or (),
             cluster_session_ids=session or (),
             topics=topic or (),
@@ -116,9 +126,11 @@ def hand_out_entries(
             cluster_id=format_cluster_id(cluster_id) or "",
             network=load_network_from_flags(settings),
         )
+
+    try:
         with ended_by_reader(), contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_run(entries, to, store, limit))
-    except (SubscriptionRefusedError, WebhookRefusedError) as error:
+            asyncio.run(_run(subscribe_from, to, store, stored, limit))
+    except (SubscriptionRefusedError, WebhookRefusedError, RedisRefusedError, RedisStreamBehindError) as error:
         fail(str(error), EXIT_REFUSED)
     except SubscriptionTimeoutError as error:
         fail(str(error), EXIT_UNREACHABLE)
@@ -135,10 +147,26 @@ class Printer:
             print_line(as_row(entry))
 
 
-async def _run(entries: Subscription, url: str | None, store: FilePositionStore | None, limit: int | None) -> None:
-    async with entries, AsyncExitStack() as resources:
-        sink: Sink = Printer() if url is None else await resources.enter_async_context(WebhookSink(url))
+async def _run(
+    subscribe_from: Callable[[int | None], Subscription],
+    url: str | None,
+    store: FilePositionStore | None,
+    position: int | None,
+    limit: int | None,
+) -> None:
+    async with AsyncExitStack() as resources:
+        sink: Sink = Printer()
+        if url is not None and _is_redis(url):
+            stream = await resources.enter_async_context(RedisStreamSink(url))
+            sink, position = stream, await stream.load_position()
+        elif url is not None:
+            sink = await resources.enter_async_context(WebhookSink(url))
+        entries = await resources.enter_async_context(subscribe_from(position))
         await pump(entries, sink, store, entry_limit=limit)
+
+
+def _is_redis(url: str) -> bool:
+    return url.startswith(("redis://", "rediss://"))
 
 
 def _read_position(text: str) -> int | Start:

@@ -1,8 +1,8 @@
 """Subscriptions to the committed log.
 
 `subscription` reads on across members, `log_source` finds one that serves, `entries` are what is handed out. `pump`
-carries them to a sink, and keeps the position in a `position_store`. `webhook` is a sink;
-`blocking` is for code without an event loop.
+carries them to a sink, and keeps the position in a `position_store`. `webhook` is a sink, and `redis_stream`, which
+speaks to the server by `resp`. `blocking` is for code without an event loop.
 """
 
 from .blocking import SyncSubscription as SyncSubscription

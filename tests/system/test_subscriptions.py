@@ -7,12 +7,15 @@ import json
 import sys
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.redis_server import RedisServer, needs_redis
 from tests.system.cluster_process import SystemCluster
 from tests.unit.cluster.subscriptions.receiver import received
 from trimaran.cluster.subscriptions import LogEntry, ServedBy, subscribe_blocking
+from trimaran.cluster.subscriptions.resp import RedisAddress, RedisConnection
 from trimaran.service_api.endpoint import Endpoint
 
 pytestmark = pytest.mark.slow
@@ -72,6 +75,50 @@ async def test_the_command_posts_entries_until_the_receiver_has_them(data_dir: P
 
     rows = [row for _, batch in receiver.taken for row in batch]
     assert len({row["position"] for row in rows}) == len(rows) == 50
+
+
+@needs_redis
+async def test_a_redis_stream_has_each_entry_once_when_command_and_server_are_killed(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    with RedisServer(tmp_path / "redis") as server:
+        url = server.url("entries")
+        async with SystemCluster(data_dir, member_count=1) as cluster, cluster.requester() as requester:
+            await cluster.wait_for_leader()
+            for round_number in (1, 2, 3):
+                command = await start_command(cluster, url)
+                await requester.request(100)
+                await wait_for_count(url, 100 * round_number - 60)
+                command.kill()
+                await command.wait()
+                server.kill()
+                await asyncio.to_thread(server.start)
+            command = await start_command(cluster, url)
+            await wait_for_count(url, 300)
+            command.terminate()
+            await command.wait()
+            entries = await asyncio.to_thread(read_from_the_leader, consensus_endpoints(cluster), 300)
+
+    with server:
+        found = await call_redis(url, b"XRANGE", b"entries", b"-", b"+")
+    assert [int(entry_id.partition(b"-")[0]) for entry_id, _ in found] == [entry.end_position for entry in entries]
+
+
+async def start_command(cluster: SystemCluster, url: str) -> asyncio.subprocess.Process:
+    arguments = ("--members", f"0={cluster.endpoints[0]}", "--kind", "message", "--served-by", "any", "--to", url)
+    return await asyncio.create_subprocess_exec(sys.executable, "-m", "trimaran", "subscribe", *arguments)
+
+
+async def call_redis(url: str, *words: bytes) -> Any:
+    async with await RedisConnection.open(RedisAddress.parse(url)) as connection:
+        return await connection.call(*words)
+
+
+async def wait_for_count(url: str, count: int) -> None:
+    """Wait until the stream has so many entries."""
+    async with asyncio.timeout(60):
+        while await call_redis(url, b"XLEN", b"entries") < count:
+            await asyncio.sleep(0.02)
 
 
 def read_from_the_leader(endpoints: list[str], count: int) -> list[LogEntry]:
