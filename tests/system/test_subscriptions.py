@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.redis_server import RedisServer, needs_redis
-from tests.system.cluster_process import SystemCluster
+from tests.system.cluster_process import TIMEOUT_S, SystemCluster
+from tests.system.waiting import POLL_INTERVAL_S
 from tests.unit.cluster.subscriptions.receiver import received
 from trimaran.cluster.subscriptions import LogEntry, ServedBy, subscribe_blocking
 from trimaran.cluster.subscriptions.resp import RedisAddress, RedisConnection
@@ -116,9 +117,11 @@ async def call_redis(url: str, *words: bytes) -> Any:
 
 async def wait_for_count(url: str, count: int) -> None:
     """Wait until the stream has so many entries."""
-    async with asyncio.timeout(60):
-        while await call_redis(url, b"XLEN", b"entries") < count:
-            await asyncio.sleep(0.02)
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            if await call_redis(url, b"XLEN", b"entries") >= count:
+                return
+            await asyncio.sleep(POLL_INTERVAL_S)
 
 
 def read_from_the_leader(endpoints: list[str], count: int) -> list[LogEntry]:
