@@ -18,7 +18,6 @@ Two processes on one stream do no harm if they deliver the same entries: the sec
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -26,6 +25,7 @@ from typing import Final, Self, TypeVar
 import structlog
 
 from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.transport import PeerRefusedError
 
 from .entries import LogEntry
 from .resp import RedisAddress, RedisConnection, RedisError, Reply, RespError
@@ -92,7 +92,7 @@ class RedisStreamSink:
 
         Raises:
             ConfigurationError: it is none.
-            OSError: the file of the password or of the certificates cannot be read.
+            OSError: the file of the password cannot be read.
         """
         self._address: Final = RedisAddress.parse(url)
         self._timeout_s = timeout_s
@@ -170,7 +170,7 @@ class RedisStreamSink:
                 if error.code not in _TEMPORARY:
                     raise self._refusal(error) from error
                 reason = str(error)
-            except ssl.SSLCertVerificationError as error:
+            except PeerRefusedError as error:
                 raise RedisRefusedError(f"{self._address!r}: {error}") from error
             except (OSError, TimeoutError) as error:
                 self._disconnect()

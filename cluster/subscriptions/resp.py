@@ -6,13 +6,14 @@ A command is an array of binary strings. A reply is a status, an error, a number
 from __future__ import annotations
 
 import asyncio
-import ssl
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.tls.outside import dial_outside, trusted_authorities
 
 Reply = int | str | bytes | None | list["Reply"]
 """A status is a str; a string is bytes."""
@@ -52,7 +53,7 @@ class RedisAddress(NamedTuple):
     user: str | None
     password: str | None
     is_tls: bool
-    ca_file: str | None
+    ca_file: Path | None
 
     def __repr__(self) -> str:
         return f"redis{'s' if self.is_tls else ''}://{self.host}:{self.port}/{self.database}?stream={self.stream!r}"
@@ -64,8 +65,8 @@ class RedisAddress(NamedTuple):
         Further options: `maxlen=N`, `password-file=PATH`, `ca=PATH` (certificates that are trusted, PEM).
 
         Raises:
-            ConfigurationError: the URL is none; a password is not in the text.
-            OSError: the file of the password or of the certificates cannot be read.
+            ConfigurationError: the URL is none, or its certificates cannot be read; a password is not in the text.
+            OSError: the file of the password cannot be read.
         """
         try:
             parts = urlsplit(url)
@@ -86,8 +87,9 @@ class RedisAddress(NamedTuple):
         ):
             if is_wrong:
                 raise ConfigurationError(f"not the URL of a Redis stream: {what}; expected {_SHAPE}")
-        if "ca" in options:
-            ssl.create_default_context(cafile=options["ca"])
+        ca_file = Path(options["ca"]) if "ca" in options else None
+        if parts.scheme == _SCHEMES[1]:
+            trusted_authorities(ca_file)
         password = unquote(parts.password) if parts.password else None
         if "password-file" in options:
             password = Path(options["password-file"]).read_text().strip()
@@ -100,7 +102,7 @@ class RedisAddress(NamedTuple):
             user=unquote(parts.username) if parts.username else None,
             password=password,
             is_tls=parts.scheme == "rediss",
-            ca_file=options.get("ca"),
+            ca_file=ca_file,
         )
 
 
@@ -116,11 +118,15 @@ class RedisConnection:
         """Connect, log in, and choose the database.
 
         Raises:
+            PeerRefusedError: its certificate is not trusted, or is for another name.
             OSError: the server cannot be reached.
             RedisError: it does not let us in.
         """
-        context = ssl.create_default_context(cafile=address.ca_file) if address.is_tls else None
-        reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context, limit=_LINE_LIMIT_BYTES)
+        reader, writer = await dial_outside(
+            Endpoint(address.host, address.port),
+            trusted=trusted_authorities(address.ca_file) if address.is_tls else None,
+            limit_bytes=_LINE_LIMIT_BYTES,
+        )
         connection = cls(reader, writer)
         try:
             if address.password is not None:

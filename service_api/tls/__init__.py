@@ -1,7 +1,7 @@
 """TLS for everything that listens and dials: the settings, the files, and the stack that uses them.
 
 `settings` names the files, `certificates` reads and explains them, `credentials` makes contexts of them, `stack` is the
-`NetworkStack` that encrypts and knows its peers.
+`NetworkStack` that encrypts and knows its peers. `outside` dials servers that are none of the cluster's.
 """
 
 from .settings import SYSTEM_AUTHORITIES as SYSTEM_AUTHORITIES

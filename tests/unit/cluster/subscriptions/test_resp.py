@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from tests.tls import Issuer
 from trimaran.cluster.subscriptions import EntryKind, LogEntry
 from trimaran.cluster.subscriptions.redis_stream import RedisRefusedError, RedisStreamSink
 from trimaran.cluster.subscriptions.resp import RedisAddress, RedisConnection, RedisError, Reply
@@ -50,9 +52,9 @@ class ToldServer:
 
 
 @contextlib.asynccontextmanager
-async def told(*answers: bytes) -> AsyncIterator[ToldServer]:
+async def told(*answers: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[ToldServer]:
     server = ToldServer(list(answers))
-    async with await asyncio.start_server(server.accept, "127.0.0.1", 0) as listening:
+    async with await asyncio.start_server(server.accept, "127.0.0.1", 0, ssl=tls) as listening:
         server.port = listening.sockets[0].getsockname()[1]
         yield server
     for task in server.tasks:  # the client has gone
@@ -84,6 +86,7 @@ def test_an_url_says_where_the_stream_is_and_shows_no_password(tmp_path: Path) -
         ("redis://host?stream=x&maxlen=0", "maxlen='0' expected 1 or more"),
         ("redis://host?stream=x&maxlan=5", r"options=\['maxlan'\] expected some of"),
         ("redis://host?stream=x&ca=/f", "ca= is for rediss"),
+        ("rediss://host?stream=x&ca=/there/is/none", "cannot be read: file=/there/is/none"),
         ("redis://a:secret@host?stream=x&password-file=/f", "two passwords"),
         ("http://host?stream=x", "scheme='http' expected redis or rediss"),
         ("redis://u:secret@host", "stream=NAME is missing"),
@@ -168,6 +171,23 @@ async def test_a_batch_is_sent_until_the_server_has_taken_it(monkeypatch: pytest
     assert server.names == [b"EVAL"] * 6
     assert len({tuple(words) for words in server.commands}) == 1
     assert server.commands[0][3:8] == [b"x", b"0", b"", b"192", b"14"]
+
+
+async def test_with_tls_the_server_shows_a_certificate_that_is_trusted_and_has_its_name(tmp_path: Path) -> None:
+    host = Issuer.create(tmp_path).host("localhost")
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(host.certificate, host.key)
+
+    async with told(b"+OK\r\n", tls=serving) as server:
+        url = f"rediss://localhost:{server.port}/0?stream=x&ca={host.authorities}"
+        async with RedisStreamSink(url) as sink:
+            await sink.deliver([ENTRY])
+        for wrong in (url.replace("localhost", "127.0.0.1"), url.partition("&ca=")[0]):
+            async with RedisStreamSink(wrong) as sink:
+                with pytest.raises(RedisRefusedError, match="certificate verify failed"):
+                    await sink.load_position()
+
+    assert server.names == [b"EVAL"]
 
 
 async def test_an_error_has_the_code_of_the_server() -> None:
