@@ -395,7 +395,8 @@ class ActionControl:
 
     def on_snapshot_finished(self, position: int, failure: str | None) -> None:
         """The snapshot at a position is recorded here, or cannot be."""
-        self._settle(ModuleState.ACTIVE, failure or f"snapshot taken at {position}")
+        if self._delivered_state is not ModuleState.SUSPENDED and not self._snapshots.is_taking:
+            self._settle(ModuleState.ACTIVE, failure or f"snapshot taken at {position}")
         pending = self._pending
         if pending is not None and pending.log_position == position:
             if pending.action is _T.SNAPSHOT:
@@ -423,7 +424,7 @@ class ActionControl:
         """Go on with a termination: do this member's part, then stop, the leader when the others have."""
         termination = self.termination
         position = termination.position
-        if position is None or not termination.is_delivered or self._delivered_state is ModuleState.SNAPSHOT:
+        if position is None or not termination.is_delivered or self._snapshots.is_taking:
             return
         if self.state in _STOPPED:
             return

@@ -145,6 +145,7 @@ class ConsensusModule:
             ev.ActionRequested: self.actions.on_request,
             ev.TransferRequested: self.transfer.on_request,
             ev.DeliveredTo: self.actions.on_delivered,
+            ev.SnapshotCaptured: self.snapshots.on_captured,
             ev.SnapshotTaken: self.snapshots.on_taken,
             ev.SnapshotFailed: self.snapshots.on_failed,
             ev.SnapshotDigested: self.digests.on_snapshot_digested,

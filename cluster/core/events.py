@@ -239,6 +239,13 @@ class DeliveredTo:
 
 
 @dataclass(slots=True)
+class SnapshotCaptured:
+    """The state at `log_position` is set aside, and is recorded from there: it may change here."""
+
+    log_position: int
+
+
+@dataclass(slots=True)
 class SnapshotTaken:
     """The snapshot at `log_position` is recorded, durably; the recordings are those of the services in order of id."""
 

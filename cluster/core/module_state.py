@@ -37,7 +37,8 @@ TRANSITIONS: Final[dict[ModuleState, frozenset[ModuleState]]] = {
     _S.INIT: frozenset({_S.ACTIVE, _S.QUITTING}),
     _S.ACTIVE: frozenset({_S.SUSPENDED, _S.SNAPSHOT, _S.QUITTING, _S.TERMINATING}),
     _S.SUSPENDED: frozenset({_S.ACTIVE, _S.QUITTING, _S.TERMINATING}),
-    _S.SNAPSHOT: frozenset({_S.ACTIVE, _S.QUITTING, _S.TERMINATING}),
+    # A member may hear of the next leader's SUSPEND while it still records.
+    _S.SNAPSHOT: frozenset({_S.ACTIVE, _S.SUSPENDED, _S.QUITTING, _S.TERMINATING}),
     # Leadership lost: the termination is called off here.
     _S.TERMINATING: frozenset({_S.ACTIVE, _S.SUSPENDED, _S.QUITTING, _S.CLOSED}),
     _S.QUITTING: frozenset({_S.CLOSED}),

@@ -1,7 +1,8 @@
 """Snapshots in the consensus module: when one is taken, what it holds, and how a loaded one is restored.
 
 The leader appends a SNAPSHOT action. Every member delivers the log up to and with that entry, stands still there until
-its own snapshot is recorded, and goes on; consensus goes on meanwhile. What a snapshot holds of the consensus module
+its own snapshot is recorded, or its state is set aside to be recorded, and goes on; consensus goes on meanwhile. One
+snapshot is recorded at a time: at a second action a member stands still until the first one is recorded. What a snapshot holds of the consensus module
 depends on delivered entries alone, so it is the same on every member: of what a leader has appended and not delivered,
 nothing is in it.
 
@@ -34,7 +35,7 @@ from trimaran.service_api.wire.message import Message
 from ...messages import snapshot as wire
 from .. import effects as fx
 from ..context import ConsensusContext
-from ..events import SnapshotFailed, SnapshotTaken
+from ..events import SnapshotCaptured, SnapshotFailed, SnapshotTaken
 from ..log.retention import drop_old_snapshots, needed_log_position
 from ..membership.configuration import Configuration, decode_text
 from ..membership.feature_levels import NO_FEATURES, FeatureLevels
@@ -59,6 +60,8 @@ class _Action:
     log_position: int
     leadership_term_id: int
     timestamp: int
+    is_captured: bool = False
+    """Whether delivery goes on while it is being recorded."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -102,11 +105,18 @@ class SnapshotControl:
         self._timers = timers
         self._service_messages = service_messages
         self._action: _Action | None = None
+        self._waiting: tuple[_Action, fx.TakeSnapshot] | None = None
+        """The next one, while delivery stands still at it and the one before is being recorded."""
         self.on_finished: Callable[[int, str | None], None] = lambda position, failure: None
         """Told the position of a snapshot that is recorded, or that cannot be and why."""
 
     def __repr__(self) -> str:
         return f"<SnapshotControl taking={self._action}>"
+
+    @property
+    def is_taking(self) -> bool:
+        """Whether a snapshot is being recorded."""
+        return self._action is not None
 
     @property
     def newest_position(self) -> int | None:
@@ -151,7 +161,7 @@ class SnapshotControl:
             return False
         if self._ctx.is_before_skip(end_position):
             return False  # a set there is one of a member that did not know of the skip: see `skipped_entries`
-        self._action = action = _Action(end_position, event.leadership_term_id, event.timestamp)
+        action = _Action(end_position, event.leadership_term_id, event.timestamp)
         try:
             effect = fx.TakeSnapshot(
                 end_position,
@@ -162,11 +172,21 @@ class SnapshotControl:
             )
         except ValueError as error:
             # A value that no message can hold was let in somewhere: a bug, which must not end members at each start.
-            self._action = None
             self._finish(action, f"the state cannot be encoded: {error}")
             return False
-        self._ctx.emit(effect)
+        if self._action is None:
+            self._action = action
+            self._ctx.emit(effect)
+        else:
+            self._waiting = action, effect
         return True
+
+    def on_captured(self, event: SnapshotCaptured) -> None:
+        """The state is set aside: go on while it is recorded."""
+        action = self._action
+        if action is not None and action.log_position == event.log_position:
+            action.is_captured = True
+            self._ctx.emit(fx.ResumeDelivery())
 
     def on_taken(self, event: SnapshotTaken) -> None:
         """The snapshot is recorded: say so in the recording log, durably, then go on."""
@@ -219,7 +239,12 @@ class SnapshotControl:
         self._finish(action, event.reason)
 
     def _finish(self, action: _Action, failure: str | None) -> None:
-        self._ctx.emit(fx.ResumeDelivery())
+        if self._waiting is not None:
+            self._action, effect = self._waiting
+            self._waiting = None
+            self._ctx.emit(effect)
+        elif not action.is_captured:
+            self._ctx.emit(fx.ResumeDelivery())
         self.on_finished(action.log_position, failure)
 
     # --- what is in it

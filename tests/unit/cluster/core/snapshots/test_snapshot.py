@@ -149,6 +149,50 @@ def test_snapshot_that_ends_in_an_election_is_recorded_all_the_same() -> None:
     assert solo.ctx.recording_log.latest_snapshots(1)[0].log_position == 512
 
 
+def test_delivery_goes_on_once_while_a_captured_snapshot_is_recorded() -> None:
+    solo = Solo().lead()
+    take_snapshot(solo, 512)
+    solo.ctx.recording_log.take_writes()
+
+    captured = solo.feed(ev.SnapshotCaptured(512))
+    taken = solo.feed(ev.SnapshotTaken(512, (4,), 5))
+
+    assert captured == [fx.ResumeDelivery()]
+    assert (taken[0], of(taken, fx.ResumeDelivery)) == (fx.PersistRecordingLog(), [])
+    assert solo.ctx.recording_log.latest_snapshots(1)[0].log_position == 512
+
+
+def test_second_snapshot_waits_at_its_position_until_the_first_one_is_recorded() -> None:
+    solo = Solo().lead()
+    take_snapshot(solo, 512)
+    solo.feed(ev.SnapshotCaptured(512))
+    solo.module.timers.schedule(30, 800)
+
+    stands_still, effects = deliver_action(solo, action(1024))
+    after_first = solo.feed(ev.SnapshotTaken(512, (4,), 5))
+    (second,) = of(after_first, fx.TakeSnapshot)
+    after_second = solo.feed(ev.SnapshotFailed(1024, "a reason"))
+
+    assert (stands_still, of(effects, fx.TakeSnapshot)) == (True, [])
+    assert second.log_position == 1024
+    assert wire.Timer(correlation_id=CorrelationId(30), deadline=800) in second.module_messages
+    assert of(after_first, fx.ResumeDelivery) == []
+    assert of(after_second, fx.ResumeDelivery) == [fx.ResumeDelivery()]
+
+
+def test_member_that_records_a_snapshot_is_suspended_and_stays_so_when_it_is_recorded() -> None:
+    """Only another leader's SUSPEND can come meanwhile: this one appends none before its snapshot is there."""
+    solo = Solo(terms=[(0, 0, 64)]).follow()
+    take_snapshot(solo, 512)
+    solo.feed(ev.SnapshotCaptured(512))
+
+    deliver_action(solo, action(1024, kind=ClusterAction.SUSPEND))
+    suspended = solo.module.actions.state
+    solo.feed(ev.SnapshotTaken(512, (4,), 5))
+
+    assert (suspended, solo.module.actions.state) == (ModuleState.SUSPENDED, ModuleState.SUSPENDED)
+
+
 @pytest.mark.parametrize(
     "event",
     [action(512, flags=CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT), action(512, kind=ClusterAction.SUSPEND)],
