@@ -121,6 +121,7 @@ class Node:
         self._config = config
         self._clock = host.clock
         self._network = host.network
+        self._copy_state = host.copy_state if config.snapshot_copies_process else None
         self.archive = archive
         self._recording = recording
         self._files = files
@@ -350,6 +351,7 @@ class Node:
             monotonic_ns=self._clock.monotonic_ns,
             counts=self.vitals.counts.snapshots,
             tasks=tasks,
+            copy_state=self._copy_state,
         )
         self._fetcher = self._make_fetcher(tasks)
         self.agent.attach(

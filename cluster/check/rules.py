@@ -90,7 +90,7 @@ RULES: Final[dict[str, LintRule]] = {
     ),
     "snapshot-forgets": LintRule(
         "a member that starts from a snapshot does not have this field",
-        "write it in on_take_snapshot and load it in on_start, or compute it there",
+        "write it in on_take_snapshot or snapshot_messages and load it in on_start, or compute it there",
     ),
     "garbage-collection": LintRule(
         "objects are collected at another time on each member", "delete what is no longer used"

@@ -27,10 +27,12 @@ _WALK_LIMIT: Final = 20_000
 _TYPED_CALLBACKS: Final = ("on_opened", "on_closed")
 """What a typed service may have beside the methods that it marks."""
 
+_SNAPSHOT_CALLBACKS: Final = ("on_take_snapshot", "snapshot_messages")
+
 _PLACES: Final[Mapping[str, CallbackPlace]] = {
     **dict.fromkeys((*PLAIN_CALLBACKS, *_TYPED_CALLBACKS), CallbackPlace.LOG),
     "state_hash": CallbackPlace.LOG,
-    "on_take_snapshot": CallbackPlace.LOG,
+    **dict.fromkeys(_SNAPSHOT_CALLBACKS, CallbackPlace.LOG),
     "__init__": CallbackPlace.START,
     "on_start": CallbackPlace.START,
     "on_query": CallbackPlace.QUERY,
@@ -151,7 +153,7 @@ class _Visit:
 
     @property
     def in_snapshot(self) -> bool:
-        return self.callback == "on_take_snapshot"
+        return self.callback in _SNAPSHOT_CALLBACKS
 
 
 @dataclass(slots=True)
@@ -161,7 +163,7 @@ class _Fields:
     written: dict[str, Finding] = field(default_factory=dict)
     """By callbacks on the log path; the place is that of the first change."""
     snapshot: set[str] = field(default_factory=set)
-    """That `on_take_snapshot` looks at."""
+    """That the snapshot looks at."""
     outside: dict[str, Finding] = field(default_factory=dict)
     """Changed by `on_role_change`."""
     read: set[str] = field(default_factory=set)
@@ -279,12 +281,10 @@ class _ServiceCheck:
     # --- what is judged about the service as a whole
 
     def _check_form(self, name: str, function: FunctionSource) -> None:
-        if name not in PLAIN_CALLBACKS:
-            return
         node = function.node
-        if isinstance(node, ast.AsyncFunctionDef):
+        if isinstance(node, ast.AsyncFunctionDef) and name in (*PLAIN_CALLBACKS, "snapshot_messages"):
             self._add(function.module, node, "coroutine-callback", f"async def {name}", Severity.ERROR, (name,))
-        elif (found := _find_yield(node)) is not None:
+        elif name in PLAIN_CALLBACKS and (found := _find_yield(node)) is not None:
             self._add(function.module, found, "coroutine-callback", f"yield in {name}", Severity.ERROR, (name,))
 
     def _check_class_values(self) -> None:
@@ -309,12 +309,12 @@ class _ServiceCheck:
                     yield node.attr
 
     def _check_snapshot(self) -> None:
-        taking = self._project.find_method(self._service, "on_take_snapshot")
+        taking = next((name for name in _SNAPSHOT_CALLBACKS if self._project.find_method(self._service, name)), None)
         if taking is None or SERVICE in self._fields.snapshot:
             return
         for name, finding in self._fields.written.items():
             if name not in self._fields.snapshot:
-                what = f"self.{name} is changed here, and on_take_snapshot never looks at it"
+                what = f"self.{name} is changed here, and {taking} never looks at it"
                 self._findings.append(replace(finding, what=what))
 
     def _check_roles(self) -> None:

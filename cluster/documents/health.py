@@ -453,7 +453,8 @@ MEMBER_RULES: Final = (
     MemberRule(
         ProblemKind.NO_SNAPSHOTS_POSSIBLE,
         _find_no_snapshots_possible,
-        "write on_take_snapshot, and load in on_start what it wrote: the log is kept whole and replayed at each start",
+        "write on_take_snapshot or snapshot_messages, and load in on_start what it wrote: the log is kept whole and "
+        "replayed at each start",
         is_ready=True,  # it serves its clients, and no other member does better
     ),
     MemberRule(

@@ -22,6 +22,7 @@ from trimaran.service_api.transport import SOCKETS, NetworkStack
 
 from .shared_machine.processor_pressure import ReadWait, read_wait_ns
 from .shared_machine.processor_share import SetNice, set_session_nice
+from .snapshots.state_copy import CopyState, find_copy_state
 from .system_clock import SystemClock
 
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
@@ -46,6 +47,8 @@ class Host:
     """Says how long the calling thread has waited for a processor."""
     sched_yield: Callable[[], None] | None
     """Lets another thread run that waits for this processor. None where nothing is won by staying awake."""
+    copy_state: CopyState | None = None
+    """Sets a service's state aside to be written while the service goes on; None where that cannot be done."""
     descriptor_limit: int | None = None
     """How many files and connections this process may have open; None where that is not to be kept to."""
     trim_memory: Callable[[], None] = lambda: None
@@ -66,6 +69,7 @@ class Host:
             set_session_nice=set_session_nice,
             read_wait=read_wait_ns,
             sched_yield=getattr(os, "sched_yield", None),
+            copy_state=find_copy_state(),
             descriptor_limit=raise_descriptor_limit(),
             trim_memory=_trim_memory,
         )

@@ -299,6 +299,13 @@ class NodeConfig(BaseSettings):
             "is going on; 0: age is no reason"
         ),
     ] = 3_600_000
+    snapshot_copies_process: Annotated[
+        Switch,
+        Field(
+            description="where a service yields a large state, write it in a copy of the process, so that the log goes "
+            "on meanwhile; takes as much memory again as changes in that time. Linux only"
+        ),
+    ] = True
     snapshot_log_bytes: Annotated[
         AmountBytes,
         Field(description="the same, when there is so much log after the newest snapshot; 0: length is no reason"),

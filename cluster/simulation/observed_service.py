@@ -74,6 +74,15 @@ class ObservedService(ClusteredService):
         return self.service.takes_snapshots
 
     @property
+    def yields_snapshots(self) -> bool:
+        """Whether the service yields its state."""
+        return self.service.yields_snapshots
+
+    def snapshot_messages(self) -> Iterator[bytes]:
+        """Hand on."""
+        return self.service.snapshot_messages()
+
+    @property
     def takes_requests(self) -> bool:
         """Whether the service does."""
         return self.service.takes_requests

@@ -589,10 +589,10 @@ class MemoryCluster:
 
     def _check_snapshots(self) -> None:
         for service in (one for services in self._services.values() for one in services):
-            if type(service).on_take_snapshot is ClusteredService.on_take_snapshot:
+            if not service.takes_snapshots:
                 raise ConfigurationError(
                     f"the service takes no snapshots: service={type(service).__qualname__} expected a method "
-                    f"on_take_snapshot"
+                    f"on_take_snapshot or snapshot_messages"
                 )
 
     # --- members
@@ -681,7 +681,7 @@ def _state_of(service: ClusteredService) -> object:
     """Return what stands for the state; None where the service does not say."""
     if service.has_state_hash:
         return service.state_hash()
-    if type(service).on_take_snapshot is ClusteredService.on_take_snapshot:
+    if not service.takes_snapshots:
         return None
     return snapshot_of(service)
 

@@ -130,7 +130,7 @@ def state_digest(replayed: ReplayedService) -> str | None:
     service = replayed.service
     if service.has_state_hash:
         return digest_of(service.state_hash()).hex()
-    if type(service).on_take_snapshot is ClusteredService.on_take_snapshot:
+    if not service.takes_snapshots:
         return None
     return digest_of(replayed.snapshot_messages()).hex()
 

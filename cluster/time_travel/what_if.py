@@ -316,7 +316,7 @@ def _locate(comparison: Comparison, state: StateOf, equal_position: int, differi
 
 
 def _writes_snapshots(service: ClusteredService) -> bool:
-    return type(service).on_take_snapshot is not ClusteredService.on_take_snapshot
+    return service.takes_snapshots
 
 
 def _short(value: object) -> str:

@@ -398,8 +398,14 @@ METRICS: Final = (
     MetricRow(
         "trimaran_snapshot_last_seconds",
         "gauge",
-        "duration of the last snapshot, during which delivery paused; 0 before the first",
+        "duration of the last snapshot; 0 before the first",
         lambda v: v.counts.snapshots.last_duration_ns / _NS_PER_S,
+    ),
+    MetricRow(
+        "trimaran_snapshot_last_stop_seconds",
+        "gauge",
+        "how long delivery paused for the last snapshot; 0 before the first",
+        lambda v: v.counts.snapshots.last_stop_ns / _NS_PER_S,
     ),
     MetricRow(
         "trimaran_snapshot_max_seconds",

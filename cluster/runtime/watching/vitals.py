@@ -60,6 +60,8 @@ class SnapshotCounts:
         self.taken = 0
         self.failed = 0
         self.last_duration_ns = 0
+        self.last_stop_ns = 0
+        """Of it, how long delivery stood still."""
         self.max_duration_ns = 0
         self.last_length_bytes = 0
         """Of the services' state in the last one that was taken."""
@@ -67,10 +69,10 @@ class SnapshotCounts:
     def __repr__(self) -> str:
         return f"<SnapshotCounts taken={self.taken} failed={self.failed}>"
 
-    def on_taken(self, duration_ns: int, length_bytes: int) -> None:
+    def on_taken(self, duration_ns: int, length_bytes: int, stop_ns: int) -> None:
         """One is complete and durable."""
         self.taken += 1
-        self.last_duration_ns, self.last_length_bytes = duration_ns, length_bytes
+        self.last_duration_ns, self.last_length_bytes, self.last_stop_ns = duration_ns, length_bytes, stop_ns
         self.max_duration_ns = max(self.max_duration_ns, duration_ns)
 
     def on_failed(self) -> None:
