@@ -14,6 +14,7 @@ process (`state_copy`). Where every state is set aside like that, delivery goes 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,7 +42,7 @@ from ...service.failures import is_own_cancellation
 from ..activities import ActivityScope
 from ..watching.vitals import SnapshotCounts
 from .snapshot_recording import SnapshotWriter
-from .state_copy import CopyState, StateCopy
+from .state_copy import SILENCE_LIMIT_S, CopyState, StateCopy, StateCopyError
 
 SMALL_STATE_BYTES: Final = 1 << 20
 _SMALL_STATE_NS: Final = 10_000_000
@@ -273,9 +274,17 @@ async def _write_all(messages: list[bytes], copy: StateCopy | None, writer: Snap
     for message in messages:
         await writer.offer(message)
     messages.clear()
-    while copy is not None and (batch := await aiofiles.os.wrap(copy.read_batch)()):
+    while copy is not None and (batch := await _read_batch(copy)):
         for message in batch:
             await writer.offer(message)
+
+
+async def _read_batch(copy: StateCopy) -> list[bytes]:
+    try:
+        async with asyncio.timeout(SILENCE_LIMIT_S):
+            return await aiofiles.os.wrap(copy.read_batch)()
+    except TimeoutError as error:
+        raise StateCopyError(f"the copy of the process sent nothing for {SILENCE_LIMIT_S} s") from error
 
 
 async def _write_here(messages: list[bytes], rest: Iterator[bytes], writer: SnapshotWriter) -> None:

@@ -22,7 +22,6 @@ import contextlib
 import ctypes
 import gc
 import os
-import select
 import signal
 import sys
 import threading
@@ -39,7 +38,7 @@ _READ_BYTES: Final = 1 << 20
 _PIPE_BYTES: Final = 1 << 20
 _SET_PIPE_SIZE: Final = 1031
 _SET_PARENT_DEATH_SIGNAL: Final = 1
-_SILENCE_LIMIT_MS: Final = 60_000
+SILENCE_LIMIT_S: Final = 60
 """A copy that has sent nothing for so long never will: it waits for a lock that a thread held when it was made."""
 
 _LENGTH_BYTES: Final = 8
@@ -52,7 +51,7 @@ class StateCopy(Protocol):
     """Messages of a state that does not change any more."""
 
     def read_batch(self) -> list[bytes]:
-        """Return the next messages, none at the end. Blocks."""
+        """Return the next messages, none at the end. Blocks, for ever if there is something wrong with the copy."""
 
     def close(self) -> None:
         """Give up what holds the state. Blocks."""
@@ -79,8 +78,6 @@ class ProcessCopy:
     def __init__(self, pid: int, pipe: int) -> None:
         self.pid: Final = pid
         self._pipe = pipe
-        self._poll = select.poll()
-        self._poll.register(pipe, select.POLLIN)
         self._received = bytearray()
         self._is_ended = False
         self._is_reading = threading.Lock()
@@ -118,7 +115,7 @@ class ProcessCopy:
         """Return the next messages, about 1 MiB or one message; none at the end. Blocks.
 
         Raises:
-            StateCopyError: the copy ended before it had sent everything, failed, or is silent for a minute.
+            StateCopyError: the copy ended before it had sent everything, or failed.
         """
         with self._is_reading:
             while not self._is_ended:
@@ -127,8 +124,6 @@ class ProcessCopy:
                     return batch
                 if self._is_ended:
                     break
-                if not self._poll.poll(_SILENCE_LIMIT_MS):
-                    raise StateCopyError(f"the copy of the process sent nothing for {_SILENCE_LIMIT_MS // 1000} s")
                 received = os.read(self._pipe, _READ_BYTES)
                 if not received:
                     raise StateCopyError(self._why_it_ended())
