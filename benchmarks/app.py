@@ -345,7 +345,9 @@ def flood(
 
 @app.command()
 def snapshot(
-    state_mib: Annotated[int, typer.Option(help="State of the service, in MiB.")] = 100,
+    state_mib: Annotated[int, typer.Option(help="State of the service, in MiB, as blobs.")] = 100,
+    orders: Annotated[int, typer.Option(help="Instead of it: so many orders, such as 2000000.")] = 0,
+    way: Annotated[str, typer.Option(help="How orders are written: message, pieces or copy.")] = "copy",
     runs: Annotated[int, typer.Option(help="Snapshots, one after another.")] = 5,
     members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
     rate: Annotated[float, typer.Option(help="Messages a second that the client offers.")] = 1_000.0,
@@ -358,6 +360,8 @@ def snapshot(
     """A cluster with much state takes snapshots under load: how long ingress, replies and the loops stand still."""
     parameters = SnapshotParameters(
         state_mib=state_mib,
+        orders=orders,
+        way=way,
         runs=runs,
         members=members,
         rate=rate,
@@ -365,7 +369,8 @@ def snapshot(
         node_settings=dict(_parse_setting(text) for text in setting or ()),
     )
     report = snapshot_scenario.run(parameters, directory=directory, keep=keep)
-    _finish(report, json, f"snapshot: {members} members, {state_mib} MiB of state, file sync level {file_sync_level}")
+    state = f"{orders} orders by {way}" if orders else f"{state_mib} MiB of state"
+    _finish(report, json, f"snapshot: {members} members, {state}, file sync level {file_sync_level}")
 
 
 @app.command()

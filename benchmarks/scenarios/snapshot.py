@@ -4,6 +4,9 @@ A client offers small messages at a steady rate. Three things are looked at arou
 client messages in the leader's log (its ingress), the time between two replies at the client (delivery), and the
 longest that a member's loop was busy with one thing. The log is read afterwards, so looking costs nothing; its times
 are in milliseconds. The same is said of as long a time right before, without a snapshot.
+
+The state is blobs, or as many orders as wanted, written in one of the ways of `services.orders`. At the end a follower
+is killed, and starts again from its snapshot.
 """
 
 from __future__ import annotations
@@ -27,10 +30,11 @@ from ..load.echo import SEQUENCE
 from ..load.ticker import Ticker
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings, tune_garbage_collector
-from ..rig.member_log import RigMemberLog
+from ..rig.member_log import Event, RigMemberLog
 from ..rig.member_status import consensus_endpoint
 from ..rig.processes import ClusterProcesses, ProcessError, ProcessGroup
-from ..services import STATE_SERVICE
+from ..services import ORDERS_SERVICES, STATE_SERVICE
+from ..services.orders import ORDERS_PER_FILL, OrdersByMessage
 from ..services.state import FILL
 from ..statistics.report import ProgressLine, Report, first_leaf, progress_line
 
@@ -50,7 +54,11 @@ class SnapshotParameters:
     """
 
     state_mib: int = 100
-    """State of the service, on every member."""
+    """State of the service, on every member, in blobs of 64 KiB."""
+    orders: int = 0
+    """Instead of it so many orders, rounded up; 0: blobs."""
+    way: str = "copy"
+    """How orders are written: a key of `ORDERS_SERVICES`."""
     runs: int = 5
     """Snapshots, one after another."""
     members: int = 3
@@ -65,8 +73,31 @@ class SnapshotParameters:
             raise ConfigurationError(
                 f"runs={self.runs} members={self.members} state_mib={self.state_mib} expected at least 1"
             )
+        if self.orders < 0 or self.way not in ORDERS_SERVICES:
+            raise ConfigurationError(
+                f"orders={self.orders} way={self.way!r} expected at least 0, one of {', '.join(ORDERS_SERVICES)}"
+            )
         if not 1 <= self.rate <= 10_000:
             raise ConfigurationError(f"rate={self.rate} expected 1 to 10000 messages a second")
+
+
+    @property
+    def service(self) -> str:
+        """The service that holds the state."""
+        return ORDERS_SERVICES[self.way] if self.orders else STATE_SERVICE
+
+    @property
+    def fills(self) -> Sequence[bytes]:
+        """The messages that make the state."""
+        if self.orders:
+            return [OrdersByMessage.fill] * -(-self.orders // ORDERS_PER_FILL)
+        return [FILL] * self.state_mib
+
+    def describe_state(self) -> dict[str, object]:
+        """Say what the state is, for the report."""
+        if self.orders:
+            return {"orders": len(self.fills) * ORDERS_PER_FILL, "way": self.way}
+        return {"state_mib": self.state_mib}
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -78,6 +109,8 @@ class SnapshotRun:
     """From the request to the leader's answer that it has the snapshot."""
     member_ms: dict[int, int]
     """How long each member took, by its own log."""
+    member_stop_ms: dict[int, int]
+    """Of that, how long its delivery stood still."""
     reply_gap_ms: float
     """The longest time without a reply, from the request until a while after."""
     steady_reply_gap_ms: float
@@ -159,7 +192,7 @@ async def _measure(
     environment: Mapping[str, object],
 ) -> Report:
     given = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
-    processes = ClusterProcesses(data_dir, STATE_SERVICE, parameters.members, settings=given, group=group)
+    processes = ClusterProcesses(data_dir, parameters.service, parameters.members, settings=given, group=group)
     data_dir.mkdir(exist_ok=True)
     for member_id in range(parameters.members):
         processes.start_member(member_id)
@@ -173,8 +206,8 @@ async def _measure(
     runs: list[SnapshotRun] = []
     async with ClusterClient.connect([], egress_listener=load, config=config) as client, asyncio.TaskGroup() as tasks:
         tune_garbage_collector()
-        progress.describe(f"filling {parameters.state_mib} MiB of state")
-        await _fill(client, load, parameters.state_mib)
+        progress.describe("filling the state")
+        await _fill(client, load, parameters.fills)
         traffic = tasks.create_task(load.run(client))
         for number in range(parameters.runs):
             progress.describe(f"snapshot {number + 1}/{parameters.runs}")
@@ -183,13 +216,16 @@ async def _measure(
         leader_id = client.leader_member_id
         stalls = await _loop_stalls(processes)
         traffic.cancel()
+    progress.describe("a follower starts again")
+    restart = await _restart(processes, next(iter(set(processes.members) - {leader_id}), leader_id))
     group.stop()
     appended_ns = await asyncio.to_thread(_append_times, processes.directory_of(leader_id))
     ingress_gaps = [longest_gap(appended_ns, run.begin_ns, run.end_ns) / 1e6 for run in runs]
     steady_gaps = [longest_gap(appended_ns, run.begin_ns - int(_STEADY_S * 1e9), run.begin_ns) / 1e6 for run in runs]
     return {
         "scenario": "snapshot",
-        "state_mib": parameters.state_mib,
+        **parameters.describe_state(),
+        "delivery_stop_max_ms": max(max(run.member_stop_ms.values()) for run in runs),
         "ingress_stop_max_ms": round(max(ingress_gaps), 1),
         "ingress_stop_target_ms": INGRESS_STOP_TARGET_MS,
         "ingress_stop_steady_max_ms": round(max(steady_gaps), 1),
@@ -197,6 +233,7 @@ async def _measure(
         "reply_stop_steady_max_ms": round(max(run.steady_reply_gap_ms for run in runs), 1),
         "loop_stop_max_ms": round(max(stalls.values()) * 1e3, 1),
         "snapshot_max_ms": max(max(run.member_ms.values()) for run in runs),
+        **restart,
         "requested_max_ms": round(max(run.requested_ms for run in runs), 1),
         "runs": [{**asdict(run), "ingress_gap_ms": gap} for run, gap in zip(runs, ingress_gaps, strict=True)],
         "parameters": asdict(parameters),
@@ -204,11 +241,11 @@ async def _measure(
     }
 
 
-async def _fill(client: ClusterClient, load: SteadyLoad, state_mib: int) -> None:
+async def _fill(client: ClusterClient, load: SteadyLoad, fills: Sequence[bytes]) -> None:
     """Let the state grow, a message at a time."""
     async with asyncio.timeout(_LIMIT_S):
-        for number in range(1, state_mib + 1):
-            await client.offer(FILL)
+        for number, fill in enumerate(fills, start=1):
+            await client.offer(fill)
             await load.wait_replied(number)
 
 
@@ -237,7 +274,8 @@ async def _take(client: ClusterClient, load: SteadyLoad, processes: ClusterProce
     return SnapshotRun(
         log_position=last.log_position,
         requested_ms=round(requested_ms, 1),
-        member_ms=taken,
+        member_ms={i: event["duration_ms"] for i, event in taken.items()},
+        member_stop_ms={i: event["stop_ms"] for i, event in taken.items()},
         reply_gap_ms=round(load.longest_gap_ms(begin_ns, end_ns), 1),
         steady_reply_gap_ms=round(load.longest_gap_ms(steady_ns, begin_ns), 1),
         begin_ns=wall_ns,
@@ -245,17 +283,33 @@ async def _take(client: ClusterClient, load: SteadyLoad, processes: ClusterProce
     )
 
 
-async def _wait_taken(logs: Mapping[int, RigMemberLog], log_position: int) -> dict[int, int]:
-    """Wait until each member has the snapshot; say how long it took."""
+async def _wait_taken(logs: Mapping[int, RigMemberLog], log_position: int) -> dict[int, Event]:
+    """Wait until each member has the snapshot; give what it says of it."""
     try:
         async with asyncio.timeout(_LIMIT_S):
             while True:
                 found = {i: log.events("snapshot.taken", log_position=log_position) for i, log in logs.items()}
                 if all(found.values()):
-                    return {i: events[0]["duration_ms"] for i, events in found.items()}
+                    return {i: events[0] for i, events in found.items()}
                 await asyncio.sleep(0.2)
     except TimeoutError as error:
         raise ClusterTimeoutError(f"waited {_LIMIT_S:g} s for every member's snapshot at {log_position}") from error
+
+
+async def _restart(processes: ClusterProcesses, member_id: int) -> dict[str, float]:
+    """Kill a member, start it again, and wait until its service has its state; say how long that takes."""
+    processes.kill_member(member_id)
+    log = RigMemberLog.at_end(processes.log_path_of(member_id))
+    begin_ns = time.monotonic_ns()
+    processes.start_member(member_id)
+    loading_ns = 0
+    async with asyncio.timeout(_LIMIT_S):
+        while not log.events("node.started"):
+            if not loading_ns and log.events("snapshot.loaded"):
+                loading_ns = time.monotonic_ns()
+            await asyncio.sleep(0.01)
+    end_ns = time.monotonic_ns()
+    return {"restart_s": round((end_ns - begin_ns) / 1e9, 2), "load_s": round((end_ns - loading_ns) / 1e9, 2)}
 
 
 async def _loop_stalls(processes: ClusterProcesses) -> dict[int, float]:

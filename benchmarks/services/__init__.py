@@ -1,5 +1,6 @@
 """The services that are measured, by the names that `trimaran node --service` takes."""
 
+from collections.abc import Mapping
 from typing import Final
 
 ECHO_SERVICE: Final = "trimaran.benchmarks.services.echo:EchoService"
@@ -7,3 +8,9 @@ REQUEST_SERVICE: Final = "trimaran.benchmarks.services.request:RequestService"
 TYPED_REQUEST_SERVICE: Final = "trimaran.benchmarks.services.typed_request:TypedRequestService"
 STATE_SERVICE: Final = "trimaran.benchmarks.services.state:StateService"
 FAN_OUT_SERVICE: Final = "trimaran.benchmarks.services.fan_out:FanOutService"
+ORDERS_SERVICES: Final[Mapping[str, str]] = {
+    "message": "trimaran.benchmarks.services.orders:OrdersByMessage",
+    "pieces": "trimaran.benchmarks.services.orders:OrdersInPieces",
+    "copy": "trimaran.benchmarks.services.orders:OrdersByCopy",
+}
+"""By the way in which the orders are written to a snapshot."""

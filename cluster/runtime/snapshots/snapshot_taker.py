@@ -45,7 +45,7 @@ from .snapshot_recording import SnapshotWriter
 from .state_copy import SILENCE_LIMIT_S, CopyState, StateCopy, StateCopyError
 
 SMALL_STATE_BYTES: Final = 1 << 20
-_SMALL_STATE_NS: Final = 10_000_000
+_SMALL_STATE_NS: Final = 5_000_000
 """A state that takes less to encode is set aside in memory: a copy of the process takes longer."""
 
 logger = structlog.get_logger()
@@ -139,9 +139,10 @@ class SnapshotTaker:
             stop_ms=stop_ns // 1_000_000,
         )
         self._post(ev.SnapshotTaken(effect.log_position, tuple(service_ids), module_id))
+        digests = sorted(recorded.digests)
         if self._service.services:  # a witness knows less: it has no part in a comparison
-            recorded.digests.append((NULL_VALUE, recorded.module_digest.digest()))
-        for service_id, value in recorded.digests:
+            digests.append((NULL_VALUE, recorded.module_digest.digest()))
+        for service_id, value in digests:
             self._post(ev.SnapshotDigested(effect.log_position, service_id, value))
 
     async def _record_services(self, effect: fx.TakeSnapshot, recorded: _Recorded) -> None:
