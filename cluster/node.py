@@ -119,8 +119,7 @@ class Node:
         holds: bool,
     ) -> None:
         self._config = config
-        self._clock = host.clock
-        self._network = host.network
+        self._clock, self._network = host.clock, host.network
         self._copy_state = host.copy_state if config.snapshot_copies_process else None
         self.archive = archive
         self._recording = recording

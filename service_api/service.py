@@ -137,7 +137,8 @@ class ClusteredService:
         differences are shown. Include every field that counts, above all what a snapshot may forget. Change nothing.
         `hash()` of a str differs from process to process: do not use it here.
 
-        The method is optional. A member calls it about twice for each MiB of log, more rarely where it takes long.
+        The method is optional. A member calls it about twice for each MiB of log, more rarely where it takes long. If
+        it takes 100 ms twice in a row, the member calls it no more until it starts again.
         """
         raise LocalProtocolError(f"the service has no state_hash: service={type(self).__qualname__}")
 
@@ -159,6 +160,8 @@ class ClusteredService:
 
     def snapshot_messages(self) -> Iterator[bytes]:
         """Yield all state, as the messages of a snapshot: instead of `on_take_snapshot`, for a state that is large.
+
+        Members compare digests of them, so yield the same on every member, in one order.
 
         On Linux a member runs what is more than a little of it in a copy of its process, made by `fork`, and goes on
         with the log at once. So read the state and change nothing; take no lock, start or use no thread, open no file

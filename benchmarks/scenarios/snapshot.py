@@ -80,7 +80,6 @@ class SnapshotParameters:
         if not 1 <= self.rate <= 10_000:
             raise ConfigurationError(f"rate={self.rate} expected 1 to 10000 messages a second")
 
-
     @property
     def service(self) -> str:
         """The service that holds the state."""

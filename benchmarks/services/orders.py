@@ -1,8 +1,8 @@
 """A service with many orders, whose snapshot is written in one of three ways.
 
-    OrdersByMessage   each order a message of its own, encoded in Python: what an author writes first
-    OrdersInPieces    `on_take_snapshot` with `encode_pieces`: delivery stands still until all is written
-    OrdersByCopy      `snapshot_messages` with `encode_pieces`: a copy of the process writes them
+OrdersByMessage   each order a message of its own, encoded in Python: what an author writes first
+OrdersInPieces    `on_take_snapshot` with `encode_pieces`: delivery stands still until all is written
+OrdersByCopy      `snapshot_messages` with `encode_pieces`: a copy of the process writes them
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
-from trimaran.service_api.snapshot_pieces import encode_pieces, read_pieces
+from trimaran.service_api.snapshots import encode_pieces, read_pieces
 
 ORDERS_PER_FILL: Final = 20_000
 _PART: Final = "orders"
@@ -46,7 +46,13 @@ class _Orders(ClusteredService):
             begin = len(self.orders)
             for number in range(begin, begin + ORDERS_PER_FILL):
                 self.orders[number] = Order(
-                    number, f"customer-{number % 50_000}", f"SYM{number % 900:04}", "buy", number * 7, number % 1_000, ""
+                    number,
+                    f"customer-{number % 50_000}",
+                    f"SYM{number % 900:04}",
+                    "buy",
+                    number * 7,
+                    number % 1_000,
+                    "",
                 )
         elif self.orders:
             order = self.orders[timestamp % len(self.orders)]  # some order changes with each message

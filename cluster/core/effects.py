@@ -195,8 +195,8 @@ class ReadConfirmed:
 class TakeSnapshot:
     """Record the state of service and module at `log_position`, where delivery stands still.
 
-    Ends with `SnapshotTaken` or `SnapshotFailed`; `SnapshotCaptured` may come before. The messages were made at that position; the service's own follow
-    those of its container.
+    Ends with `SnapshotTaken` or `SnapshotFailed`; `SnapshotCaptured` may come before. The messages were made at that
+    position; the service's own follow those of its container.
     """
 
     log_position: int

@@ -175,6 +175,11 @@ class Cell:
         else:
             self.value = value
 
+    @property
+    def value_count(self) -> int:
+        """How many values there are in it; 1 if it is no collection."""
+        return len(self.value) if isinstance(self.value, dict | list | set | frozenset | tuple) else 1
+
     def as_builtins(self) -> Any:
         """Give the value as plain dicts, lists, strings and numbers."""
         value = dict(plain_items(self.value)) if self.is_dict else self.value

@@ -11,13 +11,13 @@ A field that a snapshot does not have begins as declared. One that it has and th
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
+from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final
 
-from ..cluster import SnapshotImage, SnapshotPublication
+from ..cluster import SnapshotImage
 from ..errors import ConfigurationError, RemoteProtocolError
 from .codec import READ_ANY
 from .declared_state import Cell, plain_items
@@ -31,23 +31,21 @@ _PAIRS: Final = 256
 _GOES_ON, _ENDS = 1, 0
 
 
-async def write_declared(owner: type, cells: dict[str, Cell], snapshot: SnapshotPublication) -> None:
-    """Write all cells."""
+def declared_messages(owner: type, cells: dict[str, Cell]) -> Iterator[bytes]:
+    """Yield all cells."""
     header = {
         "format": FORMAT,
         "version": VERSION,
         "service": owner.__name__,
         "fields": [[cell.name, cell.codec.schema] for cell in cells.values()],
     }
-    await snapshot.offer(json.dumps(header).encode())
+    yield json.dumps(header).encode()
     piece_count = 0
     for index, cell in enumerate(cells.values()):
         for piece in _pieces(index, cell):
-            await snapshot.offer(piece)
+            yield piece
             piece_count += 1
-            if not piece_count % 16:
-                await asyncio.sleep(0)
-    await snapshot.offer(json.dumps({"pieces": piece_count}).encode())
+    yield json.dumps({"pieces": piece_count}).encode()
 
 
 def _pieces(index: int, cell: Cell) -> Iterator[bytes]:
@@ -66,6 +64,14 @@ def _bodies(cell: Cell) -> Iterator[bytes]:
     pairs = iter(plain_items(cell.value))
     while some := list(islice(pairs, _PAIRS)):
         yield cell.pair_codec.encode(some)
+
+
+def digest_of_cell(cell: Cell) -> bytes:
+    """Digest what a snapshot has of a field: in C, where `state_hash` of the values would go through each in Python."""
+    digest = blake2b(digest_size=16)
+    for body in _bodies(cell):
+        digest.update(body)
+    return digest.digest()
 
 
 async def read_declared(owner: type, cells: dict[str, Cell], snapshot: SnapshotImage) -> None:
@@ -119,7 +125,7 @@ class _Loader:
         self._is_older = cell is not None and cell.codec.schema != schema
         self._schema = schema
         self._is_dict = isinstance(schema, list) and schema[0] == "dict"
-        self._pairs: list[Any] = []
+        self._content: dict[Any, Any] = {}
         self._value: Any = None
 
     def take(self, body: bytes) -> None:
@@ -128,13 +134,13 @@ class _Loader:
             return
         if self._migrate is not None:
             if self._is_dict:
-                self._pairs.extend(READ_ANY.decode(body))
+                self._content.update(READ_ANY.decode(body))
             else:
                 self._value = READ_ANY.decode(body)
         elif cell.is_dict:
             pairs = ["list", ["tuple", *self._schema[1:]]]
             codec = cell.pair_codec
-            self._pairs.extend(codec.decode_older(body, pairs, cell.where) if self._is_older else codec.decode(body))
+            self._content.update(codec.decode_older(body, pairs, cell.where) if self._is_older else codec.decode(body))
         else:
             codec = cell.codec
             value = codec.decode_older(body, self._schema, cell.where) if self._is_older else codec.decode(body)
@@ -145,9 +151,9 @@ class _Loader:
         if cell is None:
             return
         if self._migrate is not None:
-            cell.load(self._migrate(dict(self._pairs) if self._is_dict else self._value))
+            cell.load(self._migrate(self._content if self._is_dict else self._value))
         elif cell.is_dict:
-            cell.load(dict(self._pairs))
+            cell.load(self._content)
 
 
 def _loader(owner: type, cells: dict[str, Cell], name: str, schema: Any) -> _Loader:

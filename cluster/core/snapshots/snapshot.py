@@ -2,9 +2,10 @@
 
 The leader appends a SNAPSHOT action. Every member delivers the log up to and with that entry, stands still there until
 its own snapshot is recorded, or its state is set aside to be recorded, and goes on; consensus goes on meanwhile. One
-snapshot is recorded at a time: at a second action a member stands still until the first one is recorded. What a snapshot holds of the consensus module
-depends on delivered entries alone, so it is the same on every member: of what a leader has appended and not delivered,
-nothing is in it.
+snapshot is recorded at a time: at a second action a member stands still until the first one is recorded.
+
+What a snapshot holds of the consensus module depends on delivered entries alone, so it is the same on every member: of
+what a leader has appended and not delivered, nothing is in it.
 
 A set counts once the entry of the module's snapshot is in the recording log, after those of the services.
 
@@ -117,6 +118,11 @@ class SnapshotControl:
     def is_taking(self) -> bool:
         """Whether a snapshot is being recorded."""
         return self._action is not None
+
+    @property
+    def taking_position(self) -> int:
+        """Where the snapshot was asked for that is being recorded; -1 without one."""
+        return NULL_POSITION if self._action is None else self._action.log_position
 
     @property
     def newest_position(self) -> int | None:

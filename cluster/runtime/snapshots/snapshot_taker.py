@@ -1,8 +1,8 @@
 """Takes the snapshots that the consensus module asks for: those of the services first, then the module's.
 
 Members write their snapshots at one position, so digests of what they wrote are compared: of a service without a
-`state_hash` its own messages, and of the container and the consensus module together theirs. Markers are left out:
-they name the version of the application, in which members may differ for a while.
+`state_hash`, and of one that yields its state, its own messages, and of the container and the consensus module together
+theirs. Markers are left out: they name the version of the application, in which members may differ for a while.
 
 It runs beside the turns. Delivery stands still meanwhile, so the service's state does not change, however often the
 loop goes round; elections, heartbeats and the log go on. A service that raises, or ends its task or the process, costs
@@ -149,8 +149,8 @@ class SnapshotTaker:
         """Record the state of every service; those that are set aside last, when delivery goes on again."""
         states: list[_State] = []
         try:
-            for service_id in range(len(self._service.services)):
-                states.append(self._set_aside(service_id))
+            # One by one: where one fails, those before it are closed.
+            states.extend(map(self._set_aside, range(len(self._service.services))))
             containers = [
                 _encode(container_messages(self._service, service_id, effect), recorded.module_digest)
                 for service_id in range(len(states))
@@ -168,7 +168,8 @@ class SnapshotTaker:
                     state.write,
                     digest,
                 )
-                if not self._service.services[service_id].has_state_hash:
+                service = self._service.services[service_id]
+                if service.yields_snapshots or not service.has_state_hash:
                     recorded.digests.append((service_id, digest.digest()))
         finally:
             for state in states:

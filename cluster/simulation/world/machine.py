@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -86,6 +86,7 @@ class Machine:
             set_session_nice=lambda nice: True,
             read_wait=lambda: 0,
             sched_yield=None,
+            copy_state=_CopiedState,
             spare_sync_delay_us=self.spare_sync_delay_us,
         )
 
@@ -193,3 +194,18 @@ class _Worker:
 
     def close(self) -> None:
         """Nothing is kept."""
+
+
+class _CopiedState:
+    """Messages of a service as they were: the simulator has no processes that could be copied."""
+
+    def __init__(self, messages: Iterator[bytes]) -> None:
+        self._messages = [bytes(message) for message in messages]
+
+    def read_batch(self) -> list[bytes]:
+        """Return all messages, the first time."""
+        batch, self._messages = self._messages, []
+        return batch
+
+    def close(self) -> None:
+        """Nothing is held."""

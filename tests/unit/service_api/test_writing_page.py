@@ -6,8 +6,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from tests.places import ROOT
+from trimaran.cluster.testing import ServiceHarness
 
 
 def blocks_of(page: str) -> dict[str, str]:
@@ -18,7 +21,7 @@ def blocks_of(page: str) -> dict[str, str]:
 
 def test_the_service_of_the_page_passes_the_tests_of_the_page(tmp_path: Path) -> None:
     files = blocks_of("docs/writing-a-service.md")
-    assert sorted(files) == ["auction.py", "test_auction.py"]
+    assert sorted(files) == ["auction.py", "shop.py", "test_auction.py"]
     for name, text in files.items():
         (tmp_path / name).write_text(text)
 
@@ -26,3 +29,21 @@ def test_the_service_of_the_page_passes_the_tests_of_the_page(tmp_path: Path) ->
     result = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
 
     assert "1 passed" in result.stdout, result.stdout + result.stderr
+
+
+def test_the_large_service_of_the_page_comes_back_from_its_snapshot(tmp_path: Path) -> None:
+    space: dict[str, Any] = {"__name__": "shop"}
+    sys.modules["shop"] = ModuleType("shop")  # dataclasses look their module up
+    try:
+        exec(blocks_of("docs/writing-a-service.md")["shop.py"], space)
+        harness = ServiceHarness(space["Shop"])
+        harness.service.orders = {number: space["Order"]("TRI", number) for number in range(5_000)}
+        harness.service.closed = [*range(7_000)]
+        before = harness.service
+
+        harness.restart()
+    finally:
+        del sys.modules["shop"]
+
+    assert before.yields_snapshots
+    assert (harness.service.orders, harness.service.closed) == (before.orders, before.closed)

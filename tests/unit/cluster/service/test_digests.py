@@ -196,6 +196,25 @@ def test_a_state_hash_that_takes_long_is_asked_more_rarely_and_at_places_that_ot
     assert costly <= cheap
 
 
+def test_a_state_hash_that_holds_the_loop_twice_in_a_row_is_asked_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+    costs_ms = [0, 150, 0, 150, 200, 1, 1, 1]
+    spent_ms: list[int] = []
+    rig = Rig(term_length_bytes=16 << 20)
+
+    def spend() -> None:
+        spent_ms.append(costs_ms[len(spent_ms)])
+        rig.now_ns += spent_ms[-1] * 1_000_000
+
+    hashed(rig, spend)
+    rig.service.on_message = lambda session, payload: setattr(rig, "now_ns", rig.now_ns + 10**12)
+    for _ in range(20):
+        rig.term()
+    rig.deliver()
+
+    assert spent_ms == costs_ms[:5]
+    assert capsys.readouterr().out.count("service.state_hash_too_long") == 1
+
+
 def test_a_state_hash_that_cannot_be_digested_is_told_once_and_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
     rig = Rig()
     service = hashed(rig)

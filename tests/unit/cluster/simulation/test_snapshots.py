@@ -20,6 +20,7 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.control_toggle import ControlToggle
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
+from trimaran.cluster.runtime.snapshots.snapshot_taker import SMALL_STATE_BYTES
 from trimaran.cluster.simulation.cluster import DIRECTORY, Member
 from trimaran.cluster.simulation.kept_log import complete_snapshot_positions
 from trimaran.service_api import ClientSession, Cluster, ClusterError, SnapshotImage, SnapshotPublication
@@ -61,6 +62,21 @@ class Keeper(Counter):
             await snapshot.offer(data[begin : begin + 1_000])
         if not self.can_take:
             raise ValueError("as expected")
+
+
+class Yielder(Keeper):
+    """Yields its state, more than is set aside without a copy, so that delivery goes on meanwhile."""
+
+    def snapshot_messages(self) -> Iterator[bytes]:
+        yield self.state_hash()
+        for number in range(SMALL_STATE_BYTES // 5_000 + 50):
+            yield bytes([number % 251]) * 5_000
+
+    async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
+        self.cluster = cluster
+        if snapshot is not None:
+            messages = [message async for message in snapshot]
+            self.payloads, self.fired = json.loads(messages[0])
 
 
 @pytest.fixture
@@ -186,6 +202,33 @@ def test_sessions_of_a_snapshot_stay_open_for_their_clients() -> None:
 
         assert small.referee.counts.loaded_snapshots == 2
         assert small.cluster.unhandled == []
+
+
+def test_what_is_delivered_while_a_state_is_written_that_was_set_aside_is_not_in_the_snapshot() -> None:
+    """The referee compares what is loaded with the state at the snapshot's position."""
+    with small_cluster(make_service=Yielder) as small:
+        small.start()
+        small.send(20)
+        small.cluster.add_client("held", lambda: small._client("held", 300, 8))
+        small.wait(lambda: len(small.answers) > 30)
+        went_on: set[int] = set()
+
+        def look() -> bool:
+            for member in small.cluster.members.values():
+                assert member.node is not None
+                snapshots = member.node.module.snapshots
+                if snapshots.is_taking and member.node.service_agent.log_position > snapshots.taking_position:
+                    went_on.add(member.member_id)
+            return len(small.answers) == 320 and all(newest(each) for each in small.cluster.running())
+
+        ask(small)
+        small.wait(look)
+        small.wait(small.is_at_rest)
+        restart(small, *small.cluster.members.values())
+
+        assert went_on == {0, 1, 2}
+        assert small.referee.counts.loaded_snapshots == 3
+        assert {len(service_of(member).payloads) for member in small.cluster.members.values()} == {320}
 
 
 def take_while_busy(small: SmallCluster) -> None:

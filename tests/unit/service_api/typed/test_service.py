@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from trimaran.cluster.testing import TypedHarness
+from trimaran.service_api import SnapshotPublication
 from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.typed.codec import HEADER_BYTES, MAGIC, PayloadKind
 
@@ -121,6 +122,32 @@ def test_a_snapshot_has_all_that_is_declared_in_its_order() -> None:
     assert bank.service.state_hash() == before
     assert list(bank.service.accounts) == order
     assert max(map(len, bank.snapshot())) < 40_000
+
+
+def test_state_of_many_values_is_compared_by_its_bytes_and_loads_as_the_same() -> None:
+    bank = TypedHarness(Bank)
+    bank.service.accounts = {str(name): name for name in range(20_000)}
+    before = bank.service.state_hash()
+
+    bank.restart()
+    loaded = bank.service.state_hash()
+    bank.service.accounts["7"] = 8
+
+    assert isinstance(before, dict)
+    assert isinstance(before["accounts"], bytes)
+    assert before == loaded != bank.service.state_hash()
+
+
+def test_typed_service_yields_its_snapshots_unless_a_derived_class_writes_them() -> None:
+    class More(Bank):
+        async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
+            await super().on_take_snapshot(snapshot)
+            await snapshot.offer(b"more")
+
+    bank = TypedHarness(More)
+
+    assert (Bank().yields_snapshots, More().yields_snapshots) == (True, False)
+    assert bank.snapshot()[-1] == b"more"
 
 
 @pytest.mark.parametrize(

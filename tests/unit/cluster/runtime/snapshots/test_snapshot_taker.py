@@ -97,7 +97,9 @@ class Taking:
             )
             taker.take(effect)
             async with asyncio.timeout(10):
-                while not any(isinstance(event, ev.SnapshotTaken | ev.SnapshotFailed) for event in self.events[before:]):
+                while not any(
+                    isinstance(event, ev.SnapshotTaken | ev.SnapshotFailed) for event in self.events[before:]
+                ):
                     assert not self.errors
                     await asyncio.sleep(0)
         return [type(event) for event in self.events[before:] if not isinstance(event, ev.SnapshotDigested)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -81,10 +82,8 @@ def test_copy_holds_no_file_and_no_connection_of_the_member(copies: list[Process
 
     def yield_open_files() -> Iterator[bytes]:
         for name in os.listdir("/proc/self/fd"):
-            try:
+            with contextlib.suppress(OSError):  # the descriptor of the list itself
                 yield os.readlink(f"/proc/self/fd/{name}").encode()
-            except OSError:
-                pass  # the descriptor of the list itself
 
     with open(tmp_path / "lock", "wb"), socket.create_server(("127.0.0.1", 0)):
         copies.append(ProcessCopy.fork(yield_open_files()))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimaran.service_api import LocalProtocolError, RemoteProtocolError
-from trimaran.service_api.snapshot_pieces import PIECE_BYTES, encode_pieces, read_pieces
+from trimaran.service_api.snapshots.pieces import PIECE_BYTES, encode_pieces, read_pieces
 
 
 @dataclass
@@ -72,7 +72,7 @@ def test_values_that_are_longer_than_a_piece_have_one_of_their_own() -> None:
 
 @pytest.mark.parametrize("value", [object(), 1 << 70, {1j}])
 def test_value_that_has_no_form_in_bytes_is_refused_with_the_name_of_its_part(value: object) -> None:
-    with pytest.raises(LocalProtocolError, match="^odd: "):
+    with pytest.raises(LocalProtocolError, match=r"^odd: "):
         list(encode_pieces("odd", [value]))
 
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
-from .cluster import SnapshotImage
-from .errors import LocalProtocolError, RemoteProtocolError
+from ..cluster import SnapshotImage
+from ..errors import LocalProtocolError, RemoteProtocolError
 
 PIECE_BYTES: Final = 48 << 10
 """What a piece is meant to be long: it fits into one frame of a recording, which holds 64 KiB."""
