@@ -31,7 +31,7 @@ from trimaran.archive.disk.file_system import OsFileSystem, opened, read_fully
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.files.catalog import encode_catalog, read_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.service_api import ClusterError
+from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.cluster_id import format_cluster_id
 from trimaran.service_api.documents import read_document
 from trimaran.service_api.types import LOG_STREAM_ID
@@ -94,7 +94,8 @@ def ship_backup(directory: Path, url: str, *, now_ms: int) -> Shipped:
     """Bring the store at a URL up to what a backup's directory has now.
 
     Raises:
-        ClusterError: the directory holds no backup, or the store one of another cluster or another log.
+        ConfigurationError: the directory holds no backup, or the store one of another cluster or another log.
+        ClusterError: a snapshot or a segment went away meanwhile; another copy does without it.
         OSError: the disk or the store refused. What was written stays, and the next call goes on from there.
     """
     store, log = ObjectStore(url), MemberLog.open(directory)
@@ -119,12 +120,14 @@ def ship_backup(directory: Path, url: str, *, now_ms: int) -> Shipped:
         objects=[],
         files={name: encode_file(data) for name, data in files.items()},
     )
-    draft = read_backup_manifest(store, DRAFT_NAME)
-    before = [found for found in (read_backup_manifest(store), draft) if found is not None]
+    last, draft = [read_backup_manifest(store, name) for name in (MANIFEST_NAME, DRAFT_NAME)]
+    before = [found for found in (last, draft) if found is not None]
     for found in before:
         _check_same_backup(found, wanted, store.url, directory)
     known = {stored.name: stored for found in before for stored in found.objects}  # the draft is the newer one
     manifest, written = _put_segments(store, wanted, known, _segments(directory / "archive", descriptors))
+    if draft is None and last is not None and (last.objects, last.files) == (manifest.objects, manifest.files):
+        return Shipped(last, 0, 0, 0)
     for name, data in files.items():
         store.put(name, data)
     store.put(MANIFEST_NAME, manifest.model_dump_json().encode())
@@ -139,9 +142,9 @@ def ship_backup(directory: Path, url: str, *, now_ms: int) -> Shipped:
 def _check_same_backup(found: Manifest, wanted: Manifest, url: str, directory: Path) -> None:
     """Refuse a store of another directory, or one that has something that the directory does not have."""
     if found.cluster_id != wanted.cluster_id:
-        raise ClusterError(f"{url} has a backup of cluster {found.cluster_id}, not of {wanted.cluster_id}")
+        raise ConfigurationError(f"{url} has a backup of cluster {found.cluster_id}, not of {wanted.cluster_id}")
     if found.log_started_ms != wanted.log_started_ms or found.log_stop_position > wanted.log_stop_position:
-        raise ClusterError(
+        raise ConfigurationError(
             f"{url} has log from {found.log_start_position} to {found.log_stop_position}, begun at "
             f"{found.log_started_ms} ms, and {directory} from {wanted.log_start_position} to "
             f"{wanted.log_stop_position}, begun at {wanted.log_started_ms} ms: it is another backup; name another URL"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import signal
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,7 +9,6 @@ import typer
 import uvloop
 
 from trimaran.archive.config import ArchiveConfig
-from trimaran.service_api import ClusterError
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.checksum import ChecksumKind
 
@@ -22,6 +18,7 @@ from ...backup.settings import BackupSettings
 from ...runtime.host import Host
 from ..shared.logging import configure_logging
 from ..shared.setting_flags import load_members_from_flags, load_network_from_flags, with_member_flags
+from .stopping import run_until_signal
 
 _DEFAULTS: Final = BackupSettings(members=())
 
@@ -72,17 +69,4 @@ def run(
         checksum_kind=ChecksumKind.labelled("crc32" if checksum == "none" else checksum),
     )
     host = Host.of_operating_system(load_network_from_flags(settings))
-    uvloop.run(_run_until_signal(directory, wanted, archive, host))
-
-
-async def _run_until_signal(directory: Path, settings: BackupSettings, archive: ArchiveConfig, host: Host) -> None:
-    running = asyncio.current_task()
-    assert running is not None
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, running.cancel)
-    try:
-        with contextlib.suppress(asyncio.CancelledError):  # nobody but the handlers cancels this task
-            await run_backup(directory, settings, archive=archive, host=host)
-    except OSError as error:
-        raise ClusterError(f"the disk refused: directory={directory}: {error}") from error
+    uvloop.run(run_until_signal(run_backup(directory, wanted, archive=archive, host=host)))

@@ -6,22 +6,40 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import uvloop
 
 from trimaran.archive.tool.output import OutputFormat, OutputOption, new_table, print_object
+from trimaran.service_api.types import NULL_VALUE
 
 from ...backup.shipping import ship_backup
+from ...backup.store_follower import StoreFollower
 from ...runtime.system_clock import SystemClock
+from ..shared.logging import configure_logging
+from .stopping import run_until_signal
 
 
 def ship_to_store(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the backup; its agent may run.")],
     url: Annotated[str, typer.Argument(metavar="URL", help="Where to: s3://bucket/name, gs://..., file:///...")],
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Copy again and again, until SIGTERM or SIGINT.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="With --follow: from one copy to the next.")
+    ] = 10.0,
+    log_format: Annotated[str, typer.Option("--log-format", help="auto, console or json.")] = "auto",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Bring an object store up to what a backup has: closed segments and snapshots once, the newest segment each time.
 
-    A reader of the store never sees half of anything. Encryption and storage class are the store's.
+    A reader of the store never sees half of anything. Encryption and storage class are the store's. With --follow a
+    copy that fails is tried again, and `trimaran backup status DIR` says how far the store has come.
     """
+    if follow:
+        configure_logging(log_format, member_id=NULL_VALUE)
+        follower = StoreFollower(directory, url, interval_s=interval, clock=SystemClock())
+        uvloop.run(run_until_signal(follower.run()))
+        return
     shipped = ship_backup(directory, url, now_ms=SystemClock().epoch_time())
     row: dict[str, Any] = {
         "url": url,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Table
@@ -19,6 +19,7 @@ from trimaran.archive.tool.output import (
 )
 
 from ...backup.status import FRESH_MS, BackupStatus, read_status
+from ...backup.store_status import StoreStatus, read_store_statuses
 from ...runtime.system_clock import SystemClock
 
 _EXIT_NOT_RUNNING: Final = 3
@@ -33,25 +34,45 @@ def show_status(
 ) -> None:
     """Show what a backup is doing, where its log and snapshots end, and how far it is behind the cluster.
 
-    Exit status: 0; 3 the agent does not run; 10 it is further behind than --max-behind.
+    Exit status: 0; 3 the agent does not run; 10 it is further behind than --max-behind, or a store that
+    `backup ship --follow` writes is further behind it than that and two intervals.
     """
     status = read_status(directory / "cluster")
     age_s = max(0, SystemClock().epoch_time() - status.written_ms) / 1_000
     is_running = status.state != "CLOSED" and age_s * 1_000 <= FRESH_MS
+    now_ms = SystemClock().epoch_time()
+    stores = [_store_row(found, status, now_ms) for found in read_store_statuses(directory)]
     row = {
         "is_running": is_running,
         "age_s": age_s,
         "lag_bytes": status.lag_bytes,
         **status.model_dump(),
+        "stores": stores,
     }
-    print_object(row, output, lambda: _table(status, age_s, is_running=is_running))
+    print_object(row, output, lambda: _table(status, age_s, stores, is_running=is_running))
     if not is_running:
         fail(f"the agent does not run: it wrote {status.state} {age_s:.0f} s ago", _EXIT_NOT_RUNNING)
     if status.behind_s > max_behind:
         fail(f"the backup is {status.behind_s:.0f} s behind", EXIT_UNHEALTHY)
+    for store in stores:
+        if store["age_s"] is None or store["age_s"] > max_behind + 2 * store["interval_s"]:
+            fail(
+                f"{store['url']} is behind the backup: {store['last_failure'] or 'its copies take long'}",
+                EXIT_UNHEALTHY,
+            )
 
 
-def _table(status: BackupStatus, age_s: float, *, is_running: bool) -> Table:
+def _store_row(store: StoreStatus, status: BackupStatus, now_ms: int) -> dict[str, Any]:
+    """Describe one store; its age is None while it has nothing."""
+    age_ms = store.age_ms(status.recorded_position, now_ms)
+    return {
+        **store.model_dump(),
+        "age_s": None if age_ms is None else age_ms / 1_000,
+        "lag_bytes": max(0, status.recorded_position - (store.log_stop_position or status.log_start_position)),
+    }
+
+
+def _table(status: BackupStatus, age_s: float, stores: list[dict[str, Any]], *, is_running: bool) -> Table:
     table = new_table("what", "is", folding=["is"])
     for what, text in (
         (
@@ -64,6 +85,17 @@ def _table(status: BackupStatus, age_s: float, *, is_running: bool) -> Table:
         ("behind", f"{format_number(status.lag_bytes)} bytes, {status.behind_s:.1f} s"),
         ("snapshots", f"{status.snapshot_count}, newest at {format_number(status.snapshot_position)}"),
         ("failures", f"{status.failure_count} {status.last_failure}".strip()),
+        *((store["url"], _describe_store(store)) for store in stores),
     ):
         table.add_row(what, text)
     return table
+
+
+def _describe_store(store: dict[str, Any]) -> str:
+    failures = (
+        f"; {store['failure_count']} failures, the last {store['last_failure']}" if store["failure_count"] else ""
+    )
+    if store["age_s"] is None:
+        return f"nothing yet{failures}"
+    position = format_number(store["log_stop_position"])
+    return f"log to {position}, behind {format_number(store['lag_bytes'])} bytes, {store['age_s']:.1f} s{failures}"
