@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -9,10 +10,13 @@ import typer
 import uvloop
 
 from trimaran.archive.config import ArchiveConfig
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.checksum import ChecksumKind
 
+from ...backup.agent import BackupAgent
 from ...backup.choosing import BackupSource
+from ...backup.metrics import BackupMetrics
 from ...backup.running import run_backup
 from ...backup.settings import BackupSettings
 from ...runtime.host import Host
@@ -46,6 +50,10 @@ def run(
     checksum: Annotated[
         str, typer.Option("--checksum", help="crc32, crc32c or none: the checksums of the members' logs.")
     ] = "crc32",
+    metrics_endpoint: Annotated[
+        str | None,
+        typer.Option("--metrics-endpoint", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz over HTTP."),
+    ] = None,
     log_format: Annotated[str, typer.Option("--log-format", help="auto, console or json.")] = "auto",
     **settings: Any,
 ) -> None:
@@ -69,4 +77,20 @@ def run(
         checksum_kind=ChecksumKind.labelled("crc32" if checksum == "none" else checksum),
     )
     host = Host.of_operating_system(load_network_from_flags(settings))
-    uvloop.run(run_until_signal(run_backup(directory, wanted, archive=archive, host=host)))
+    endpoint = None if metrics_endpoint is None else Endpoint.parse(metrics_endpoint, may_be_ephemeral=True)
+    uvloop.run(run_until_signal(_run(directory, wanted, archive, host, endpoint)))
+
+
+async def _run(
+    directory: Path, settings: BackupSettings, archive: ArchiveConfig, host: Host, metrics_endpoint: Endpoint | None
+) -> None:
+    """Run the agent, and the server of its metrics beside it."""
+    agents: list[BackupAgent] = []
+    metrics = BackupMetrics(lambda: agents[-1].describe() if agents else None, directory, host)
+    try:
+        async with asyncio.TaskGroup() as group:
+            if metrics_endpoint is not None:
+                group.create_task(metrics.serve(metrics_endpoint), name="metrics")
+            await run_backup(directory, settings, archive=archive, host=host, on_agent=agents.append)
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors

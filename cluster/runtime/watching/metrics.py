@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
@@ -26,7 +26,7 @@ from trimaran.service_api.distribution import installed_version
 
 from ...core.members import ClusterMember, is_active, quorum_threshold
 from .connection_metrics import CONNECTION_METRICS
-from .metric_row import Labelled, MetricRow
+from .metric_row import Labelled, MetricRow, rows_as_markdown
 from .stall_tracker import LOOP
 from .sync_timer import DurationHistogram
 from .vitals import Vitals
@@ -639,19 +639,9 @@ class MetricsCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Read all of them."""
         for row in METRICS:
-            family = self._histogram(row) if row.kind == "histogram" else self._family(row)
+            family = self._histogram(row) if row.kind == "histogram" else row.family(self._vitals)
             if family.samples:
                 yield family
-
-    def _family(self, row: MetricRow) -> Metric:
-        make = GaugeMetricFamily if row.kind == "gauge" else CounterMetricFamily
-        family = make(row.name, row.meaning, labels=row.labels)
-        value = row.read(self._vitals)
-        if value is None:
-            return family
-        for labels, number in [((), value)] if isinstance(value, float | int) else value:
-            family.add_metric(labels, float(number))
-        return family
 
     def _histogram(self, row: MetricRow) -> Metric:
         family = HistogramMetricFamily(row.name, row.meaning, labels=row.labels)
@@ -684,8 +674,4 @@ class MetricsPage:
 
 def metrics_as_markdown() -> str:
     """Draw the table of docs/metrics.md."""
-    lines = ["| metric | kind | labels | meaning | Aeron |", "|---|---|---|---|---|"]
-    for row in METRICS:
-        labels = ", ".join(f"`{label}`" for label in row.labels)
-        lines.append(f"| `{row.name}` | {row.kind} | {labels} | {row.meaning} | {row.aeron} |")
-    return "\n".join(lines)
+    return rows_as_markdown(METRICS)
