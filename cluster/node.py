@@ -69,6 +69,7 @@ from .runtime.repair.upkeep import Upkeep
 from .runtime.secret_files import SecretFiles
 from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
 from .runtime.snapshots.backup_provider import BackupProvider
+from .runtime.snapshots.cold_shipper import ColdShipper
 from .runtime.snapshots.recovery import (
     Recovered,
     check_replayed_code,
@@ -162,7 +163,7 @@ class Node:
         self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
         self._metrics: MetricsServer | None = None
         self._fetcher: SnapshotFetcher | None = None
-        self._retention, self.upkeep = self._make_retention(), self._make_upkeep(host)
+        self._retention, self.upkeep = self._make_retention(host), self._make_upkeep(host)
         self._progress = self._make_progress_tracker()
         self._status = self._make_status_publisher(services)
 
@@ -251,6 +252,7 @@ class Node:
                 await self._listen(log, links, server, tasks)
                 tasks.create_task(self._run_housekeeping(log), name="every-second")
                 tasks.create_task(self._retention.run(), name="retention")
+                tasks.create_task(self._retention.run_cold_storage(), name="cold-storage")
                 tasks.create_task(self._disk_space.run(), name="disk-space")
                 self.upkeep.start(tasks)
                 self._secret_files.watch(tasks)
@@ -588,7 +590,7 @@ class Node:
         self.agent.watch(fx.CommitAdvanced, lambda effect: limit.advance(effect.position))
         return limit
 
-    def _make_retention(self) -> Retention:
+    def _make_retention(self, host: Host) -> Retention:
         """Purge what is not needed any more, beginning with what a crash kept from being purged."""
         ctx = self.module.ctx
         retention = Retention(
@@ -598,6 +600,7 @@ class Node:
             log_purge_limit=lambda: ctx.log_purge_limit,
             monotonic_ns=self._clock.monotonic_ns,
             on_failed=self.agent.terminate,
+            cold=ColdShipper.of_config(self._config, self.archive, ctx, host),
         )
         position = needed_log_position(ctx.recording_log, ctx.config.retention, service_count=ctx.config.service_count)
         retention.purge(fx.PurgeArchive((), position))

@@ -19,7 +19,7 @@ FILE_LINE_LIMIT = 700
 FOLDER_MODULE_LIMIT = 26  # 25 and an __init__
 
 TASK_OWNERS = {
-    "archive/store/conductor.py": "awaits the executor's future itself, shielded, so that file work is never abandoned",
+    "archive/store/whole_jobs.py": "awaits the executor's future itself, shielded, so that file work is never left",
     "archive/store/recording.py": "owns the task that prepares the next segment; stop() and failure join it",
     "archive/net/server/replication_session.py": "outlives connections; stop() joins it, and so the server's aclose()",
     "client/connection.py": "owns its dials; closing cancels and joins them",

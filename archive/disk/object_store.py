@@ -6,11 +6,15 @@ name first. Reading in pieces is `remote_file_system`'s.
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import Any, Final
 
-from .file_system import OsFileSystem, replace_file
+from .file_system import OsFileSystem, opened, replace_file, write_fully
 from .remote_file_system import open_store, os_errors
+
+_COPY_BYTES: Final = 1 << 20
 
 
 class ObjectStore:
@@ -44,6 +48,65 @@ class ObjectStore:
                 replace_file(disk, Path(place), data)
             else:
                 self._store.pipe_file(place, data)
+
+    def put_file(self, name: str, source: Path) -> None:
+        """Write the content of a file to an object, in the place of one that is there.
+
+        A store may keep what came before an error, under the same name: read it back before it is relied on.
+
+        Raises:
+            OSError: the store refused, or the disk.
+        """
+        place = self._place_of(name)
+        with os_errors(f"{self.url}/{name}"):
+            if self._is_directory:
+                disk = OsFileSystem()
+                disk.make_directory(Path(place).parent)
+                _copy_file(disk, source, Path(place))
+            else:
+                self._store.put_file(str(source), place)
+
+    def find_length(self, name: str) -> int | None:
+        """Return how long an object is, in bytes; None if there is none.
+
+        Raises:
+            OSError: the store refused.
+        """
+        try:
+            with os_errors(f"{self.url}/{name}"):
+                self._store.invalidate_cache()
+                length: int | None = self._store.info(self._place_of(name))["size"]
+                return length
+        except FileNotFoundError:
+            return None
+
+    def read_range(self, name: str, begin: int, end: int) -> bytes:
+        """Return the bytes [begin, end) of an object.
+
+        Raises:
+            FileNotFoundError: there is none.
+            OSError: the store refused, or the object ends before.
+        """
+        with os_errors(f"{self.url}/{name}"):
+            data: bytes = self._store.cat_file(self._place_of(name), start=begin, end=end)
+            if len(data) != end - begin:
+                raise OSError(f"the object ends too early: begin={begin} length={len(data)} expected={end - begin}")
+            return data
+
+    def list_names(self, folder: str) -> list[str]:
+        """Return the names of the objects in a folder, sorted; none where it is not there.
+
+        Raises:
+            OSError: the store refused.
+        """
+        place = self._place_of(folder)
+        try:
+            with os_errors(f"{self.url}/{folder}"):
+                self._store.invalidate_cache()
+                names: list[str] = self._store.ls(place, detail=False)
+        except FileNotFoundError:
+            return []
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
 
     def read(self, name: str) -> bytes:
         """Return the content of an object.
@@ -80,3 +143,24 @@ class ObjectStore:
 
     def _place_of(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+
+def _copy_file(disk: OsFileSystem, source: Path, target: Path) -> None:
+    """Copy a file and put the copy in place as a whole, durably."""
+    temporary = target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        with opened(disk, source) as handle:
+            written = disk.open_file(temporary, create=True)
+            try:
+                offset = 0
+                while data := disk.pread(handle, _COPY_BYTES, offset):
+                    write_fully(disk, written, data, offset)
+                    offset += len(data)
+                disk.sync_file(written)
+            finally:
+                disk.close_file(written)
+        disk.rename(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    disk.sync_directory(target.parent)

@@ -33,6 +33,7 @@ from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, RecordingId
 from trimaran.service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
 from trimaran.service_api.wire.frame import wrap_int32
 
+from ..cold.file_system import ColdFileSystem
 from ..disk.file_system import FileSystem, ReadableFileSystem, read_file, read_fully, write_fully, write_new_file
 from ..errors import RESTORE_ADVICE, ArchiveError, ArchiveErrorCode, CorruptionError
 from ..format.descriptor import RecordingDescriptor, RecordingState
@@ -192,14 +193,21 @@ def parse_catalog(data: bytes) -> CatalogContent:
 
 
 def read_catalog(file_system: ReadableFileSystem, directory: Path) -> CatalogContent:
-    """Read the catalog of an archive directory without changing anything.
+    """Read the catalog of an archive directory without changing anything. A log begins with its cold segments.
 
     Raises:
         OSError: there is no catalog, or it cannot be read.
         CorruptionError: it is not a catalog.
     """
     content = parse_catalog(read_file(file_system, directory / CATALOG_FILE_NAME))
-    return settle_checksums(file_system, directory, content)
+    content = settle_checksums(file_system, directory, content)
+    if not isinstance(file_system, ColdFileSystem):
+        return content
+    extended = [
+        entry if entry.descriptor is None else replace(entry, descriptor=file_system.extend(entry.descriptor))
+        for entry in content.entries
+    ]
+    return replace(content, entries=tuple(extended))
 
 
 def settle_checksums(file_system: ReadableFileSystem, directory: Path, content: CatalogContent) -> CatalogContent:

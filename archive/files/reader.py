@@ -29,7 +29,8 @@ from trimaran.service_api.wire.frame import (
     unpack_header,
 )
 
-from ..disk.file_system import OsFileSystem, ReadableFileSystem, opened, read_fully
+from ..cold.file_system import readable_disk
+from ..disk.file_system import ReadableFileSystem, opened, read_fully
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.frame_rules import PAGE_LENGTH, find_blank_page, frame_rules_of, may_end_torn
@@ -126,7 +127,7 @@ class FrameReader:
         self._rules = frame_rules_of(descriptor, checksummed=checksummed)
         self._may_end_torn = not self._rules.checksummed and may_end_torn(descriptor)
         self._stop_position = descriptor.stop_position if stop_position is None else stop_position
-        self._file_system = OsFileSystem() if file_system is None else file_system
+        self._file_system = readable_disk(directory) if file_system is None else file_system
         if self.position < descriptor.start_position or self.position % 32:
             raise ArchiveError(
                 f"cannot read: start_position={descriptor.start_position}",

@@ -12,7 +12,8 @@ from pathlib import Path
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE, TimeUnit
 
-from ..disk.file_system import OsFileSystem, opened, read_fully
+from ..cold.file_system import readable_disk
+from ..disk.file_system import opened, read_fully
 from ..errors import CorruptionError
 from ..files.catalog import CATALOG_FILE_NAME, read_catalog
 from ..files.log_end import LogEnd
@@ -75,7 +76,7 @@ class LogFile:
     @classmethod
     def of(cls, directory: Path, descriptor: RecordingDescriptor) -> LogFile:
         """Take a recording of a local archive directory."""
-        return cls(ArchiveLocation(OsFileSystem(), directory), descriptor)
+        return cls(ArchiveLocation(readable_disk(directory), directory), descriptor)
 
     def segment_base_positions(self) -> list[int]:
         """Return where the segments begin that are there now, ascending."""

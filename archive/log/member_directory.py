@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, Self
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
+from ..cold.file_system import readable_disk
 from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_file, read_fully
 from ..disk.remote_file_system import RemoteFileSystem
 from ..errors import CorruptionError
@@ -73,12 +74,16 @@ def locate(path: str | Path) -> ArchiveLocation:
 def locate_archive(path: str | Path) -> ArchiveLocation:
     """Find an archive by path or URL; without one, give the directory itself, and who reads it says so.
 
+    Of a member with cold storage it gives a file system that has those segments, too.
+
     Raises:
         ConfigurationError: several directories in it have a catalog; or see `locate`.
         OSError: a store cannot be asked.
     """
     file_system, directory = locate(path)
-    return ArchiveLocation(file_system, _find_holder(file_system, directory, "archive", CATALOG_FILE_NAME) or directory)
+    found = _find_holder(file_system, directory, "archive", CATALOG_FILE_NAME) or directory
+    is_on_disk = isinstance(file_system, OsFileSystem)
+    return ArchiveLocation(readable_disk(found) if is_on_disk else file_system, found)
 
 
 def find_recording_log(location: ArchiveLocation) -> Path | None:

@@ -15,7 +15,8 @@ from trimaran.service_api.distribution import install_advice
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import RecordingId, TimeUnit
 
-from ..disk.file_system import OsFileSystem, ReadableFileSystem
+from ..cold.file_system import readable_disk
+from ..disk.file_system import ReadableFileSystem
 from ..disk_errors import disk_facts_of
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from ..files.catalog import CATALOG_FILE_NAME, CatalogEntry, read_catalog
@@ -198,7 +199,7 @@ def find_entries(
         OSError: the catalog cannot be read.
     """
     try:
-        entries = read_catalog(OsFileSystem() if file_system is None else file_system, directory).entries
+        entries = read_catalog(readable_disk(directory) if file_system is None else file_system, directory).entries
     except (FileNotFoundError, NotADirectoryError) as error:
         place = str(error.filename or disk_facts_of(error).get("file", directory)).removesuffix(f"/{CATALOG_FILE_NAME}")
         raise ArchiveError(f"not an archive directory: no {CATALOG_FILE_NAME} in {place}") from error

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 import structlog
 
@@ -32,6 +32,7 @@ from ..files.segment_files import Segment, SegmentFiles, storage_error
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.layout import UNSYNCED_LIMIT_BYTES
 from .access import restrict_access
+from .cold_segments import ColdSegments
 from .damage import DamageTracker
 from .editing import (
     EditContext,
@@ -52,9 +53,9 @@ from .range_reader import RangeReader
 from .recording import Recording, RecordingContext
 from .replay_pace import ReplayPace
 from .space import SpaceWatch
+from .whole_jobs import run_whole
 from .worker import ThreadWorker, WorkerFactory
 
-_T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
@@ -91,7 +92,12 @@ class Archive:
         self._active: dict[int, Recording] = {}
         self._changes = asyncio.Lock()
         """Held while the catalog or the set of active recordings changes."""
-        self._reader = RangeReader(directory, file_system, refuse_if_purged=self._refuse_if_purged)
+        self._reader = RangeReader(
+            directory,
+            file_system,
+            refuse_if_purged=self._refuse_if_purged,
+            cold_path=lambda descriptor, at: None if self.cold is None else self.cold.find_path(descriptor, at),
+        )
         self._editing = EditContext(
             catalog=self._catalog,
             journal=EditJournal(file_system, directory, sync_level=config.file_sync_level),
@@ -103,6 +109,8 @@ class Archive:
             end_position=self.recorded_position,
             spared_positions=self._spared_positions,
         )
+        self.cold: ColdSegments | None = None
+        """The owner's cold storage: `readable_descriptor` begins there, and replays have fetched what they need."""
         self._readers: dict[object, tuple[int, Callable[[], int]]] = {}
         """Who reads which recording over a longer time, and how far it has come."""
         self.make_replay_pace: Callable[[int], ReplayPace | None] = lambda append_position: None
@@ -144,7 +152,7 @@ class Archive:
             is_power_loss_possible=is_power_loss_possible,
         )
         try:
-            await archive._blocking(archive._open)
+            await run_whole(archive._open)
         except BaseException:
             archive._close_files(in_order=True)
             raise
@@ -171,6 +179,11 @@ class Archive:
                 "recording was purged", code=ArchiveErrorCode.UNKNOWN_RECORDING, recording_id=recording_id
             )
         return descriptor
+
+    def readable_descriptor(self, recording_id: int) -> RecordingDescriptor:
+        """Return `present_descriptor` with the start position that a replay may have: that of its cold segments."""
+        descriptor = self.present_descriptor(recording_id)
+        return descriptor if self.cold is None else self.cold.extend(descriptor)
 
     def descriptors(
         self,
@@ -279,7 +292,7 @@ class Archive:
                 self._catalog.add(descriptor)
                 return segment
 
-            segment = await self._blocking(create, descriptor.recording_id)
+            segment = await run_whole(create, descriptor.recording_id)
             return self._activate(descriptor, start_position, segment, files, preallocate=preallocate)
 
     async def extend_recording(self, recording_id: int, *, session_id: int, preallocate: bool = True) -> Recording:
@@ -320,7 +333,7 @@ class Archive:
                 self._catalog.update(extended)
                 return segment
 
-            segment = await self._blocking(reopen, recording_id)
+            segment = await run_whole(reopen, recording_id)
             self._reader.forget(recording_id)
             return self._activate(extended, position, segment, files, preallocate=preallocate)
 
@@ -349,6 +362,7 @@ class Archive:
         Raises:
             ArchiveError: UNKNOWN_RECORDING, or INVALID_POSITION for a range that the recording does not have, or of
                 which the segments were removed.
+            SegmentColdError: the segment is in cold storage; `cold.fetch` gets it.
             CorruptionError: there is no valid frame at `position`; `damage` knows of it, unless nobody is sure that a
                 frame begins there (`is_frame_boundary`). Valid frames before a wrong one are returned.
             ArchiveError: STORAGE_FAILED, the disk refused; `damage` knows of a place that cannot be read.
@@ -356,11 +370,12 @@ class Archive:
         descriptor = self.present_descriptor(recording_id)
         active = self._active.get(recording_id)
         end_position = self.recorded_position(recording_id)
-        if 0 <= position < descriptor.start_position:
-            raise below_oldest(recording_id, position=position, oldest_position=descriptor.start_position)
-        if not descriptor.start_position <= position <= stop_position <= end_position or position % 32:
+        start_position = self.readable_descriptor(recording_id).start_position
+        if 0 <= position < start_position:
+            raise below_oldest(recording_id, position=position, oldest_position=start_position)
+        if not start_position <= position <= stop_position <= end_position or position % 32:
             raise bad_position(
-                f"cannot read: start_position={descriptor.start_position} stop_position={stop_position} "
+                f"cannot read: start_position={start_position} stop_position={stop_position} "
                 f"end_position={end_position}",
                 recording_id,
                 position,
@@ -370,7 +385,9 @@ class Archive:
         try:
             data = self._reader.read(descriptor, active, position, limit_bytes, stop_position=stop_position)
         except CorruptionError as error:
-            if is_frame_boundary:
+            if self.cold is not None and self.cold.drop(descriptor, position):
+                self._reader.forget(recording_id)  # what is fetched again was checked
+            elif is_frame_boundary:
                 self.damage.on_failed_read(error, descriptor, position)
             raise
         except OSError as error:
@@ -425,7 +442,7 @@ class Archive:
                 return files.remove_all()
 
             self._reader.forget(recording_id)
-            count = await self._blocking(purge, recording_id)
+            count = await run_whole(purge, recording_id)
             self.damage.forget(recording_id)
             if is_new:
                 _log.info("recording.purged", recording_id=recording_id, segment_count=count)
@@ -464,7 +481,7 @@ class Archive:
         """
         async with self._changing():
             detached = plan_detachment(self._editing, recording_id, position)
-            await self._blocking(lambda: self._catalog.update(detached), recording_id)
+            await run_whole(lambda: self._catalog.update(detached), recording_id)
             self._reader.forget(recording_id)
             self.damage.forget(recording_id, end_position=position)
             _log.info("recording.segments_detached", recording_id=recording_id, start_position=position)
@@ -487,7 +504,7 @@ class Archive:
         """
         async with self._changing():
             descriptor = self._editing.valid(recording_id)
-            count = await self._blocking(lambda: attach(self._editing, descriptor), recording_id)
+            count = await run_whole(lambda: attach(self._editing, descriptor), recording_id)
             _log.info(
                 "recording.segments_attached",
                 recording_id=recording_id,
@@ -534,7 +551,7 @@ class Archive:
         """
         async with self._changing():
             descriptor = self._editing.valid(recording_id)
-            plan = await self._blocking(lambda: plan_mending(self._editing, descriptor, position, frames), recording_id)
+            plan = await run_whole(lambda: plan_mending(self._editing, descriptor, position, frames), recording_id)
             if plan.edit is not None:
                 await self._perform(plan.edit)
         read_back(self, recording_id, position, plan.end_position)
@@ -548,7 +565,7 @@ class Archive:
         """
         async with self._changing():
             renamed = replace(self._editing.valid(recording_id), original_channel=channel, stripped_channel=channel)
-            await self._blocking(lambda: self._catalog.replace_entry(renamed), recording_id)
+            await run_whole(lambda: self._catalog.replace_entry(renamed), recording_id)
 
     @contextmanager
     def reading(self, recording_id: int, position: Callable[[], int]) -> Iterator[None]:
@@ -647,7 +664,7 @@ class Archive:
                 stop_position=recording.recorded_position,
                 stop_timestamp_ms=self._clock_ms(),
             )
-            await self._blocking(lambda: self._catalog.update(stopped), recording.recording_id)
+            await run_whole(lambda: self._catalog.update(stopped), recording.recording_id)
             self._active.pop(recording.recording_id, None)
             _log.info("recording.stopped", recording_id=recording.recording_id, position=recording.recorded_position)
 
@@ -656,13 +673,13 @@ class Archive:
         """Hold the lock of the catalog and the active recordings, with no edit left half-way by a failure."""
         async with self._changes:
             if self._editing.journal.is_pending:
-                await self._blocking(lambda: complete(self._editing))
+                await run_whole(lambda: complete(self._editing))
             yield
 
     async def _perform(self, edit: Edit) -> int:
         """Do what was planned, off the loop. Files kept open for reading may be of another recording then, or gone."""
         try:
-            count = await self._blocking(lambda: perform(self._editing, edit), edit.recording_id)
+            count = await run_whole(lambda: perform(self._editing, edit), edit.recording_id)
         finally:
             self._reader.forget(edit.recording_id)
             self._reader.forget(edit.dst_recording_id)
@@ -675,24 +692,3 @@ class Archive:
         oldest_position = max(descriptor.start_position, bases[0] if bases else 0)
         if position < oldest_position:
             raise below_oldest(recording_id, position=position, oldest_position=oldest_position)
-
-    async def _blocking(self, job: Callable[[], _T], recording_id: int | None = None) -> _T:
-        """Run `job` in a thread, to its end even if the caller is cancelled, and however often: half a change is worse,
-        and so is another job beside it.
-        """
-        work = asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(None, job))
-        cancelled: asyncio.CancelledError | None = None
-        while not work.done():
-            try:
-                await asyncio.wait([work])
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            failure = None if work.cancelled() else work.exception()
-            if failure is not None:
-                _log.warning("archive.change_failed", recording_id=recording_id, error=repr(failure))
-            raise cancelled from failure
-        try:
-            return work.result()
-        except OSError as error:
-            raise storage_error(error, "disk refused", recording_id, None) from error

@@ -29,6 +29,7 @@ class RangeReader:
         *,
         refuse_if_purged: Callable[[int, int], object],
         evict: Callable[[int, int, int], object] | None = None,
+        cold_path: Callable[[RecordingDescriptor, int], Path | None] = lambda descriptor, position: None,
     ) -> None:
         self._directory = directory
         self._file_system = file_system
@@ -36,7 +37,11 @@ class RangeReader:
         """Raises when this position of this recording is not kept any more: then its lack is no damage."""
         self._evict = evict
         """Drops a range of an open file from the page cache; None: this reader may use what the kernel has there."""
+        self._cold_path = cold_path
+        """Names the file of a position whose segment left the directory, or raises where that is to be fetched."""
         self._handles: dict[tuple[int, int], int] = {}
+        self._cold_key: tuple[int, int] | None = None
+        """Which of them is of the cache: only one, for an open file keeps its room on the disk after it was removed."""
 
     def __repr__(self) -> str:
         return f"<RangeReader directory={str(self._directory)!r} handles={len(self._handles)}>"
@@ -116,7 +121,12 @@ class RangeReader:
         if handle is None:
             path = self._directory / descriptor.segment_file_name(base_position)
             try:
-                handle = self._file_system.open_file(path, writable=False)
+                cold_path = self._cold_path(descriptor, position)
+                if cold_path is not None:
+                    if self._cold_key in self._handles:
+                        self._file_system.close_file(self._handles.pop(self._cold_key))
+                    self._cold_key = key
+                handle = self._file_system.open_file(cold_path or path, writable=False)
             except FileNotFoundError as error:
                 self._refuse_if_purged(descriptor.recording_id, position)
                 raise CorruptionError(

@@ -12,6 +12,7 @@ import asyncio
 from typing import Final, Protocol
 
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, below_oldest
+from .cold_segments import SegmentColdError
 from .conductor import Archive
 
 CHUNK_LENGTH_BYTES: Final = 256 << 10
@@ -25,6 +26,9 @@ REPLAY_BUFFER_BYTES: Final = 2 * CHUNK_LENGTH_BYTES
 
 RATE_STEP_S: Final = 0.005
 """How far a replay may run ahead of its rate before it sleeps: short sleeps are not exact."""
+
+_FETCH_LIMIT: Final = 5
+"""How often one cold segment is fetched for one read, before other replays are said to need the whole cache."""
 
 
 class ReplaySink(Protocol):
@@ -83,7 +87,7 @@ class ReplaySession:
         chunk_length_bytes: int = CHUNK_LENGTH_BYTES,
         is_frame_boundary: bool = True,
     ) -> None:
-        descriptor = archive.present_descriptor(recording_id)
+        descriptor = archive.readable_descriptor(recording_id)
         end_position = archive.recorded_position(recording_id)
         beyond_end = position > end_position and archive.active_recording(recording_id) is None
         if position < descriptor.start_position:
@@ -154,15 +158,15 @@ class ReplaySession:
         if position >= durable_position:
             return
         try:
-            archive.read(recording_id, position, 0, stop_position=durable_position, is_frame_boundary=False)
+            await self._read(position, 0, durable_position, is_frame_boundary=False)
             return
         except CorruptionError as error:
             fault = error
-        descriptor = archive.present_descriptor(recording_id)
+        descriptor = archive.readable_descriptor(recording_id)
         at = max(descriptor.start_position, descriptor.segment_base_position(position))
         while at < position:
             limit_bytes = min(CHUNK_LENGTH_BYTES, position - at)
-            at += len(archive.read(recording_id, at, limit_bytes, stop_position=durable_position))
+            at += len(await self._read(at, limit_bytes, durable_position))
             await asyncio.sleep(0)
         if at > position:
             raise ArchiveError(
@@ -178,7 +182,7 @@ class ReplaySession:
             begin_ns = self._archive.monotonic_ns()
             limit_bytes = min(self._chunk_length, end_position - self.position)
             durable_position = self._archive.recorded_position(self.recording_id)
-            chunk = self._archive.read(self.recording_id, self.position, limit_bytes, stop_position=durable_position)
+            chunk = await self._read(self.position, limit_bytes, durable_position)
             if self.position + len(chunk) > end_position:
                 self._barrier_position = end_position
                 return
@@ -187,6 +191,29 @@ class ReplaySession:
             end_ns = self._archive.monotonic_ns()
             await self._sink.drain()
             await asyncio.sleep(self._pause_s(len(chunk), begin_ns, end_ns))
+
+    async def _read(
+        self, position: int, limit_bytes: int, stop_position: int, *, is_frame_boundary: bool = True
+    ) -> bytes:
+        """Read as the archive does, after what is in cold storage was fetched."""
+        archive, recording_id = self._archive, self.recording_id
+        for _ in range(_FETCH_LIMIT):
+            try:
+                return archive.read(
+                    recording_id,
+                    position,
+                    limit_bytes,
+                    stop_position=stop_position,
+                    is_frame_boundary=is_frame_boundary,
+                )
+            except SegmentColdError:
+                assert archive.cold is not None
+                await archive.cold.fetch(archive.present_descriptor(recording_id), position)
+        raise ArchiveError(
+            "a cold segment left the cache before it was read: raise cold_cache_bytes, or replay less at once",
+            recording_id=recording_id,
+            position=position,
+        )
 
     def _pause_s(self, length: int, begin_ns: int, end_ns: int) -> float:
         """How long to wait after a chunk, for the rate's sake, and for those who record."""

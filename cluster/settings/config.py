@@ -321,6 +321,17 @@ class NodeConfig(BaseSettings):
     keep_log_bytes: Annotated[
         AmountBytes, Field(description="without keep_all: bytes of log to keep in addition, for members that were down")
     ] = 1 << 30
+    cold_storage_url: Annotated[
+        Text,
+        Field(
+            description="without keep_all: the object store that log goes to before it is removed, a URL such as "
+            "s3://BUCKET/PATH or file:///PATH, the same for every member; empty: it is lost"
+        ),
+    ] = ""
+    cold_cache_bytes: Annotated[
+        AmountBytes,
+        Field(description="bytes of log from cold_storage_url to keep on this disk after they were read"),
+    ] = 1 << 30
 
     scrub_bytes_per_s: Annotated[
         AmountBytes,
@@ -465,6 +476,7 @@ class NodeConfig(BaseSettings):
                 f"authenticator={self.authenticator} and secrets_file={self.secrets_file!r}: "
                 "expected both authenticator=password and a file, or neither"
             )
+        problems.extend(_cold_storage_problems(self))
         try:
             tls = self.tls
         except ConfigurationError as error:
@@ -475,6 +487,21 @@ class NodeConfig(BaseSettings):
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+
+def _cold_storage_problems(config: NodeConfig) -> list[str]:
+    if not config.cold_storage_url:
+        return []
+    problems = []
+    if config.keep_all:
+        problems.append(
+            f"cold_storage_url={config.cold_storage_url!r} with keep_all=true: expected keep_all=false, for nothing "
+            "leaves this disk otherwise"
+        )
+    segment_length = max(config.segment_length_bytes, config.term_length_bytes)
+    if config.cold_cache_bytes < segment_length:
+        problems.append(f"cold_cache_bytes={config.cold_cache_bytes} expected at least one segment, {segment_length}")
+    return problems
 
 
 def _member_problems(config: NodeConfig) -> list[str]:

@@ -29,7 +29,7 @@ async def on_list_recording(
     server: ServerState, session: ControlSession, request: messages.ListRecordingRequest
 ) -> None:
     """Send one descriptor."""
-    descriptor = server.archive.present_descriptor(request.recording_id)
+    descriptor = server.archive.readable_descriptor(request.recording_id)
     session.send(_describe(session, descriptor, request.correlation_id))
 
 
@@ -40,7 +40,7 @@ async def on_list_recordings(
     found = server.archive.descriptors(
         from_recording_id=request.from_recording_id, limit=_row_limit(request.record_count)
     )
-    await _send_descriptors(session, found, request)
+    await _send_descriptors(server, session, found, request)
 
 
 async def on_list_recordings_for_uri(
@@ -53,7 +53,7 @@ async def on_list_recordings_for_uri(
         channel_fragment=request.channel,
         stream_id=request.stream_id,
     )
-    await _send_descriptors(session, found, request)
+    await _send_descriptors(server, session, found, request)
 
 
 async def on_find_last_matching(
@@ -72,7 +72,7 @@ async def on_find_last_matching(
 async def on_position(server: ServerState, session: ControlSession, request: _PositionRequest) -> None:
     """Answer with a position; NULL_POSITION where the recording has none of the kind."""
     archive, recording_id = server.archive, request.recording_id
-    descriptor = archive.present_descriptor(recording_id)
+    descriptor = archive.readable_descriptor(recording_id)
     position: int | None
     if isinstance(request, messages.StartPositionRequest):
         position = descriptor.start_position
@@ -122,12 +122,14 @@ def _row_limit(count: int) -> int:
 
 
 async def _send_descriptors(
+    server: ServerState,
     session: ControlSession,
     found: Sequence[RecordingDescriptor],
     request: messages.ListRecordingsRequest | messages.ListRecordingsForUriRequest,
 ) -> None:
     for descriptor in found:
-        session.send(_describe(session, descriptor, request.correlation_id))
+        shown = server.archive.readable_descriptor(descriptor.recording_id)
+        session.send(_describe(session, shown, request.correlation_id))
         await session.drain()
     if len(found) < request.record_count:
         following = found[-1].recording_id + 1 if found else request.from_recording_id

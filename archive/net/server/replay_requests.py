@@ -32,7 +32,7 @@ async def on_replay(
         raise ArchiveError("a connection carries one stream only", code=ArchiveErrorCode.MAX_REPLAYS)
     if len(server.replays) >= server.replay_limit:
         raise ArchiveError(f"too many replays: limit={server.replay_limit}", code=ArchiveErrorCode.MAX_REPLAYS)
-    descriptor = archive.present_descriptor(request.recording_id)
+    descriptor = archive.readable_descriptor(request.recording_id)
     if descriptor.stream_id in CONTROL_STREAM_IDS:
         raise ArchiveError(
             f"cannot be replayed: stream_id={descriptor.stream_id} belongs to the control protocol",

@@ -36,7 +36,8 @@ from trimaran.service_api.wire.frame import (
     unpack_header,
 )
 
-from ...disk.file_system import OsFileSystem, ReadableFileSystem
+from ...cold.file_system import readable_disk
+from ...disk.file_system import ReadableFileSystem
 from ...files.log_end import LogEnd
 from ...files.reader import Frame, FrameReader, StopReason
 from ...format.descriptor import RecordingDescriptor
@@ -149,7 +150,7 @@ class FrameScanner:
         file_system: ReadableFileSystem | None = None,
     ) -> None:
         self._directory = directory
-        self._file_system = OsFileSystem() if file_system is None else file_system
+        self._file_system = readable_disk(directory) if file_system is None else file_system
         self.descriptor: Final = descriptor
         self._rules = frame_rules_of(descriptor, checksummed=checksummed)
         self._stop_position = stop_position

@@ -45,7 +45,7 @@ from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.types import TimeUnit
 
 from ...errors import ArchiveError, CorruptionError
-from ...log.member_directory import locate
+from ...log.member_directory import locate_archive
 from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES, FrameSelection, find_problem
 from ...reading.vector.messages import MessageBlockJoiner
 from ...reading.vector.scan import FrameScanner
@@ -157,7 +157,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _find_time_unit(self, source: StreamLogSource) -> TimeUnit:
         """Find the unit of timestamps, once: it is the same at every member, and for ever."""
         if self._time_unit is None:
-            location = locate(source.archive)
+            location = locate_archive(source.archive)
             self._time_unit = find_read_time_unit(self._options.read, location, self._columns)
         return self._time_unit
 

@@ -24,6 +24,7 @@ from trimaran.service_api import ClusterError
 from trimaran.service_api.types import MemberId
 
 from ...core import effects as fx
+from .cold_shipper import ColdShipper
 
 STALE_NS: Final = 30_000_000_000
 HOLD_LIMIT_NS: Final = 3_600_000_000_000
@@ -67,7 +68,7 @@ class Retention:
     """Purges one member's archive; one purge at a time.
 
     `member_positions` tells where other members are that are still catching up with this one; `log_purge_limit` from
-    where on the log stays in any case, for however long.
+    where on the log stays in any case, for however long. With `cold` only that much goes which is in cold storage.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Retention:
         log_purge_limit: Callable[[], int | None] = lambda: None,
         monotonic_ns: Callable[[], int],
         on_failed: Callable[[BaseException], None],
+        cold: ColdShipper | None = None,
     ) -> None:
         self._archive = archive
         self._log_recording_id = log_recording_id
@@ -86,6 +88,9 @@ class Retention:
         self._log_purge_limit = log_purge_limit
         self._monotonic_ns = monotonic_ns
         self._on_failed = on_failed
+        self.cold: Final = cold
+        if cold is not None:
+            cold.on_shipped = lambda: self._wake.set()
         self._unneeded: dict[int, None] = {}
         """Recordings that are to go."""
         self._needed_position = 0
@@ -100,6 +105,8 @@ class Retention:
         """Remove these as soon as nobody reads them any more."""
         self._unneeded.update(dict.fromkeys(effect.recording_ids))
         self._needed_position = max(self._needed_position, effect.needed_log_position)
+        if self.cold is not None:
+            self.cold.want(self._needed_position)
         self._wake.set()
 
     def lease(self, reader: MemberId, recording_ids: tuple[int, ...], log_position: int) -> None:
@@ -121,6 +128,11 @@ class Retention:
             except TimeoutError:
                 continue
 
+    async def run_cold_storage(self) -> None:
+        """Send to cold storage what is to be purged, until cancelled; without one, nothing."""
+        if self.cold is not None:
+            await self.cold.run()
+
     async def finish(self) -> None:
         """Purge once more what nobody reads, when `run` has ended in order: a shutdown comes right after a snapshot.
 
@@ -141,6 +153,8 @@ class Retention:
         start_position = self._archive.descriptor(self._log_recording_id).start_position
         limit = self._log_purge_limit()
         limits = [] if limit is None else [limit]
+        if self.cold is not None:
+            limits.append(self.cold.shipped_position)
         position = min([self._needed_position, *limits, *self._held_positions(start_position)])
         if position > start_position:
             await self._archive.purge_segments(self._log_recording_id, position)

@@ -32,6 +32,7 @@ CALLS: Final = frozenset(
 """They open a recording, or name a file of it."""
 
 OTHERS: Final = {
+    "archive/cold/file_system.py": "shows cold segments under the names of files",
     "archive/spark/source/batch_reader.py": "scans a range of a recording that the plan found",
     "archive/spark/source/boundaries.py": "scans for a place to cut",
     "archive/spark/source/pruning.py": "scans the head of a segment",
@@ -53,13 +54,16 @@ OTHERS: Final = {
 """Who else makes such calls, and why."""
 
 NAMES_OF_FILES: Final = {
+    "archive/cold/cache.py",
+    "archive/cold/manifest.py",
     "archive/files/catalog.py",
     "archive/format/layout.py",
     "archive/format/segment_names.py",
     "cluster/simulation/disk_faults.py",
     "cluster/simulation/member_disks.py",
 }
-"""Who writes the suffix of segments by itself: the format, and the simulator, which damages files and watches them."""
+"""Who writes the suffix of segments by itself: the format, cold storage for its objects, and the simulator, which
+damages files and watches them."""
 
 
 def calls_in(source: str) -> set[str]:

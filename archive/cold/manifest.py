@@ -1,0 +1,108 @@
+"""Documents of cold storage: each member's manifest in the store, and what a member's directory knows of the store.
+
+Objects are named by position and checksum, so members whose logs are the same write the same objects, once. Each member
+has a manifest of its own, so no two write one object with different content. A manifest takes 150 bytes a segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field
+
+from trimaran.service_api.documents import ClusterIdLine, Count, Document, DocumentPart, Id, Position
+
+from ..format.descriptor import RecordingDescriptor
+from ..format.layout import first_base_position
+
+COLD_RECORD_NAME: Final = "cold-storage.json"
+"""The file of a member's archive directory that says where its cold segments are."""
+
+
+class ColdSegment(DocumentPart):
+    """One segment of a log in the store: a whole segment file."""
+
+    base_position: Position
+    start_position: Position
+    """Where its first frame begins: at `base_position`, unless the log of who wrote it began later."""
+    length: Count
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+    @property
+    def name(self) -> str:
+        """Its object, below the cluster's place in the store."""
+        return f"segments/{self.base_position:019d}-{self.sha256}.rec"
+
+
+class ColdManifest(Document):
+    """What one member has put into the store, or has found there, whole."""
+
+    KIND: ClassVar[str] = "manifest of cold storage"
+
+    cluster_id: ClusterIdLine
+    member_id: Id
+    segments: list[ColdSegment]
+
+
+class ColdRecord(Document):
+    """What a member's directory says of its cold storage: readers need no more to find a segment."""
+
+    KIND: ClassVar[str] = "record of cold storage"
+
+    url: str
+    """Of the cluster's place in the store."""
+    recording_id: Id
+    """The log in this archive."""
+    cache_bytes: Count
+    segments: list[ColdSegment]
+    """Of all members, as they were last asked for."""
+
+
+class ColdIndex:
+    """The cold segments of one log, by position."""
+
+    def __init__(self, segments: Iterable[ColdSegment] = ()) -> None:
+        self._by_base: dict[int, ColdSegment] = {}
+        self.add(segments)
+
+    def __repr__(self) -> str:
+        return f"<ColdIndex segments={len(self._by_base)}>"
+
+    def __len__(self) -> int:
+        return len(self._by_base)
+
+    @property
+    def segments(self) -> list[ColdSegment]:
+        """All of them, in order of position."""
+        return [self._by_base[base] for base in sorted(self._by_base)]
+
+    @property
+    def length_bytes(self) -> int:
+        """How much they take in the store."""
+        return sum(segment.length for segment in self._by_base.values())
+
+    def add(self, segments: Iterable[ColdSegment]) -> None:
+        """Take segments in. Of two of one position that stays which has more frames, else the one that was there."""
+        for segment in segments:
+            known = self._by_base.get(segment.base_position)
+            if known is None or segment.start_position < known.start_position:
+                self._by_base[segment.base_position] = segment
+
+    def find(self, base_position: int, descriptor: RecordingDescriptor) -> ColdSegment | None:
+        """Find a segment of a recording by its base position; one of another length is none of it."""
+        found = self._by_base.get(base_position)
+        return found if found is not None and found.length == descriptor.segment_file_length else None
+
+    def oldest_position(self, descriptor: RecordingDescriptor) -> int:
+        """Return from where on a log can be read: its start position, or without a gap as far below it as this goes."""
+        position, length = descriptor.start_position, descriptor.segment_file_length
+        base = descriptor.segment_base_position(position)
+        if position == base:
+            base -= length
+        while (found := self.find(base, descriptor)) is not None and found.start_position < position:
+            if found.start_position != base:
+                is_on_grid = first_base_position(found.start_position, term_length_bytes=descriptor.term_buffer_length)
+                return found.start_position if is_on_grid == base else position
+            position, base = base, base - length
+        return position

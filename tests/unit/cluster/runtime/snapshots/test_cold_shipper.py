@@ -1,0 +1,325 @@
+"""Cold storage: what is shipped before it is deleted, and how it comes back, whatever the store does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.waiting import wait_until
+from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch, small_config
+from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, frames
+from trimaran.archive.cold.cache import CACHE_DIRECTORY_NAME
+from trimaran.archive.cold.file_system import readable_disk
+from trimaran.archive.cold.manifest import COLD_RECORD_NAME, ColdManifest
+from trimaran.archive.cold.store import ColdStore
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.log.log_file import LogFile
+from trimaran.archive.reading.verify import verify_recording
+from trimaran.archive.store.replay import ReplaySession
+from trimaran.archive.store.worker import ThreadWorker
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.runtime.snapshots import cold_shipper
+from trimaran.cluster.runtime.snapshots.cold_shipper import ColdShipper
+from trimaran.cluster.runtime.snapshots.retention import Retention
+from trimaran.service_api.types import MemberId
+
+END = 6 * TERM_LENGTH
+NEEDED = 5 * TERM_LENGTH
+CLUSTER_ID = "00000000000000c1"
+CACHED = 2
+
+
+class Rig:
+    """The retention and the cold storage of one member, over an archive with a log of six segments."""
+
+    def __init__(self, archive: Archive, url: str, member_id: int) -> None:
+        self.archive = archive
+        self.url = url
+        self.shipper = ColdShipper(
+            archive,
+            0,
+            url=url,
+            cache_bytes=CACHED * TERM_LENGTH,
+            member_id=MemberId(member_id),
+            cluster_id=lambda: CLUSTER_ID,
+            make_worker=ThreadWorker,
+            monotonic_ns=lambda: 0,
+        )
+        self.failures: list[BaseException] = []
+        self.retention = Retention(
+            archive,
+            0,
+            member_positions=dict,
+            monotonic_ns=lambda: 0,
+            on_failed=self.failures.append,
+            cold=self.shipper,
+        )
+
+    @property
+    def start_position(self) -> int:
+        return self.archive.descriptor(0).start_position
+
+    @property
+    def cache(self) -> list[str]:
+        return sorted(path.name.partition("-")[0] for path in (self.archive.directory / CACHE_DIRECTORY_NAME).iterdir())
+
+    async def purge(self, position: int = NEEDED) -> None:
+        self.retention.purge(fx.PurgeArchive((), position))
+        await wait_until(lambda: self.start_position == position, timeout_s=20, what=lambda: repr(self.shipper))
+
+    async def replay(self, position: int = 0) -> bytes:
+        sink = Sink()
+        session = ReplaySession(self.archive, 0, position=position, stop_position=END, sink=sink)
+        await session.run()
+        return bytes(sink.data)
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    async def drain(self) -> None:
+        pass
+
+
+@asynccontextmanager
+async def member(directory: Path, url: str, *, member_id: int = 0) -> AsyncIterator[Rig]:
+    """Run a member's archive, whose log is made if it is not there, with its retention and cold storage."""
+    is_new = not directory.exists()
+    archive = await launch(OsFileSystem(), directory, config=small_config(spares_readers=False))
+    if is_new:
+        recording = await archive.start_recording(
+            stream_id=100, session_id=1, channel="c", source_identity="s", preallocate=False
+        )
+        for chunk in StreamBuilder().fill_to(END):
+            recording.append(chunk)
+        recording.flush()
+        await recording.wait_recorded(END)
+    rig = Rig(archive, url, member_id)
+    tasks = [asyncio.create_task(rig.shipper.run()), asyncio.create_task(rig.retention.run())]
+    try:
+        yield rig
+        assert not [task for task in tasks if task.done()]
+        assert rig.failures == []
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await archive.aclose()
+
+
+def whole_log() -> bytes:
+    return b"".join(StreamBuilder().fill_to(END))
+
+
+def manifest(url: str, member_id: int = 0) -> ColdManifest:
+    found = ColdStore(f"{url}/{CLUSTER_ID}").read_manifest(member_id)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _retry_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold_shipper, "RETRY_S", 0.02)
+
+
+@pytest.fixture(params=["file", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"file://{tmp_path}/store" if request.param == "file" else f"memory://{tmp_path.name}"
+
+
+async def test_a_replay_from_the_beginning_reads_what_left_the_disk(tmp_path: Path, url: str) -> None:
+    async with member(tmp_path / "0", url) as rig:
+        await rig.purge()
+
+        assert await rig.replay() == whole_log()
+        assert await rig.replay(2 * TERM_LENGTH) == whole_log()[2 * TERM_LENGTH :]
+        assert rig.archive.readable_descriptor(0).start_position == 0
+        assert [segment.base_position for segment in manifest(url).segments] == [n * TERM_LENGTH for n in range(5)]
+
+
+async def test_the_cache_keeps_what_was_read_last_within_its_limit(tmp_path: Path, url: str) -> None:
+    async with member(tmp_path / "0", url) as rig:
+        await rig.purge()
+        await rig.replay()
+
+        assert rig.cache == [str(3 * TERM_LENGTH), str(4 * TERM_LENGTH)]
+        assert rig.archive.cold is not None
+        assert rig.archive.cold.counts.fetched_count == 5
+        await rig.replay(3 * TERM_LENGTH)
+        assert rig.archive.cold.counts.fetched_count == 5
+
+
+async def test_readers_of_the_directory_see_the_whole_log(tmp_path: Path, url: str) -> None:
+    async with member(tmp_path / "0", url) as rig:
+        await rig.purge()
+        directory = rig.archive.directory
+        disk = readable_disk(directory)
+        entry = read_catalog(disk, directory).entries[0]
+
+        assert entry.descriptor is not None
+        log = LogFile.of(directory, entry.descriptor)
+        assert log.segment_base_positions()[:6] == [n * TERM_LENGTH for n in range(6)]
+        assert sum(1 for _ in log.reader()) == frames(directory).read_all().num_rows > 100
+        assert log.find_gap() is None
+        assert verify_recording(disk, directory, entry).problems == []
+
+
+async def test_a_restarted_member_reads_from_its_cold_storage_and_ships_on(tmp_path: Path, url: str) -> None:
+    async with member(tmp_path / "0", url) as rig:
+        await rig.purge(2 * TERM_LENGTH)
+
+    async with member(tmp_path / "0", url) as rig:
+        await rig.purge()
+
+        assert await rig.replay() == whole_log()
+        assert len(manifest(url).segments) == 5
+
+
+async def test_members_share_objects_and_each_has_a_manifest(tmp_path: Path, url: str) -> None:
+    async with member(tmp_path / "0", url) as zero, member(tmp_path / "1", url, member_id=1) as one:
+        await zero.purge()
+        await one.purge()
+
+        assert manifest(url).segments == manifest(url, 1).segments
+        assert len(ObjectStore(f"{url}/{CLUSTER_ID}").list_names("segments")) == 5
+
+
+async def test_a_member_that_lacks_the_beginning_reads_what_others_shipped(tmp_path: Path, url: str) -> None:
+    async with member(tmp_path / "0", url) as zero:
+        await zero.purge(3 * TERM_LENGTH)
+    async with member(tmp_path / "1", url, member_id=1) as one:
+        await one.archive.purge_segments(0, 3 * TERM_LENGTH)  # as after a snapshot was installed
+        await one.purge()
+
+        assert await one.replay() == whole_log()
+        assert len(manifest(url, 1).segments) == 2
+
+
+async def test_while_the_store_fails_segments_stay_and_then_they_go(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with member(tmp_path / "0", url) as rig:
+        with monkeypatch.context() as broken:
+            broken.setattr(ObjectStore, "put_file", refuse)
+            rig.retention.purge(fx.PurgeArchive((), NEEDED))
+            await wait_until(lambda: rig.shipper.standing.failed_count > 0, timeout_s=20, what="a failure")
+
+            assert rig.start_position == 0
+            assert rig.shipper.standing.pending_bytes == NEEDED
+            assert "store is down" in rig.shipper.standing.failure
+            assert f"{url}/{CLUSTER_ID}/segments/" in rig.shipper.standing.failure
+        await rig.purge()
+
+        assert rig.shipper.standing.failing_since_ns is None
+        assert rig.shipper.standing.pending_bytes == 0
+        assert await rig.replay() == whole_log()
+
+
+async def test_a_store_that_hangs_stops_nobody(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    original = ObjectStore.put_file
+
+    def hang(self: ObjectStore, name: str, source: Path) -> None:
+        released.wait(60)
+        original(self, name, source)
+
+    monkeypatch.setattr(ObjectStore, "put_file", hang)
+    async with member(tmp_path / "0", url) as rig:
+        rig.retention.purge(fx.PurgeArchive((), NEEDED))
+
+        assert await rig.replay() == whole_log()
+        assert rig.start_position == 0
+        released.set()
+        await rig.purge()
+
+
+async def test_an_object_that_is_not_whole_is_written_again(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = ObjectStore.put_file
+    seen: list[str] = []
+
+    def write_half(self: ObjectStore, name: str, source: Path) -> None:
+        original(self, name, source)
+        if not seen:
+            self.put(name, source.read_bytes()[: TERM_LENGTH // 2])
+        seen.append(name)
+
+    monkeypatch.setattr(ObjectStore, "put_file", write_half)
+    async with member(tmp_path / "0", url) as rig:
+        await rig.purge(TERM_LENGTH)
+
+        assert len(seen) == 2
+        assert await rig.replay() == whole_log()
+
+
+async def test_what_is_fetched_is_checked(tmp_path: Path, url: str) -> None:
+    async with member(tmp_path / "0", url) as rig:
+        await rig.purge()
+        store = ObjectStore(f"{url}/{CLUSTER_ID}")
+        name = manifest(url).segments[1].name
+        data = bytearray(store.read(name))
+        data[1000] ^= 1
+        store.put(name, bytes(data))
+
+        with pytest.raises(ArchiveError, match=r"not what was put there: object=.*restore that object") as refused:
+            await rig.replay()
+        assert refused.value.code is ArchiveErrorCode.STORAGE_FAILED
+        assert name in str(refused.value)
+        assert rig.archive.damage.places == []
+        data[1000] ^= 1
+        store.put(name, bytes(data))
+        assert await rig.replay() == whole_log()
+
+
+async def test_an_object_that_is_gone_is_named(tmp_path: Path, url: str) -> None:
+    async with member(tmp_path / "0", url) as rig:
+        await rig.purge()
+        name = manifest(url).segments[0].name
+        ObjectStore(f"{url}/{CLUSTER_ID}").remove(name)
+
+        with pytest.raises(ArchiveError, match=f"{name}.*the object is gone"):
+            await rig.replay()
+        assert await rig.replay(TERM_LENGTH) == whole_log()[TERM_LENGTH:]
+
+
+async def test_a_damaged_segment_stays_until_another_member_has_shipped_it(tmp_path: Path, url: str) -> None:
+    async with member(tmp_path / "0", url) as zero, member(tmp_path / "1", url, member_id=1) as one:
+        path = zero.archive.directory / f"0-{TERM_LENGTH}.rec"
+        data = bytearray(path.read_bytes())
+        data[1000] ^= 1
+        path.write_bytes(data)
+        zero.retention.purge(fx.PurgeArchive((), NEEDED))
+        await wait_until(lambda: zero.shipper.standing.failed_count > 0, timeout_s=20, what="a failure")
+        assert "recorded frame is not valid" in zero.shipper.standing.failure
+        await wait_until(lambda: zero.start_position == TERM_LENGTH, timeout_s=20, what="the segment before")
+
+        await one.purge()
+        await zero.purge()
+
+        assert await zero.replay() == whole_log()
+
+
+def refuse(*args: Any) -> None:  # whatever it is called with
+    raise OSError(5, "the store is down")
+
+
+def test_the_record_says_where_the_store_is(tmp_path: Path, url: str) -> None:
+    async def ship() -> str:
+        async with member(tmp_path / "0", url) as rig:
+            await rig.purge()
+            return (rig.archive.directory / COLD_RECORD_NAME).read_text()
+
+    assert f"{url}/{CLUSTER_ID}" in asyncio.run(ship())
