@@ -99,6 +99,19 @@ class DamagedPlaceStatus(DocumentPart):
     reason: Line
 
 
+class ColdStorageStatus(DocumentPart):
+    """How well a member's log goes to cold storage."""
+
+    pending_bytes: Count
+    """What is to leave its disk, and is not in the store."""
+    shipped_count: Count
+    """Segments, since its process began."""
+    failing_s: Seconds | None
+    """For how long each attempt has failed; None if the last one went well."""
+    failure: Line | None
+    """Why the last attempt failed."""
+
+
 class DivergenceStatus(DocumentPart):
     """Members whose services came to different things from one log."""
 
@@ -230,6 +243,8 @@ class MemberStatus(Document):
     """How often its loop stood still for longer than `stall_threshold_ms`, since its process began."""
     stall_max_s: Seconds = 0
     """The longest that its loop was busy with one thing, stall or not."""
+    cold_storage: ColdStorageStatus | None = None
+    """None without the setting `cold_storage_url`."""
     disk_free_bytes: Count | None = None
     """What may still be written to the file system of its directory; None if that is not known."""
     disk_size_bytes: Count | None = None

@@ -43,6 +43,20 @@ class ColdCounts:
     failed_count: int = 0
 
 
+@dataclass(slots=True)
+class ColdStanding:
+    """How well segments go to the store, for status, health and metrics."""
+
+    pending_bytes: int = 0
+    """What retention would delete, and is not in the store yet."""
+    shipped_count: int = 0
+    """Since the start, with those that another member had written already."""
+    failed_count: int = 0
+    failing_since_ns: int | None = None
+    """By the monotonic clock; None while the last attempt went well."""
+    failure: str = ""
+
+
 class ColdSegments:
     """The cold segments of one recording. All methods are called on the event loop, unless they say that they block."""
 

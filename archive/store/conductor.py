@@ -32,7 +32,7 @@ from ..files.segment_files import Segment, SegmentFiles, storage_error
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.layout import UNSYNCED_LIMIT_BYTES
 from .access import restrict_access
-from .cold_segments import ColdSegments
+from .cold_segments import ColdSegments, ColdStanding
 from .damage import DamageTracker
 from .editing import (
     EditContext,
@@ -110,6 +110,7 @@ class Archive:
             spared_positions=self._spared_positions,
         )
         self.cold: ColdSegments | None = None
+        self.cold_standing: ColdStanding | None = None
         """The owner's cold storage: `readable_descriptor` begins there, and replays have fetched what they need."""
         self._readers: dict[object, tuple[int, Callable[[], int]]] = {}
         """Who reads which recording over a longer time, and how far it has come."""

@@ -70,6 +70,8 @@ class ProblemKind(StrEnum):
     """The newest snapshot is old, and there is much log after it: a start takes long, and the disk fills."""
     DAMAGED = "damaged"
     """A member could not read a part of its archive."""
+    COLD_STORAGE_FAILS = "cold_storage_fails"
+    """A member cannot put its old log into the object store, so its disk fills."""
     DISK_FULL = "disk_full"
     """The disk of a member's directory is nearly full."""
     DESCRIPTORS_SCARCE = "descriptors_scarce"
@@ -92,6 +94,7 @@ class Problem(BaseModel):
 
 
 _SCARCE_PERCENT: Final = 90
+_COLD_FAILURE_S: Final = 60
 _SECONDS_PER_DAY: Final = 86_400
 
 
@@ -373,6 +376,15 @@ def _find_damage(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
     yield f"cannot read {what}: recording_id={place.recording_id} position={place.position} file={place.file}{more}"
 
 
+def _find_cold_storage_fails(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    cold = status.cold_storage
+    if cold is not None and cold.failing_s is not None and cold.failing_s >= _COLD_FAILURE_S:
+        yield (
+            f"old log has not gone to cold storage for {cold.failing_s:,.0f} s, and {cold.pending_bytes >> 20:,} MiB "
+            f"wait on its disk: {cold.failure}"
+        )
+
+
 def _find_disk_full(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
     free_bytes, size_bytes = status.disk_free_bytes, status.disk_size_bytes
     if free_bytes is None or not size_bytes:
@@ -463,6 +475,13 @@ MEMBER_RULES: Final = (
         "take a snapshot; when the other members are healthy, stop this one, replace its disk if that failed, remove "
         "its directory and start it: it copies all from them",
         is_ready=True,  # it serves its clients; who needs what is damaged gets it from another member
+    ),
+    MemberRule(
+        ProblemKind.COLD_STORAGE_FAILS,
+        _find_cold_storage_fails,
+        "check the store at cold_storage_url, its credentials and the network: the member tries again each minute, and "
+        "its disk fills meanwhile (docs/cold-storage.md)",
+        is_ready=True,  # it serves its clients
     ),
     MemberRule(
         ProblemKind.DISK_FULL,

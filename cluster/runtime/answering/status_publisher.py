@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Final
 
 from trimaran.archive.disk.file_system import DiskSpace
+from trimaran.archive.store.cold_segments import ColdStanding
 from trimaran.archive.store.damage import DamagedPlace
 from trimaran.service_api import Clock, Role
 from trimaran.service_api.cluster_id import format_cluster_id
@@ -20,6 +21,7 @@ from trimaran.service_api.documents import RoleName, printable_line
 from trimaran.service_api.member_status import (
     CertificateStatus,
     ClockStatus,
+    ColdStorageStatus,
     ConfiguredMemberStatus,
     DamagedPlaceStatus,
     DifferingMember,
@@ -75,6 +77,7 @@ class StatusPublisher:
         snapshot_length: Callable[[], int | None],
         snapshotless_services: Sequence[str],
         snapshot_fetch: Callable[[], FetchProgress | None],
+        cold_standing: Callable[[], ColdStanding | None],
         disk_space: Callable[[], DiskSpace | None],
         certificate: Callable[[], Certificate | None],
         stalls: StallTracker,
@@ -93,6 +96,7 @@ class StatusPublisher:
         self._snapshot_length = snapshot_length
         self._snapshotless_services = snapshotless_services
         self._snapshot_fetch = snapshot_fetch
+        self._cold_standing = cold_standing
         self._disk_space = disk_space
         self._certificate = certificate
         self._stalls = stalls
@@ -161,6 +165,7 @@ class StatusPublisher:
             last_election=_describe_election(module, now_ns),
             stall_count=self._stalls.count,
             stall_max_s=_seconds(self._stalls.max_ns),
+            cold_storage=_describe_cold_storage(self._cold_standing(), now_ns),
             disk_free_bytes=None if space is None else space.free_bytes,
             disk_size_bytes=None if space is None else space.size_bytes,
             error_count=self._errors.observation_count,
@@ -236,6 +241,18 @@ def _describe_held(module: ConsensusModule) -> HeldStatus | None:
         return None
     return HeldStatus(
         log_position=held.log_position, callback=printable_line(held.callback), failure=printable_line(held.failure)
+    )
+
+
+def _describe_cold_storage(standing: ColdStanding | None, now_ns: int) -> ColdStorageStatus | None:
+    if standing is None:
+        return None
+    since_ns = standing.failing_since_ns
+    return ColdStorageStatus(
+        pending_bytes=standing.pending_bytes,
+        shipped_count=standing.shipped_count,
+        failing_s=None if since_ns is None else _seconds(now_ns - since_ns),
+        failure=None if since_ns is None else printable_line(standing.failure),
     )
 
 

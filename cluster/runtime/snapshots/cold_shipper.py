@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self, TypeVar
 
@@ -19,7 +18,7 @@ import structlog
 from trimaran.archive import Archive
 from trimaran.archive.cold.store import ColdStore
 from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.archive.store.cold_segments import ColdSegments, run_in
+from trimaran.archive.store.cold_segments import ColdSegments, ColdStanding, run_in
 from trimaran.archive.store.cold_shipping import ColdShipping
 from trimaran.archive.store.worker import WorkerFactory
 from trimaran.service_api import ClusterError
@@ -35,20 +34,6 @@ RETRY_S: Final = 1.0
 RETRY_LIMIT_S: Final = 60.0
 
 logger = structlog.get_logger()
-
-
-@dataclass(slots=True)
-class ColdStanding:
-    """How cold storage stands, for status, health and metrics."""
-
-    pending_bytes: int = 0
-    """What retention would delete, and is not in the store yet."""
-    shipped_count: int = 0
-    """Since the start, with those that another member had written already."""
-    failed_count: int = 0
-    failing_since_ns: int | None = None
-    """By the monotonic clock; None while the last attempt went well."""
-    failure: str = ""
 
 
 class ColdShipper:
@@ -67,6 +52,7 @@ class ColdShipper:
         monotonic_ns: Callable[[], int],
     ) -> None:
         self.standing: Final = ColdStanding()
+        archive.cold_standing = self.standing
         self.shipped_position = 0
         """Below it every segment of the local log is in the store; nothing may be deleted above it."""
         self._archive = archive

@@ -335,7 +335,20 @@ METRICS: Final = (
         "trimaran_log_start_position_bytes",
         "gauge",
         "the position where the log on this member's disk begins",
-        lambda v: v.log_start_position(),
+        lambda v: v.log_start_position,
+    ),
+    MetricRow(
+        "trimaran_cold_pending_bytes",
+        "gauge",
+        "log that is to leave this member's disk, and is not in cold storage yet",
+        lambda v: v.cold_pending_bytes,
+    ),
+    MetricRow(
+        "trimaran_cold_segments_total",
+        "counter",
+        "segments `shipped` to cold storage, `fetched` from it, and attempts at either that `failed`",
+        lambda v: v.cold_segments(),
+        ("what",),
     ),
     # --- agreement of members
     MetricRow(

@@ -7,7 +7,7 @@ sessions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -23,6 +23,7 @@ from ...documents.health import why_not_ready
 from ...settings.health_limits import HealthLimits
 
 if TYPE_CHECKING:
+    from trimaran.archive import Archive
     from trimaran.archive.store.damage import DamageTracker
 
     from ...service.agent import ClusteredServiceAgent
@@ -144,11 +145,10 @@ class Vitals:
     disk_space: DiskSpaceWatch
     certificate: Callable[[], Certificate | None]
     """The certificate that expires first; None without TLS."""
-    damage: DamageTracker
+    archive: Archive
     counts: EffectCounts
     clock: Clock
     delivered_position: Callable[[], int]
-    log_start_position: Callable[[], int]
     snapshot_fetch: Callable[[], FetchProgress | None]
     describe_status: Callable[[], MemberStatus]
     health_limits: HealthLimits
@@ -157,6 +157,30 @@ class Vitals:
     start_position: int
     """Where the log ended when this process began."""
     is_service_started: bool = False
+
+    @property
+    def damage(self) -> DamageTracker:
+        """What could not be read of the archive."""
+        return self.archive.damage
+
+    @property
+    def log_start_position(self) -> int:
+        """Where the log on this disk begins."""
+        return self.archive.descriptor(self.module.ctx.log_recording_id).start_position
+
+    @property
+    def cold_pending_bytes(self) -> int:
+        """How much log is to leave the disk, and is not in cold storage."""
+        standing = self.archive.cold_standing
+        return 0 if standing is None else standing.pending_bytes
+
+    def cold_segments(self) -> Iterator[tuple[tuple[str], int]]:
+        """Yield how many segments went to cold storage and came back, and how many attempts failed."""
+        standing, cold = self.archive.cold_standing, self.archive.cold
+        if standing is not None:
+            yield ("shipped",), standing.shipped_count
+            yield ("fetched",), 0 if cold is None else cold.counts.fetched_count
+            yield ("failed",), standing.failed_count + (0 if cold is None else cold.counts.failed_count)
 
     @property
     def now_ns(self) -> int:

@@ -25,6 +25,7 @@ from trimaran.service_api.documents import LINE_LENGTH_LIMIT
 from trimaran.service_api.member_status import (
     CertificateStatus,
     ClockStatus,
+    ColdStorageStatus,
     DamagedPlaceStatus,
     DifferingMember,
     DivergenceStatus,
@@ -55,6 +56,11 @@ def divergence(member_ids: list[int], *, has_majority: bool) -> DivergenceStatus
     )
 
 
+def cold(failing_s: float | None) -> ColdStorageStatus:
+    failure = None if failing_s is None else "cannot write s3://b/x: down"
+    return ColdStorageStatus(pending_bytes=GIB, shipped_count=0, failing_s=failing_s, failure=failure)
+
+
 def certificate(*, days: float) -> CertificateStatus:
     return CertificateStatus(
         file="member-1.pem", subject="CN=member-1", expires_at_ms=1_800_000_000_000, expires_in_s=days * 86_400
@@ -81,6 +87,11 @@ WELL: dict[ProblemKind, list[dict[str, Any]]] = {
     ProblemKind.NO_SNAPSHOTS_POSSIBLE: [
         {"log_after_snapshot_bytes": GIB, "log_after_snapshot_s": 1e6, "snapshotless_services": ["Echo"]},
         {"log_after_snapshot_bytes": 100 * GIB, "log_after_snapshot_s": 60.0},
+    ],
+    ProblemKind.COLD_STORAGE_FAILS: [
+        {"cold_storage": None},
+        {"cold_storage": cold(None)},
+        {"cold_storage": cold(59.0)},
     ],
     ProblemKind.DISK_FULL: [
         {"disk_free_bytes": 5 * GIB, "disk_size_bytes": 100 * GIB},
@@ -135,6 +146,11 @@ ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
         ProblemKind.NO_SNAPSHOTS_POSSIBLE,  # told once: that there is no snapshot is no second problem
         {"log_after_snapshot_bytes": GIB + 1, "log_after_snapshot_s": 7_200.0, "snapshotless_services": ["A", "B"]},
         "1,073,741,825 bytes of log, and no on_take_snapshot in A, B",
+    ),
+    (
+        ProblemKind.COLD_STORAGE_FAILS,
+        {"cold_storage": cold(60.0)},
+        "old log has not gone to cold storage for 60 s, and 1,024 MiB wait on its disk: cannot write s3://b/x: down",
     ),
     (
         ProblemKind.DISK_FULL,

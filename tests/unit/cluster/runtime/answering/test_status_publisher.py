@@ -67,6 +67,7 @@ def publisher_of(
         damaged_places=lambda: damaged,
         differing_members=lambda: differing or {},
         snapshot_length=lambda: None,
+        cold_standing=lambda: None,
         snapshotless_services=[],
         snapshot_fetch=lambda: fetch,
         disk_space=lambda: space,
