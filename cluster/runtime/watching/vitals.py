@@ -177,10 +177,13 @@ class Vitals:
     def cold_segments(self) -> Iterator[tuple[tuple[str], int]]:
         """Yield how many segments went to cold storage and came back, and how many attempts failed."""
         standing, cold = self.archive.cold_standing, self.archive.cold
-        if standing is not None:
-            yield ("shipped",), standing.shipped_count
-            yield ("fetched",), 0 if cold is None else cold.counts.fetched_count
-            yield ("failed",), standing.failed_count + (0 if cold is None else cold.counts.failed_count)
+        yield ("shipped",), 0 if standing is None else standing.shipped_count
+        yield ("fetched",), 0 if cold is None else cold.counts.fetched_count
+        counts = (
+            None if standing is None else standing.failed_count,
+            None if cold is None else cold.counts.failed_count,
+        )
+        yield ("failed",), sum(count or 0 for count in counts)
 
     @property
     def now_ns(self) -> int:
