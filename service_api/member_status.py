@@ -110,6 +110,8 @@ class ColdStorageStatus(DocumentPart):
     """For how long each attempt has failed; None if the last one went well."""
     failure: Line | None
     """Why the last attempt failed."""
+    catchup_start_position: Position
+    """From where on a member that comes back gets the log, and not a snapshot."""
 
 
 class DivergenceStatus(DocumentPart):

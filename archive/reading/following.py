@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Self
 
+from ..errors import below_oldest
 from ..files.catalog import read_catalog
 from ..files.log_end import LogEnd
 from ..files.reader import FrameReader, MessageReader, RecordedMessage, StopReason
@@ -74,6 +75,20 @@ class RecordingFollower:
             if len(found) == count:
                 break
         return list(found)
+
+    def messages_from(self, position: int) -> Iterator[RecordedMessage]:
+        """Yield the messages that are there now, from a position on.
+
+        Raises:
+            ArchiveError: the recording begins after it, or no frame begins there.
+            CorruptionError: there is damage where a message should be.
+            OSError: the disk refused.
+        """
+        start_position = self.descriptor.start_position
+        if position < start_position:
+            raise below_oldest(self.descriptor.recording_id, position=position, oldest_position=start_position)
+        self.position = position
+        return self.look()
 
     def _term_starts(self) -> Iterator[int]:
         """Yield where the terms begin, the last one first: a frame begins there, and no message before it ends behind.

@@ -55,6 +55,8 @@ class ColdStanding:
     failing_since_ns: int | None = None
     """By the monotonic clock; None while the last attempt went well."""
     failure: str = ""
+    catchup_start_position: Callable[[], int] = lambda: 0
+    """From where on a member that comes back gets the log, and not a snapshot."""
 
 
 class ColdSegments:

@@ -30,7 +30,13 @@ from trimaran.archive.tool.commands.grep import (
     show_hits,
 )
 from trimaran.archive.tool.commands.rows import HEADING, as_line
-from trimaran.archive.tool.commands.tail import CountOption, FollowOption, refuse_to_follow_as_json, show_tail
+from trimaran.archive.tool.commands.tail import (
+    BeginOption,
+    CountOption,
+    FollowOption,
+    refuse_to_follow_as_json,
+    show_tail,
+)
 from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, new_group, print_stream
 
 from .archive import VOCABULARY
@@ -53,27 +59,28 @@ app: Final = new_group("Read the log: its last entries as they come, or all of i
 def tail(
     directory: OptionalDirectoryArgument = None,
     count: CountOption = 10,
+    begin: BeginOption = None,
     follow: FollowOption = False,
     output: OutputOption = OutputFormat.TABLE,
     timeout: TimeoutOption = 1.0,
     **settings: Any,
 ) -> None:
-    """Show the last entries of a log; with -f also new entries as they arrive.
+    """Show the last entries of a log, or those from a position on; with -f also new entries as they arrive.
 
     The log is that of a member's directory, which may be in use. With --members the command shows the committed entries
     of the cluster, from the archive of its leader.
 
-    Examples: trimaran log tail -f data/node-0;
+    Examples: trimaran log tail -f data/node-0; trimaran log tail --from 0 data/node-0;
     trimaran log tail -f --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 -o jsonl
     """
     refuse_to_follow_as_json(output, follow=follow)
     if directory is not None:
-        show_tail(_find_log(directory), VOCABULARY, count, output, follow=follow, wait=pause)
+        show_tail(_find_log(directory), VOCABULARY, count, output, follow=follow, begin=begin, wait=pause)
         return
     from .shared.cluster_log import ClusterLog  # here, because it takes the archive's client with it
 
     log = ClusterLog(load_members_from_flags(settings), timeout, network=load_network_from_flags(settings))
-    rows = log.rows(count, VOCABULARY, is_followed=follow)
+    rows = log.rows(count, VOCABULARY, is_followed=follow, begin=begin)
     with contextlib.suppress(KeyboardInterrupt):  # the proper end of following
         print_stream(rows, output, heading=HEADING, as_line=as_line)
 

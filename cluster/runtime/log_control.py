@@ -23,6 +23,7 @@ from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.member_status import MemberStatus
 from trimaran.service_api.transport import NetworkStack, Purpose, as_stream_transport
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame_rules import FrameRules
@@ -237,7 +238,12 @@ class LogControl:
                 _, writer = await self._network.dial_streams(Purpose.CATCHUP, endpoint, member_id=effect.member_id)
             try:
                 as_stream_transport(writer.transport).set_write_buffer_limits(high=REPLAY_BUFFER_BYTES)
-                oldest_position = self._archive.descriptor(self._recording.recording_id).start_position
+                standing = self._archive.cold_standing
+                oldest_position = (
+                    self._archive.descriptor(self._recording.recording_id).start_position
+                    if standing is None
+                    else standing.catchup_start_position()
+                )
                 if effect.position < oldest_position:
                     await self._refuse_catchup(writer, effect, oldest_position)
                     return
@@ -302,6 +308,10 @@ class LogControl:
     async def _replicate(self, effect: fx.StartLogReplication) -> None:
         peer: Endpoint | None = None
         try:
+            oldest_position = await self._cold_limit(effect.leader_member_id)
+            if oldest_position > self._recording.append_position:
+                self._post(ev.BelowOldestSegment(self._recording.append_position, oldest_position))
+                return
             peer = self._archive_of(effect.leader_member_id)
             try:
                 position = await self._copy(peer, effect.leader_recording_id, effect.stop_position)
@@ -328,6 +338,23 @@ class LogControl:
             return
         self._replication = None
         self._post(ev.ReplicationDone(position))
+
+    async def _cold_limit(self, leader_member_id: MemberId) -> int:
+        """Ask the leader from where on it sends its log to members; 0 where nothing is in cold storage, or no answer.
+
+        Its archive would send all that is in cold storage.
+        """
+        if self._archive.cold_standing is None:
+            return 0
+        try:
+            status = await self._ask_status(leader_member_id)
+        except ClusterError:
+            return 0
+        return 0 if status.cold_storage is None else status.cold_storage.catchup_start_position
+
+    async def _ask_status(self, member_id: MemberId) -> MemberStatus:
+        timeout_s = self._ctx.config.leader_heartbeat_timeout_ns / 2e9
+        return await query_status(self._ctx.roster.address_of(member_id).consensus, timeout_s, network=self._network)
 
     async def _copy(self, peer: Endpoint, recording_id: int, stop_position: int) -> int:
         return await replicate(
@@ -381,11 +408,8 @@ class LogControl:
 
     async def _recording_with(self, stop_position: int, member_id: MemberId) -> int | None:
         """Ask a member for its log's recording id; None if it does not answer, or has not committed that far."""
-        timeout_s = self._ctx.config.leader_heartbeat_timeout_ns / 2e9
         try:
-            status = await query_status(
-                self._ctx.roster.address_of(member_id).consensus, timeout_s, network=self._network
-            )
+            status = await self._ask_status(member_id)
         except ClusterError as error:
             logger.warning("log_replication.source_failed", source_member_id=member_id, reason=str(error))
             return None

@@ -27,6 +27,10 @@ LONGEST_PAUSE_S: Final = 1.0
 """The pause after a look that found nothing is twice that before it, up to this."""
 
 CountOption = Annotated[int, typer.Option("-n", min=0, max=10_000, help="Begin with this many of the last messages.")]
+BeginOption = Annotated[
+    int | None,
+    typer.Option("--from", min=0, metavar="POSITION", help="Begin at this position instead.", show_default=False),
+]
 FollowOption = Annotated[bool, typer.Option("-f", "--follow", help="Wait for new messages, until Ctrl-C.")]
 
 
@@ -37,6 +41,7 @@ def build_tail(vocabulary: Vocabulary) -> Callable[..., None]:
         directory: ArchiveArgument,
         recording_id: RecordingOption = None,
         count: CountOption = 10,
+        begin: BeginOption = None,
         follow: FollowOption = False,
         output: OutputOption = OutputFormat.TABLE,
     ) -> None:
@@ -46,7 +51,7 @@ def build_tail(vocabulary: Vocabulary) -> Callable[..., None]:
         cut back meanwhile, the command reports this on standard error. It ends when the recording is deleted.
         """
         log = choose_recording(find_location(directory), recording_id, prefers_active=True)
-        show_tail(log, vocabulary, count, output, follow=follow)
+        show_tail(log, vocabulary, count, output, follow=follow, begin=begin)
 
     return tail
 
@@ -58,13 +63,22 @@ def show_tail(
     output: OutputFormat,
     *,
     follow: bool,
+    begin: int | None = None,
     wait: Callable[[float], object] | None = None,
 ) -> None:
-    """Print the last messages of a recording, and with `follow` the new ones as they come; end with 10 for damage."""
+    """Print the last messages of a recording, or those from `begin` on; with `follow` also the new ones as they come.
+
+    Damage ends the command with 10.
+    """
     refuse_to_follow_as_json(output, follow=follow)
     follower = RecordingFollower(log)
     messages = follow_rows(
-        follower, MessageRows.of(log, vocabulary), count, wait=wait or threading.Event().wait, is_followed=follow
+        follower,
+        MessageRows.of(log, vocabulary),
+        count,
+        wait=wait or threading.Event().wait,
+        is_followed=follow,
+        begin=begin,
     )
     try:
         with contextlib.suppress(KeyboardInterrupt):
@@ -88,12 +102,13 @@ def follow_rows(
     *,
     wait: Callable[[float], object],
     is_followed: bool,
+    begin: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the last `count` messages, then, if that is wanted, look again and again for as long as there may be more.
+    """Yield the last `count` messages, or those from `begin` on; then look again and again, if that is wanted.
 
     `wait` takes seconds; what was printed is out before it. Notices of the follower go to standard error as they come.
     """
-    yield from map(rows.row, follower.last_messages(count))
+    yield from map(rows.row, follower.last_messages(count) if begin is None else follower.messages_from(begin))
     pause_s = FIRST_PAUSE_S
     while is_followed and not follower.is_ended:
         position = follower.position

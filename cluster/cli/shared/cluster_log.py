@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple
 
-from trimaran.archive.errors import ArchiveError
+from trimaran.archive.errors import ArchiveError, below_oldest
 from trimaran.archive.files.reader import RecordedMessage
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.reading.message_view import Vocabulary
@@ -29,6 +29,8 @@ from .inspection import UnreachableError, ask_for_best
 from .watching import pause
 
 ROUND_INTERVAL_S: Final = 0.2
+BATCH_LIMIT: Final = 4096
+"""How many entries are held at once: from an old position on there may be any number."""
 
 
 class _Batch(NamedTuple):
@@ -37,6 +39,8 @@ class _Batch(NamedTuple):
     recording_id: int
     messages: list[RecordedMessage]
     end_position: int
+    commit_position: int
+    """How much was committed when they were read: more than these, where they are many."""
 
 
 class ClusterLog:
@@ -52,35 +56,48 @@ class ClusterLog:
     def __repr__(self) -> str:
         return f"<ClusterLog members={len(self._members)}>"
 
-    def rows(self, count: int, vocabulary: Vocabulary, *, is_followed: bool) -> Iterator[dict[str, Any]]:
+    def rows(
+        self, count: int, vocabulary: Vocabulary, *, is_followed: bool, begin: int | None = None
+    ) -> Iterator[dict[str, Any]]:
         """Yield the rows of `batches`, each as it comes."""
-        for recording_id, batch in self.batches(count, is_followed=is_followed):
+        for recording_id, batch in self.batches(count, is_followed=is_followed, begin=begin):
             rows = MessageRows.of_log(recording_id, LOG_STREAM_ID, vocabulary)
             yield from map(rows.row, batch)
             sys.stdout.flush()
 
-    def batches(self, count: int, *, is_followed: bool) -> Iterator[tuple[int, list[RecordedMessage]]]:
-        """Yield the last committed entries, at most those of one term buffer; then what is committed since.
+    def batches(
+        self, count: int, *, is_followed: bool, begin: int | None = None
+    ) -> Iterator[tuple[int, list[RecordedMessage]]]:
+        """Yield the last committed entries, at most those of one term buffer, or those from `begin` on; then what is
+        committed since.
 
         With them goes the id of the leader's recording.
         While it is followed a cluster without a leader is waited for.
         """
         try:
-            batch = asyncio.run(self._last_entries(count))
+            batch = asyncio.run(self._last_entries(count) if begin is None else self._first_entries(begin))
         except (UnreachableError, ArchiveError) as error:
             fail(str(error), EXIT_UNREACHABLE)
         if batch is None:
             fail("no leader: run `trimaran status` to see each member", EXIT_NO_LEADER)
         yield batch.recording_id, batch.messages
-        position = batch.end_position
-        while is_followed:
-            pause(ROUND_INTERVAL_S)
+        position, is_at_end = batch.end_position, batch.end_position == batch.commit_position
+        wanted_position = batch.commit_position
+        while is_followed or position < wanted_position:
+            if is_at_end:
+                pause(ROUND_INTERVAL_S)
+            is_at_end = True
             try:
                 batch = asyncio.run(self._entries_since(position))
-            except (UnreachableError, ArchiveError):
-                continue
-            yield batch.recording_id, batch.messages
-            position = batch.end_position
+            except (UnreachableError, ArchiveError) as error:
+                if is_followed:
+                    continue
+                fail(str(error), EXIT_UNREACHABLE)
+            if batch is None and not is_followed:
+                fail(f"the leader was lost at position={position}: go on with --from {position}", EXIT_NO_LEADER)
+            if batch is not None:
+                yield batch.recording_id, batch.messages
+                position, is_at_end = batch.end_position, batch.end_position == batch.commit_position
 
     async def _last_entries(self, count: int) -> _Batch | None:
         view = await self._ask()
@@ -98,15 +115,31 @@ class ClusterLog:
                 messages.append(message)
             if len(messages) == count:
                 break
-        return _Batch(view.log_recording_id, list(messages), end)
+        return _Batch(view.log_recording_id, list(messages), end, end)
 
-    async def _entries_since(self, position: int) -> _Batch:
+    async def _first_entries(self, begin: int) -> _Batch | None:
+        view = await self._ask()
+        if not leads(view):
+            return None
+        async with self._connect(view) as client:
+            oldest_position = (await client.list_recording(view.log_recording_id)).start_position
+        if begin < oldest_position:
+            raise below_oldest(view.log_recording_id, position=begin, oldest_position=oldest_position)
+        return await self._entries_since(begin)
+
+    async def _entries_since(self, position: int) -> _Batch | None:
         view = await self._ask()
         end = view.commit_position
-        if not leads(view) or end <= position:
-            return _Batch(view.log_recording_id, [], position)
-        messages = [message async for message in self._read(view, position, end)]
-        return _Batch(view.log_recording_id, messages, end)
+        if not leads(view):
+            return None
+        if end <= position:
+            return _Batch(view.log_recording_id, [], position, position)
+        messages: list[RecordedMessage] = []
+        async for message in self._read(view, position, end):
+            messages.append(message)
+            if len(messages) == BATCH_LIMIT:
+                return _Batch(view.log_recording_id, messages, message.end_position, end)
+        return _Batch(view.log_recording_id, messages, end, end)
 
     async def _ask(self) -> MembersView:
         endpoints = {member.member_id: member.consensus for member in self._members}

@@ -253,6 +253,7 @@ def _describe_cold_storage(standing: ColdStanding | None, now_ns: int) -> ColdSt
         shipped_count=standing.shipped_count,
         failing_s=None if since_ns is None else _seconds(now_ns - since_ns),
         failure=None if since_ns is None else printable_line(standing.failure),
+        catchup_start_position=standing.catchup_start_position(),
     )
 
 

@@ -52,6 +52,7 @@ class ColdShipper:
         monotonic_ns: Callable[[], int],
     ) -> None:
         self.standing: Final = ColdStanding()
+        self.standing.catchup_start_position = self.catchup_start_position
         archive.cold_standing = self.standing
         self.shipped_position = 0
         """Below it every segment of the local log is in the store; nothing may be deleted above it."""
@@ -98,6 +99,17 @@ class ColdShipper:
         self._wanted_position = max(self._wanted_position, position)
         self._measure()
         self._wake.set()
+
+    def catchup_start_position(self) -> int:
+        """Return from where on another member is sent the log.
+
+        That is no more below the log on this disk than the cache holds: for a member that is further behind a snapshot
+        is quicker, and its disk need not have room for what has left all others.
+        """
+        start_position, cold = self._descriptor().start_position, self._archive.cold
+        if cold is None:
+            return start_position
+        return max(cold.extend(self._descriptor()).start_position, start_position - self._cache_bytes)
 
     async def run(self) -> None:
         """Ship what there is to ship, whenever there is something, until cancelled.

@@ -58,7 +58,9 @@ def divergence(member_ids: list[int], *, has_majority: bool) -> DivergenceStatus
 
 def cold(failing_s: float | None) -> ColdStorageStatus:
     failure = None if failing_s is None else "cannot write s3://b/x: down"
-    return ColdStorageStatus(pending_bytes=GIB, shipped_count=0, failing_s=failing_s, failure=failure)
+    return ColdStorageStatus(
+        pending_bytes=GIB, shipped_count=0, failing_s=failing_s, failure=failure, catchup_start_position=0
+    )
 
 
 def certificate(*, days: float) -> CertificateStatus:
