@@ -14,11 +14,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ...errors import ArchiveError
+from ...errors import ArchiveError, is_damage
 from ...log.log_file import LogFile
 from ...reading.following import RecordingFollower
 from ...reading.message_view import Vocabulary
-from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_stream
+from ..output import EXIT_UNHEALTHY, EXIT_USAGE, OutputFormat, OutputOption, fail, print_stream
 from ..selection import ArchiveArgument, RecordingOption, choose_recording, find_location, tell_end
 from .rows import HEADING, MessageRows, as_line
 
@@ -84,7 +84,7 @@ def show_tail(
         with contextlib.suppress(KeyboardInterrupt):
             print_stream(messages, output, heading=HEADING, as_line=as_line)
     except ArchiveError as error:
-        fail(str(error), EXIT_UNHEALTHY)
+        fail(str(error), EXIT_UNHEALTHY if is_damage(error) else EXIT_USAGE)
     if not follow and tell_end(log, follower.ending()):
         raise typer.Exit(EXIT_UNHEALTHY)
 

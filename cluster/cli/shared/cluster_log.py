@@ -124,7 +124,7 @@ class ClusterLog:
         async with self._connect(view) as client:
             oldest_position = (await client.list_recording(view.log_recording_id)).start_position
         if begin < oldest_position:
-            raise below_oldest(view.log_recording_id, position=begin, oldest_position=oldest_position)
+            fail(str(below_oldest(view.log_recording_id, position=begin, oldest_position=oldest_position)))
         return await self._entries_since(begin)
 
     async def _entries_since(self, position: int) -> _Batch | None:

@@ -260,3 +260,11 @@ def test_the_end_of_a_log_is_found_without_its_stop_position(samples: dict[str, 
 
     log = LogFile.find(MemberDirectory.find(directory))
     assert log.find_reach() == log.ending().position == 436416
+
+
+def test_tail_begins_at_a_position_that_is_named(samples: dict[str, Path]) -> None:
+    truth = log_messages("single-node", "node0")
+
+    found = entries("tail", "--from", str(truth[3]["position"]), str(samples["single-node"] / "node0"))
+
+    assert [e["position"] for e in found] == [m["position"] for m in truth[3:]]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 
 import pytest
+import typer
 
 from tests.unit.archive.net.server.test_archive_server import append, serving, start
 from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch
@@ -31,7 +33,9 @@ class Leader:
         position = self.commit_positions.pop(0) if len(self.commit_positions) > 1 else self.commit_positions[0]
         return members_view(0).model_copy(update={"commit_position": position}).model_dump_json().encode()
 
-    async def batches(self, count: int, batch_count: int, *, is_followed: bool) -> list[list[RecordedMessage]]:
+    async def batches(
+        self, count: int, batch_count: int, *, is_followed: bool, begin: int | None = None
+    ) -> list[list[RecordedMessage]]:
         """Read the log as the command does: in a thread, which has no loop."""
         async with serving(self.archive) as server, members_that_answer(m0=self.answer) as members:
             _, ingress, consensus, log, catchup, _ = members.split(",")
@@ -43,8 +47,8 @@ class Leader:
                 catchup=catchup,
                 archive=str(server.endpoint),
             )
-            found = ClusterLog([endpoints], 20).batches(count, is_followed=is_followed)
-            return await asyncio.to_thread(lambda: [next(found)[1] for _ in range(batch_count)])
+            found = ClusterLog([endpoints], 20).batches(count, is_followed=is_followed, begin=begin)
+            return await asyncio.to_thread(lambda: [batch for _, batch in islice(found, batch_count)])
 
 
 async def written() -> tuple[Archive, list[int]]:
@@ -81,3 +85,22 @@ async def test_what_is_committed_later_is_given_later_and_once(monkeypatch: pyte
         ends[10:12],
         ends[12:],
     ]
+
+
+async def test_a_long_log_is_given_from_a_position_on_a_bounded_number_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimaran.cluster.cli.shared.cluster_log.BATCH_LIMIT", 10)
+    archive, ends = await written()
+
+    commits = [ends[24], ends[24], ends[-1]]
+    batches = await Leader(archive, commits).batches(1, 9, is_followed=False, begin=ends[1])
+
+    assert [[entry.end_position for entry in batch] for batch in batches] == [ends[2:12], ends[12:22], ends[22:32]]
+
+
+async def test_a_position_below_the_log_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    archive, ends = await written()
+    await archive.purge_segments(0, TERM_LENGTH)
+
+    with pytest.raises(typer.Exit):
+        await Leader(archive, [ends[-1]]).batches(1, 1, is_followed=False, begin=0)
+    assert f"asked=0 oldest_position={TERM_LENGTH}" in capsys.readouterr().err
