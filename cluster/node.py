@@ -500,9 +500,9 @@ class Node:
 
     def _make_service_agent(self, services: Sequence[ClusteredService], code: CodeGuard) -> ClusteredServiceAgent:
         ctx = self.module.ctx
-        doubles = double_services(services, self._clock.monotonic_ns) if self._config.double_execution else ()
+        doubles = double_services(services, self._clock.monotonic_ns) if self._config.double_execution else {}
         agent = ClusteredServiceAgent(
-            [with_stop_watches(service, self.stalls) for service in doubles or services],
+            [with_stop_watches(service, self.stalls) for service in doubles.values() or services],
             ContainerRequests(self.module),
             member_id=ctx.config.member_id,
             time_unit=ctx.time_unit,

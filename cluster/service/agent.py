@@ -116,7 +116,7 @@ class ClusteredServiceAgent:
         """Compares the state before and after each query, where that is wanted."""
         self.guard: CallbackGuard | None = None
         """Looks at what callbacks call, where that is wanted."""
-        self.doubles: Sequence[DoubledService] = ()
+        self.doubles: Mapping[int, DoubledService] = MappingProxyType({})
         """Run each service twice, where that is wanted, by service id."""
         self._timer_ids = TimerIds(len(services), is_shared=shared_timer_ids)
         self.views = tuple(ServiceCluster(self, requests, service_id, self._timer_ids) for service_id in self._ids)
@@ -187,7 +187,8 @@ class ClusteredServiceAgent:
     async def take_snapshot(self, service_id: int, publication: SnapshotPublication) -> None:
         """Call `on_take_snapshot` of a service. Its exceptions pass through."""
         service = self.services[service_id]
-        take = self.doubles[service_id].take_snapshot if self.doubles else service.on_take_snapshot
+        double = self.doubles.get(service_id)
+        take = service.on_take_snapshot if double is None else double.take_snapshot
         result = take(publication)
         if inspect.isawaitable(result):
             await result

@@ -351,11 +351,10 @@ class DoubledService(ClusteredService):
         )
 
 
-def double_services(
-    services: Sequence[ClusteredService], monotonic_ns: Callable[[], int]
-) -> tuple[DoubledService, ...]:
-    """Double the services of a node, whose classes are called without arguments."""
-    return tuple(DoubledService(service, type(service), monotonic_ns=monotonic_ns) for service in services)
+def double_services(services: Sequence[ClusteredService], monotonic_ns: Callable[[], int]) -> dict[int, DoubledService]:
+    """Double the services of a node, whose classes are called without arguments; by service id."""
+    doubles = (DoubledService(service, type(service), monotonic_ns=monotonic_ns) for service in services)
+    return dict(enumerate(doubles))
 
 
 async def _wait_for(result: Any) -> None:  # Any: nothing, or what a coroutine gives

@@ -33,7 +33,7 @@ from .messenger import Messenger
 from .observed_service import Hooks, ObservedService
 from .relay import Relay
 from .role_rules import expect_nothing_of_clients, expect_role, overdue_timers
-from .rules import NO_CHECKS, RuleBroken, ServiceChecks, expect
+from .rules import NO_CHECKS, STRICT_RULE, RuleBroken, ServiceChecks, expect
 from .trace import Trace
 from .world.network import SimulatedTransport
 
@@ -190,7 +190,15 @@ class Referee:
         )
         if member.member_id not in self.damaged:
             view.candidate_term_id = durable_candidate_term(member) or -1  # 0 is no term to go back from
+        if self._checks.equip is not None:
+            self._checks.equip(member.node.service_agent, partial(self._on_left_log, member))
         loop.observer = lambda: self.look(member, view)
+
+    def _on_left_log(self, member: Member, place: str) -> None:
+        """Runs inside a service's callback."""
+        position = 0 if member.node is None else member.node.service_agent.log_position
+        broken = RuleBroken(STRICT_RULE, member=member.member_id, position=position, place=place)
+        self._broken = self._broken or broken
 
     # --- looking
 

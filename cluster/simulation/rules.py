@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..service.agent import ClusteredServiceAgent
+
+STRICT_RULE: Final = "callbacks of a service stay in the log"
 INVARIANT_RULE: Final = "an invariant of the service holds"
 AT_REST_RULE: Final = "what must hold of services at rest holds"
 
@@ -37,6 +40,9 @@ class ServiceChecks:
     """Called with the service of a member after each entry that is delivered to it."""
     at_rest: Callable[[Sequence[Any]], object] | None = None
     """Called in the end with the services of all members that have everything: they are at one position."""
+    equip: Callable[[ClusteredServiceAgent, Callable[[str], None]], None] | None = None
+    """Called with the container of each node before it starts, to put watches into it; and with what takes a place of
+    the service that left the log, where one is met."""
 
     def look(self, service: object, **facts: object) -> None:
         """Look at a service after an entry.

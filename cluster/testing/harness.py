@@ -243,7 +243,7 @@ class ServiceHarness(Generic[S]):
     def _start(self, messages: list[bytes] | None, before: ClusteredServiceAgent | None) -> _HarnessContainer:
         doubled = DoubledService(self.service, self._make_service) if self._is_doubled else None
         container = _HarnessContainer(self.service if doubled is None else doubled, self)
-        container.doubles = () if doubled is None else (doubled,)
+        container.doubles = {} if doubled is None else {0: doubled}
         container.egress.time = self._now
         container.guard = self._guard
         if messages is not None:

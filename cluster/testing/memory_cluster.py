@@ -615,8 +615,8 @@ class MemoryCluster:
     def _on_node(self, member: Member) -> None:
         assert member.node is not None
         member.node.service_agent.failures = _KeptFailures(member, self.service_errors)
-        for double, make in zip(member.node.service_agent.doubles, self._code[member.member_id], strict=False):
-            double.make = make
+        for service_id, double in member.node.service_agent.doubles.items():
+            double.make = self._code[member.member_id][service_id]
         if self._is_strict:
             member.node.service_agent.guard = StrictGuard(self._on_finding)
 

@@ -10,7 +10,7 @@ import argparse
 import os
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any, Final, NoReturn
@@ -25,6 +25,9 @@ from trimaran.client import (
 )
 from trimaran.service_api import ClusteredService, ConfigurationError, SessionClosedError
 
+from ..check import StrictGuard
+from ..service.agent import ClusteredServiceAgent
+from ..service.double_execution import DoubledService
 from ..simulation.campaign import Totals, kinds_left_out, replay_arguments
 from ..simulation.clients.history import History
 from ..simulation.clients.service_workload import RoundsWorkload
@@ -99,6 +102,8 @@ def simulate(
     length: float = 20.0,
     without: Iterable[str] = MEMBER_CHANGES,
     shrink_runs: int = SHRINK_LIMIT,
+    strict: bool = True,
+    double_execution: bool = False,
 ) -> Totals:
     """Run seeds of a service under faults, and return counts of what they met; the first failure is made smaller.
 
@@ -113,6 +118,9 @@ def simulate(
         length: How long faults strike, in heartbeat timeouts of 0.2 to 2 s.
         without: Kinds of faults that are left out, by the names of docs/simulation.md.
         shrink_runs: The most runs that making the failure smaller may take.
+        strict: Whether a seed fails where a callback reads a clock, random numbers, the environment or a file, or uses
+            the network, processes or threads; see docs/determinism.md.
+        double_execution: Whether each member runs two instances of the service, and a seed fails where they differ.
 
     Raises:
         AssertionError: a seed broke a rule: which, when, and the line that runs it again.
@@ -136,17 +144,46 @@ def simulate(
         numbers = [*range(seeds)] if isinstance(seeds, int) else [*seeds]
     if not numbers:
         raise ConfigurationError(f"seeds={seeds!r} expected at least one")
-    totals = Totals()
+    totals, watches = Totals(), _Watches(is_strict=strict, is_doubled=double_execution)
     for seed in numbers:
-        outcome = _run(service, workload, seed, options)
+        run = partial(_run, service, workload, watches, seed)
+        outcome = run(options)
         totals.add(outcome)
         if outcome.failure is not None:
-            _fail(outcome, partial(_run, service, workload, seed), 0 if text else shrink_runs)
+            _fail(outcome, run, 0 if text else shrink_runs)
     return totals
 
 
+@dataclass(slots=True, frozen=True)
+class _Watches:
+    """What is looked at while services run, besides what they answer."""
+
+    is_strict: bool
+    is_doubled: bool
+
+    def make(self, service: Callable[[], ClusteredService]) -> ClusteredService:
+        """Make the service of a member."""
+        return DoubledService(service(), service) if self.is_doubled else service()
+
+    def own(self, service: Any) -> Any:  # Any: of the user's class
+        """Return the user's object."""
+        return service.service if self.is_doubled else service
+
+    def equip(self, agent: ClusteredServiceAgent, report: Callable[[str], None]) -> None:
+        """Put the watches into a node."""
+        if self.is_strict:
+            agent.guard = StrictGuard(lambda finding: report(str(finding)))
+        if self.is_doubled:
+            observed: Any = agent.services[0]  # Any: behind the simulator's observer
+            agent.doubles = {0: observed.service}
+
+
 def _run(
-    service: Callable[[], ClusteredService], workload: type[ClientWorkload], seed: int, options: Options
+    service: Callable[[], ClusteredService],
+    workload: type[ClientWorkload],
+    watches: _Watches,
+    seed: int,
+    options: Options,
 ) -> RunOutcome:
     shared = workload()
 
@@ -164,9 +201,13 @@ def _run(
     return run_seed(
         seed,
         options,
-        make_service=service,
+        make_service=partial(watches.make, service),
         make_workload=make_client,
-        checks=ServiceChecks(shared.invariant, shared.at_rest),
+        checks=ServiceChecks(
+            lambda one: shared.invariant(watches.own(one)),
+            lambda every: shared.at_rest([*map(watches.own, every)]),
+            watches.equip,
+        ),
     )
 
 

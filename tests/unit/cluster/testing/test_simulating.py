@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -99,6 +100,48 @@ def test_a_client_that_sees_what_its_author_does_not_expect_ends_the_run_at_once
 
     assert "clients see what the author of their workload expects" in told
     assert "test_simulating.py" in told
+
+
+class Clocked(Counter):
+    """Reads a clock that others do not have, and keeps nothing of it."""
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        time.time()
+        return super().on_request(session, timestamp, payload)
+
+
+def test_a_callback_that_leaves_the_log_is_told_with_its_line_and_may_be_let_pass() -> None:
+    told = fails(Clocked, Additions, seeds=[0], shrink_runs=0)
+
+    assert "callbacks of a service stay in the log" in told
+    assert re.search(r"test_simulating.py:\d+: wall-clock: time.time\(\)", told)
+    simulate(Clocked, Additions, seeds=[0], members=3, length=1, strict=False)
+
+
+class Addressed(Counter):
+    """Answers with what is another number in each instance."""
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        super().on_request(session, timestamp, payload)
+        return b"%d" % id(self)
+
+
+def test_double_execution_finds_what_two_instances_do_otherwise() -> None:
+    told = fails(Addressed, Additions, seeds=[0], shrink_runs=0, double_execution=True)
+
+    assert "double execution: two instances of Addressed were given the same log and differ" in told
+
+
+def test_double_execution_finds_what_a_snapshot_forgets_by_the_next_answer() -> None:
+    others = set(KIND_NAMES) - {"snapshot"}
+
+    told = fails(Forgetting, Additions, seeds=[2], length=10, without=others, shrink_runs=0, double_execution=True)
+
+    assert "The second instance was loaded from the snapshot at" in told
+
+
+def test_a_service_that_is_right_passes_doubled_under_faults() -> None:
+    simulate(Counter, Additions, seeds=2, members=3, length=3, double_execution=True)
 
 
 @pytest.mark.parametrize(
