@@ -1,6 +1,7 @@
 """The test kit: what tests of a service need, in one process and on virtual time.
 
-`harness` runs one service without a cluster (`typed_harness` a typed one, `strategies` make its messages),
+`harness` runs one service without a cluster (`typed_harness` a typed one, `strategies` make its messages, `machines`
+run it beside a model),
 `memory_cluster` a whole cluster, `simulating` many seeds under faults,
 `replaying` recorded traffic; `plugin` is what pytest loads, and imports the others when a test needs them.
 """
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .harness import HarnessSession as HarnessSession
     from .harness import ServiceHarness as ServiceHarness
+    from .machines import ServiceModel as ServiceModel
+    from .machines import service_machine as service_machine
     from .memory_cluster import MemoryCluster as MemoryCluster
     from .replaying import replay_log as replay_log
     from .simulating import ClientWorkload as ClientWorkload
@@ -27,9 +30,11 @@ else:
             "HarnessSession": "harness",
             "MemoryCluster": "memory_cluster",
             "ServiceHarness": "harness",
+            "ServiceModel": "machines",
             "StillWaitingError": "waiting",
             "TypedHarness": "typed_harness",
             "replay_log": "replaying",
+            "service_machine": "machines",
             "simulate": "simulating",
             "strategy_for": "strategies",
         },

@@ -28,7 +28,7 @@ def test_the_tests_of_the_page_pass_as_they_are_printed(tmp_path: Path) -> None:
     for block in blocks("docs/testing.md"):
         name, text = block.split("\n", 1)
         (tmp_path / name.removeprefix("# ")).write_text(text)
-        count += len(re.findall(r"^(?:async )?def test_", text, flags=re.MULTILINE))
+        count += len(re.findall(r"^(?:(?:async )?def test_|Test\w+ = )", text, flags=re.MULTILINE))
 
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-p", "no:cacheprovider", "-p", "no:asyncio"],
