@@ -27,6 +27,7 @@ NEEDING_AN_EXTRA = (
         "trimaran.archive.spark",
         "trimaran.archive.reading.vector",
         "trimaran.benchmarks",
+        "trimaran.cluster.testing.machines",
         "trimaran.cluster.testing.plugin",
         "trimaran.cluster.testing.strategies",
         "trimaran.cluster.time_travel.spark",
