@@ -66,7 +66,7 @@ def service_machine(
     service: Callable[[], TypedService],
     model: type[ServiceModel],
     *,
-    strategies: Mapping[type, st.SearchStrategy[Any]] | None = None,
+    strategies: Mapping[Any, st.SearchStrategy[Any]] | None = None,  # Any: of classes, keys that are invariant
     without: Iterable[type] = (),
     strict: bool = True,
     double_execution: bool = True,
