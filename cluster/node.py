@@ -85,7 +85,8 @@ from .runtime.watching.disk_space import DiskSpaceWatch
 from .runtime.watching.log_tap import keep_failure
 from .runtime.watching.metrics_server import MetricsServer
 from .runtime.watching.progress_tracker import ProgressTracker
-from .runtime.watching.stall_tracker import StallTracker, watch_delivery, with_stop_watches
+from .runtime.watching.request_stages import watch_stages
+from .runtime.watching.stall_tracker import make_stall_tracker, watch_delivery, with_stop_watches
 from .runtime.watching.sync_timer import TimedFileSystem
 from .runtime.watching.vitals import EffectCounts, Vitals
 from .service.agent import ClusteredServiceAgent
@@ -126,7 +127,7 @@ class Node:
         self._recording = recording
         self._files = files
         self.errors = files.errors
-        self.stalls = StallTracker(host.clock.monotonic_ns, threshold_ns=config.stall_threshold_ms * _NS_PER_MS)
+        self.stalls = make_stall_tracker(config, host.clock.monotonic_ns)
         self._secret_files = SecretFiles(config, host.network)
         ctx = make_context(
             config,
@@ -369,6 +370,7 @@ class Node:
             divergence=DivergenceReporter(config.directory, config.service),
             tasks=tasks,
         )
+        watch_stages(self._ingress.stages, self.stalls, self.agent, log, self._adapter, follows=bool(self.vitals.disk))
         self.vitals.counts.watch(self.agent)
         self.agent.watch(fx.StateChanged, self.tuning.on_state_changed)
         return log

@@ -41,6 +41,7 @@ from .files.recording_log_file import RecordingLogFile
 from .links.dialling import CONNECT_TIMEOUT_S
 from .links.log_links import LogImage, LogPublication, LogSubscription
 from .shared_machine.tuning import MachineTuning
+from .watching.stage_watch import RequestStage, StageWatch
 
 logger = structlog.get_logger()
 
@@ -98,6 +99,7 @@ class LogControl:
             on_image=self._on_catchup_image,
             on_closed=self._on_catchup_closed,
         )
+        self.stages: StageWatch | None = None
         self._watch(recording)
 
     def __repr__(self) -> str:
@@ -131,12 +133,20 @@ class LogControl:
         chunks = self._ctx.log_buffer.take_pending()
         if not chunks:
             return
+        stages, recording = self.stages, self._recording
+        begin_ns = 0 if stages is None else stages.monotonic_ns()
         if self._publication is not None:
             self._publication.send(chunks, self._ctx.take_pending_commit_position())
-        recording = self._recording
         for chunk in chunks:
             recording.append(chunk)
+        if stages is None:
+            self._tuning.flush(recording)
+            return
+        stages.reach(RequestStage.APPEND, recording.append_position)
+        appended_ns = stages.monotonic_ns()
         self._tuning.flush(recording)
+        stages.look("append", begin_ns, appended_ns)
+        stages.look("sync", appended_ns, stages.monotonic_ns())
 
     def sync(self) -> None:
         """Ask for durability of everything recorded so far now, if that was to come later: somebody waits for it."""
@@ -522,6 +532,11 @@ class LogControl:
             member_id=config.member_id,
         )
 
+    def _recorded(self, position: int) -> None:
+        if self.stages is not None:
+            self.stages.reach(RequestStage.SYNC, position)
+        self._on_recorded(position)
+
     def _watch(self, recording: Recording) -> None:
-        recording.on_recorded = self._on_recorded
+        recording.on_recorded = self._recorded
         recording.on_failed = self._on_failed

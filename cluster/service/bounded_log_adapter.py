@@ -196,6 +196,16 @@ class ModuleReplay(Protocol):
         """An earlier entry is skipped. False if it was delivered here all the same: this member has to start again."""
 
 
+class EgressWatch(Protocol):
+    """Told the position that is delivered, before the replies of a piece go out, and after."""
+
+    def before_egress(self, position: int) -> None:
+        """They go out next."""
+
+    def after_egress(self, position: int) -> None:
+        """They are with the connections."""
+
+
 class BoundedLogAdapter:
     """Delivers log entries in order. `position` is how far it has come; `limit_position` how far it may go.
 
@@ -247,6 +257,7 @@ class BoundedLogAdapter:
         self.slow_ns = _NEVER_NS
         """A run of entries that takes longer is told to `on_slow`: which callback, and when it began and ended."""
         self.on_slow: Callable[[str, int, int], None] = lambda callback, begin_ns, end_ns: None
+        self.egress_watch: EgressWatch | None = None
 
     def __repr__(self) -> str:
         return f"<BoundedLogAdapter position={self.position} limit={self.limit_position}>"
@@ -299,7 +310,12 @@ class BoundedLogAdapter:
             raise
         finally:
             self._headroom.leave()
-        self._agent.leave_messages()
+        if self.egress_watch is None:
+            self._agent.leave_messages()
+        else:
+            self.egress_watch.before_egress(self.position)
+            self._agent.leave_messages()
+            self.egress_watch.after_egress(self.position)
         return self.reached_position < self.limit_position and (not self.is_paused or self.is_held)
 
     def _search(self, limit_bytes: int) -> bool:

@@ -373,6 +373,9 @@ class NodeConfig(BaseSettings):
     stall_threshold_ms: Annotated[
         Millis, Field(description="an event loop that is busy for this long is logged as a stall")
     ] = 100
+    loop_slow_ms: Annotated[
+        Millis, Field(description="what keeps the event loop busy for this long is counted by what it was")
+    ] = 2
     max_lag_bytes: Annotated[
         AmountBytes, Field(description="unhealthy: a member whose log or service is further behind than this")
     ] = 16 << 20

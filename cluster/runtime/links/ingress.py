@@ -27,6 +27,7 @@ from trimaran.service_api.transport import Listener, NetworkStack, Purpose
 from ...core import events as ev
 from ...core.context import ConsensusContext
 from ...settings.config import NodeConfig
+from ..watching.stage_watch import StageWatch
 from .egress_tracker import DEFAULT_LIMIT_BYTES, EgressTracker
 from .freed_memory import FreedMemory
 from .ingress_connection import IngressConnection, IngressOwner
@@ -55,6 +56,8 @@ class Ingress:
         find_cluster_id: Callable[[], int] = lambda: NULL_CLUSTER_ID,
     ) -> None:
         self.owner = owner
+        self.stages = StageWatch(owner.monotonic_ns)
+        """Where the time of requests goes, from here on."""
         self.find_cluster_id = find_cluster_id
         self.egress: Final = EgressTracker(egress_limit_bytes, owner.monotonic_ns)
         self._memory = FreedMemory(trim_memory, owner.monotonic_ns)

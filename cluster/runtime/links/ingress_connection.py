@@ -65,6 +65,7 @@ from trimaran.service_api.wire.stream import MessageAssembler
 
 from ...core import events as ev
 from ...core.log.log_publisher import LogPublisher
+from ..watching.stage_watch import StageWatch
 from .egress_tracker import HIGH_WATER_BYTES, EgressTracker, WaitingEgress
 
 _UNOPENED_FRAME_LIMIT: Final = 16 << 10
@@ -128,6 +129,7 @@ class IngressHub(Protocol):
     session_open_timeout_s: float
     find_cluster_id: Callable[[], int]
     """Gives the cluster that this member belongs to; 0 while that is not known."""
+    stages: StageWatch
 
     @property
     def egress(self) -> EgressTracker:
@@ -219,6 +221,7 @@ class IngressConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take what the loop has received."""
         ingress = self._ingress
+        begin_ns = ingress.stages.received_ns = ingress.stages.monotonic_ns()
         end = len(self._carry) + nbytes
         try:
             consumed = self._receive(ingress.buffer, end)
@@ -237,7 +240,8 @@ class IngressConnection(asyncio.BufferedProtocol):
         elif self.unfinished_bytes:
             self._carry = b""
             self._count_unfinished()
-        self.last_activity_ns = ingress.owner.monotonic_ns()
+        self.last_activity_ns = ingress.stages.monotonic_ns()
+        ingress.stages.look("ingress", begin_ns, self.last_activity_ns)
 
     def pause_writing(self) -> None:
         """The transport is full: what follows waits."""
@@ -424,7 +428,7 @@ class IngressConnection(asyncio.BufferedProtocol):
     def _receive(self, buffer: bytearray, end: int) -> int:
         """Take every whole frame of `buffer[:end]`; gives the offset of the incomplete one."""
         offset = 0
-        owner = self._ingress.owner
+        owner, stages = self._ingress.owner, self._ingress.stages
         publisher = owner.publisher
         while True:
             prefix = self._prefix
@@ -432,6 +436,8 @@ class IngressConnection(asyncio.BufferedProtocol):
                 appended = publisher.append_ingress(buffer, offset, end, prefix=prefix, timestamp=owner.stamp())
                 if appended != offset:
                     offset = appended
+                    if stages.is_ready:
+                        stages.begin(publisher.log_buffer.append_position)
                     owner.schedule_flush()
                     if owner.is_window_full():
                         self._ingress.on_window_filled(self)

@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from .sync_timer import DurationHistogram
 from .vitals import Vitals
 
 Source = TypeVar("Source")
@@ -23,10 +24,12 @@ class SourceRow(Generic[Source]):
     kind: Literal["gauge", "counter", "histogram"]
     meaning: str
     read: Callable[[Source], float | Labelled | None]
-    """Reads it; None leaves it out. Of a histogram it says nothing: that is read by its name."""
+    """Reads it; None leaves it out. Of a histogram it says nothing."""
     labels: tuple[str, ...] = ()
     aeron: str = ""
     """The type ids of the counters of Aeron that say the same."""
+    find_histograms: Callable[[Source], Iterable[tuple[str, DurationHistogram]]] = lambda source: ()
+    """Of a histogram: those that there are, each by the value of its label."""
 
     def family(self, source: Source) -> Metric:
         """Read it as Prometheus has it; without samples where it is left out."""

@@ -26,8 +26,8 @@ from trimaran.service_api.distribution import installed_version
 
 from ...core.members import ClusterMember, is_active, quorum_threshold
 from .connection_metrics import CONNECTION_METRICS
+from .loop_metrics import LOOP_METRICS
 from .metric_row import Labelled, MetricRow, rows_as_markdown
-from .stall_tracker import LOOP
 from .sync_timer import DurationHistogram
 from .vitals import Vitals
 
@@ -85,29 +85,15 @@ def _window_bytes(vitals: Vitals) -> float:
     return max(0, vitals.module.ctx.log_buffer.append_position - vitals.delivered_position())
 
 
-def _stalls(read: Callable[[Vitals, str], float]) -> Callable[[Vitals], Labelled]:
-    """Read something of every culprit; the loop itself is always among them."""
-    return lambda vitals: [((name,), read(vitals, name)) for name in dict.fromkeys((*vitals.stalls.culprits, LOOP))]
-
-
-def _stall_count(vitals: Vitals, name: str) -> float:
-    found = vitals.stalls.culprits.get(name)
-    return 0 if found is None else found.count
-
-
-def _stall_seconds(vitals: Vitals, name: str) -> float:
-    found = vitals.stalls.culprits.get(name)
-    return 0 if found is None else found.total_ns / _NS_PER_S
-
-
-def _stall_max(vitals: Vitals, name: str) -> float:
-    found = vitals.stalls.culprits.get(name)
-    return 0 if found is None else found.max_ns / _NS_PER_S
-
-
 def _sync_max(vitals: Vitals) -> float | None:
     disk = vitals.disk
     return None if disk is None else max(disk.data_syncs.max_ns, disk.file_syncs.max_ns) / _NS_PER_S
+
+
+def _sync_durations(vitals: Vitals) -> Iterator[tuple[str, DurationHistogram]]:
+    if vitals.disk is not None:
+        yield "fdatasync", vitals.disk.data_syncs
+        yield "fsync", vitals.disk.file_syncs
 
 
 def _snapshot_position(vitals: Vitals) -> float:
@@ -310,6 +296,7 @@ METRICS: Final = (
         lambda v: None,
         ("call",),
         "106, 107",
+        _sync_durations,
     ),
     MetricRow("trimaran_sync_max_seconds", "gauge", "the longest sync of an archive file", _sync_max, (), "105"),
     MetricRow(
@@ -576,43 +563,7 @@ METRICS: Final = (
         "errors that could not be written to that file, because it is full or the disk failed",
         lambda v: v.errors.dropped_count,
     ),
-    MetricRow(
-        "trimaran_loop_stalls_total",
-        "counter",
-        "how often the event loop was blocked for longer than the threshold, by culprit: a callback of the service, "
-        "`delivery`, `gc0` to `gc2`, or `loop`",
-        _stalls(_stall_count),
-        ("culprit",),
-        "217, 219",
-    ),
-    MetricRow(
-        "trimaran_loop_stall_seconds_total",
-        "counter",
-        "total duration of these stalls",
-        _stalls(_stall_seconds),
-        ("culprit",),
-    ),
-    MetricRow(
-        "trimaran_loop_stall_max_seconds",
-        "gauge",
-        "duration of the longest stall",
-        _stalls(_stall_max),
-        ("culprit",),
-    ),
-    MetricRow(
-        "trimaran_loop_busy_max_seconds",
-        "gauge",
-        "the longest time that one callback kept the loop busy; at least 5 ms, and it need not be a stall",
-        lambda v: v.stalls.max_ns / _NS_PER_S,
-        (),
-        "216, 218",
-    ),
-    MetricRow(
-        "trimaran_loop_stall_threshold_seconds",
-        "gauge",
-        "the threshold of a stall: the setting `stall_threshold_ms`",
-        lambda v: v.stalls.threshold_ns / _NS_PER_S,
-    ),
+    *LOOP_METRICS,
     MetricRow(
         "trimaran_clock_difference_seconds",
         "gauge",
@@ -658,10 +609,8 @@ class MetricsCollector(Collector):
 
     def _histogram(self, row: MetricRow) -> Metric:
         family = HistogramMetricFamily(row.name, row.meaning, labels=row.labels)
-        disk = self._vitals.disk
-        if disk is not None:
-            _add_histogram(family, "fdatasync", disk.data_syncs)
-            _add_histogram(family, "fsync", disk.file_syncs)
+        for label, durations in row.find_histograms(self._vitals):
+            _add_histogram(family, label, durations)
         return family
 
 

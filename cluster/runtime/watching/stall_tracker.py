@@ -10,7 +10,11 @@ before. Three stop-watches tell who it was, and none of them runs per message:
     the garbage collector      `gc.callbacks`, with the generation
     a tick of the loop         late by what none of the others has claimed: other code, or a process that did not run
 
-They nest, and a stall counts once: a span gives away the stalls that ended inside it. The last two belong to the
+    a stage of the log         ingress, append, sync and egress: see `stage_watch`
+
+What takes longer than `slow_ns` is counted by its culprit, and is a stall from `threshold_ns` on.
+
+They nest, and a stall counts once: a span gives away what was slow inside it. The last two belong to the
 process and run in `watch_process` only, so that several nodes in one process do not count each other's.
 
 Measured (Python 3.11): 0.04 us per run of entries, of which one of a hundred messages takes 45 us. Which callback it
@@ -39,6 +43,8 @@ from ...service.bounded_log_adapter import (
     SERVICE_MESSAGE_CALLBACK,
     BoundedLogAdapter,
 )
+from ...settings.config import NodeConfig
+from .sync_timer import DurationHistogram
 
 _UNTIMED_CALLBACKS: Final = (MESSAGE_CALLBACK, REQUEST_CALLBACK, SERVICE_MESSAGE_CALLBACK)
 """Called in runs, which are timed as a whole."""
@@ -72,13 +78,16 @@ class CulpritStalls:
 class StallTracker:
     """Counts the stalls of one loop. `max_ns` is the longest span ever seen, also where it was no stall."""
 
-    def __init__(self, monotonic_ns: Callable[[], int], *, threshold_ns: int) -> None:
+    def __init__(self, monotonic_ns: Callable[[], int], *, threshold_ns: int, slow_ns: int | None = None) -> None:
         self.threshold_ns: Final = threshold_ns
+        self.slow_ns: Final = threshold_ns if slow_ns is None else min(slow_ns, threshold_ns)
+        self.slow_spans = {LOOP: DurationHistogram()}
+        """What took longer than `slow_ns`, by culprit, in the order of the first."""
         self.max_ns = 0
         self.culprits: dict[str, CulpritStalls] = {}
         """By name, in the order of their first stall: callbacks of the service, `delivery`, `gc0` to `gc2`, `loop`."""
         self._recent: deque[tuple[int, int]] = deque(maxlen=_RECENT_LIMIT)
-        """When the last stalls ended, and how long they were."""
+        """When the last slow spans ended, and how long they were."""
         self._monotonic_ns = monotonic_ns
         self._collection_began_ns: int | None = None
 
@@ -94,9 +103,13 @@ class StallTracker:
         """Take in a span in which the loop did one thing. Spans inside another come before it."""
         duration_ns = end_ns - begin_ns
         self.max_ns = max(self.max_ns, duration_ns)
-        if duration_ns < self.threshold_ns:
+        if duration_ns < self.slow_ns:
             return
         own_ns = duration_ns - sum(claimed_ns for ended_ns, claimed_ns in self._recent if ended_ns > begin_ns)
+        if own_ns < self.slow_ns:
+            return
+        self._recent.append((end_ns, own_ns))
+        self.slow_spans.setdefault(culprit, DurationHistogram()).add(own_ns)
         if own_ns >= self.threshold_ns:
             self._on_stall(culprit, own_ns, end_ns)
 
@@ -135,7 +148,6 @@ class StallTracker:
             gc.callbacks.remove(self.on_collection)
 
     def _on_stall(self, culprit: str, duration_ns: int, now_ns: int) -> None:
-        self._recent.append((now_ns, duration_ns))
         stalls = self.culprits.setdefault(culprit, CulpritStalls())
         stalls.count += 1
         stalls.total_ns += duration_ns
@@ -147,15 +159,24 @@ class StallTracker:
         logger.warning(
             "loop.stalled",
             culprit=culprit,
-            duration_ms=round(duration_ns / _NS_PER_MS),
+            duration_ms=round(duration_ns / _NS_PER_MS, 1),
             threshold_ms=self.threshold_ns // _NS_PER_MS,
             count=untold_count,
         )
 
 
+def make_stall_tracker(config: NodeConfig, monotonic_ns: Callable[[], int]) -> StallTracker:
+    """Make the tracker of a node with these settings."""
+    return StallTracker(
+        monotonic_ns,
+        threshold_ns=config.stall_threshold_ms * _NS_PER_MS,
+        slow_ns=config.loop_slow_ms * _NS_PER_MS,
+    )
+
+
 def watch_delivery(adapter: BoundedLogAdapter, stalls: StallTracker) -> None:
     """Measure slow runs of entries: time that nothing else claims is that of the callback that took the messages."""
-    adapter.slow_ns = min(stalls.threshold_ns, _NOTEWORTHY_NS)
+    adapter.slow_ns = min(stalls.slow_ns, _NOTEWORTHY_NS)
     adapter.on_slow = stalls.on_span
 
 

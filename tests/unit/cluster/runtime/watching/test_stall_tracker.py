@@ -67,6 +67,20 @@ def test_a_span_below_the_threshold_is_no_stall_but_may_be_the_longest(stalls: S
     assert (stalls.count, stalls.max_ns) == (0, 99 * MS)
 
 
+def test_what_is_slow_and_no_stall_is_counted_by_its_culprit_and_not_logged(logged: list[Any]) -> None:
+    stalls = StallTracker(lambda: 0, threshold_ns=100 * MS, slow_ns=2 * MS)
+
+    stalls.on_span("gc2", 5 * MS, 8 * MS)
+    stalls.on_span("append", 4 * MS, 9 * MS)  # of which a collection took three
+    stalls.on_span("egress", 20 * MS, 21 * MS)
+
+    assert {name: (spans.count, spans.total_ns) for name, spans in stalls.slow_spans.items() if spans.count} == {
+        "gc2": (1, 3 * MS),
+        "append": (1, 2 * MS),
+    }
+    assert (stalls.count, logged) == (0, [])
+
+
 def test_a_stall_is_logged_with_its_culprit(stalls: StallTracker, clock: ManualClock, logged: list[Any]) -> None:
     stalls.timed("on_timer_event", lambda: clock.pass_ms(250))()
 
