@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive import Archive, ArchiveConfig, Recording
+from trimaran.archive import Archive, Recording
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.archive.store.replay import ReplayLimit
 from trimaran.service_api import ClusteredService, ConfigurationError, ServiceFailedError
@@ -29,7 +29,6 @@ from trimaran.service_api.types import (
     SNAPSHOT_SHIPPING_STREAM_ID,
     TimeUnit,
 )
-from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
 from .auth.metrics_access import MetricsAccess
@@ -61,7 +60,7 @@ from .runtime.links.gate_limits import make_gate
 from .runtime.links.ingress import Ingress
 from .runtime.links.member_links import MemberLinks
 from .runtime.log_control import LogControl
-from .runtime.member_files import MemberFiles, open_files
+from .runtime.member_files import MemberFiles, launch_archive, open_files
 from .runtime.member_network import make_network
 from .runtime.member_roster import MemberRoster
 from .runtime.queries import QueryHandler
@@ -98,7 +97,6 @@ from .service.service_code import CodeGuard, format_code
 from .service.witness_log_adapter import WitnessLogAdapter
 from .settings.config import NodeConfig
 
-_NS_PER_MS: Final = 1_000_000
 _LOOK_INTERVAL_S: Final = 1.0
 
 logger = structlog.get_logger()
@@ -197,8 +195,7 @@ class Node:
         )
         host = Host.of_operating_system(make_network(config)) if host is None else host
         with open_files(config, host) as files, keep_failure(files.errors.observe):
-            archive = await _launch_archive(config, files, host)
-            _tell_unknown_checksums(archive)
+            archive = await launch_archive(config, files, host)
             try:
                 recording = await open_log(archive, files.recording_log.recording_log)
                 files.mark.confirm_boot()
@@ -370,10 +367,14 @@ class Node:
             divergence=DivergenceReporter(config.directory, config.service),
             tasks=tasks,
         )
+        self._watch_agent(log)
+        return log
+
+    def _watch_agent(self, log: LogControl) -> None:
+        """Have what it does counted and timed, once it is attached."""
         watch_stages(self._ingress.stages, self.stalls, self.agent, log, self._adapter, follows=bool(self.vitals.disk))
         self.vitals.counts.watch(self.agent)
         self.agent.watch(fx.StateChanged, self.tuning.on_state_changed)
-        return log
 
     def _listen_to_links(self, links: MemberLinks) -> None:
         if (remembered := self._files.members.newest) is not None:
@@ -661,35 +662,6 @@ class Node:
 
 def _tell_nobody(kind: int, service_id: int, log_position: int, digest: bytes, value: str) -> None:
     """A witness computes nothing that could be compared."""
-
-
-def _tell_unknown_checksums(archive: Archive) -> None:
-    """Log which recordings are read without being checked."""
-    unknown = [each.recording_id for each in archive.descriptors() if each.checksummed and not each.is_checkable]
-    if unknown:
-        structlog.get_logger().warning("archive.checksums_unknown", recording_ids=unknown)
-
-
-async def _launch_archive(config: NodeConfig, files: MemberFiles, host: Host) -> Archive:
-    """Open and repair the archive in the member's directory."""
-    return await Archive.launch(
-        config.directory / "archive",
-        ArchiveConfig(
-            term_length_bytes=config.term_length_bytes,
-            segment_length_bytes=config.segment_length_bytes,
-            mtu_length_bytes=config.mtu_length_bytes,
-            file_sync_level=config.file_sync_level,
-            checksums=config.checksums,
-            checksum_kind=ChecksumKind.labelled(config.checksum_kind),
-            drops_copied_pages=config.shared_machine != "off",
-            spares_readers=False,  # who is spared, and for how long, `retention` decides
-        ),
-        clock_ms=host.clock.epoch_time,
-        file_system=host.file_system if files.timed_disk is None else files.timed_disk,
-        make_worker=host.make_worker,
-        monotonic_ns=host.clock.monotonic_ns,
-        is_power_loss_possible=not files.mark.is_same_boot,
-    )
 
 
 @contextlib.contextmanager

@@ -1,12 +1,16 @@
-"""The small files of a member: mark file, node state, recording log, delivery notes, cluster id, members."""
+"""The files of a member: its archive, and mark file, node state, recording log, delivery notes, cluster id, members."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 
+import structlog
+
+from trimaran.archive import Archive, ArchiveConfig
 from trimaran.archive.store.access import restrict_access
 from trimaran.service_api import ConfigurationError
+from trimaran.service_api.wire.checksum import ChecksumKind
 
 from ..settings.config import NodeConfig
 from .cluster_identity import settle_cluster_id
@@ -19,6 +23,8 @@ from .files.recording_log_file import RecordingLogFile
 from .host import Host
 from .watching.error_log import ErrorLog
 from .watching.sync_timer import TimedFileSystem
+
+logger = structlog.get_logger()
 
 
 class MemberFiles:
@@ -93,3 +99,34 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
             errors=ErrorLog(mark, host.clock.epoch_time),
             timed_disk=TimedFileSystem(disk, host.clock.monotonic_ns) if config.metrics_endpoint else None,
         )
+
+
+async def launch_archive(config: NodeConfig, files: MemberFiles, host: Host) -> Archive:
+    """Open and repair the archive in the member's directory."""
+    archive = await Archive.launch(
+        config.directory / "archive",
+        ArchiveConfig(
+            term_length_bytes=config.term_length_bytes,
+            segment_length_bytes=config.segment_length_bytes,
+            mtu_length_bytes=config.mtu_length_bytes,
+            file_sync_level=config.file_sync_level,
+            checksums=config.checksums,
+            checksum_kind=ChecksumKind.labelled(config.checksum_kind),
+            drops_copied_pages=config.shared_machine != "off",
+            spares_readers=False,  # who is spared, and for how long, `retention` decides
+        ),
+        clock_ms=host.clock.epoch_time,
+        file_system=host.file_system if files.timed_disk is None else files.timed_disk,
+        make_worker=host.make_worker,
+        monotonic_ns=host.clock.monotonic_ns,
+        is_power_loss_possible=not files.mark.is_same_boot,
+    )
+    _tell_unknown_checksums(archive)
+    return archive
+
+
+def _tell_unknown_checksums(archive: Archive) -> None:
+    """Log which recordings are read without being checked."""
+    unknown = [each.recording_id for each in archive.descriptors() if each.checksummed and not each.is_checkable]
+    if unknown:
+        logger.warning("archive.checksums_unknown", recording_ids=unknown)
