@@ -176,8 +176,8 @@ class DoubledService(ClusteredService):
         """Make the second instance, and start it from a snapshot."""
         second = self._second = self._make()
         image = None if messages is None else KeptImage(messages)
-        await _wait_for(second.on_start(self._views[1], image))
         self._loaded_position = None if messages is None else self._cluster.log_position
+        self._check(await _error_of(lambda: second.on_start(self._views[1], image)), "on_start")
         self._check(self._compare_states(is_forced=True), "on_start")
         if messages is not None and not self._has_state:
             self._check(await self._compare_written(messages), "on_start")
@@ -194,9 +194,11 @@ class DoubledService(ClusteredService):
     async def _compare_written(self, messages: list[bytes]) -> str:
         """Have the second instance write a snapshot, and compare."""
         assert self._second is not None
-        publication = KeptPublication()
-        await _wait_for(self._second.on_take_snapshot(publication))
+        second, publication = self._second, KeptPublication()
+        error = await _error_of(lambda: second.on_take_snapshot(publication))
         actual = publication.messages
+        if error:
+            return error
         if actual == messages:
             return ""
         if len(actual) != len(messages):
@@ -360,6 +362,17 @@ def double_services(services: Sequence[ClusteredService], monotonic_ns: Callable
 async def _wait_for(result: Any) -> None:  # Any: nothing, or what a coroutine gives
     if inspect.isawaitable(result):
         await result
+
+
+async def _error_of(callback: Callable[[], Any]) -> str:  # Any: as of `_wait_for`
+    """Call the second instance where the first has raised nothing; say what it raised, or ""."""
+    try:
+        await _wait_for(callback())
+    except Exception as error:
+        if foreign_cause(error) is not None:
+            raise
+        return f"error: expected=none actual={_told(error, with_text=True)}"
+    return ""
 
 
 def _plain(reply: object) -> object:

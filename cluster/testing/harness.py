@@ -64,8 +64,14 @@ class HarnessSession:
         self._sequence += 1
         sequence, data = self._sequence, memoryview(bytes(plain_bytes("payload", payload)))
         runner: RequestRunner = self._harness._container.requests
-        self._harness._run_entry(lambda now: runner.on_request(session, now, sequence, sequence - 1, data))
-        return runner.sessions[self.id].kept[-1][1]
+        replies: list[bytes] = []
+
+        def deliver(now: int) -> None:
+            runner.on_request(session, now, sequence, sequence - 1, data)
+            replies.append(runner.sessions[self.id].kept[-1][1])  # before the session ends, if the service closes it
+
+        self._harness._run_entry(deliver)
+        return replies[0]
 
     def offer(self, payload: Payload) -> None:
         """Send a message to the service. What `on_session_message` raises passes through."""

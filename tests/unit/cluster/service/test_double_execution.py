@@ -191,6 +191,17 @@ def test_a_field_that_nothing_shows_is_found_by_the_first_entry_that_does() -> N
         harness.request(b"1")
 
 
+def test_a_snapshot_that_cannot_be_loaded_is_found_when_it_is_taken() -> None:
+    class Unloadable(Counter):
+        async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
+            await snapshot.offer(b"seven")
+
+    with pytest.raises(ServiceDivergedError, match=r"on_start\(\) error: expected=none actual=ValueError") as failed:
+        doubled(Unloadable).snapshot()
+
+    assert "does on_take_snapshot write every field" in str(failed.value)
+
+
 def test_an_error_of_one_instance_is_a_difference() -> None:
     Raising.instances.clear()
 

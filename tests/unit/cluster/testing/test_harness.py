@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from trimaran import CloseReason, Cluster, ClusteredService, ConfigurationError, LocalProtocolError, SnapshotImage
+from trimaran import (
+    ClientSession,
+    CloseReason,
+    Cluster,
+    ClusteredService,
+    ConfigurationError,
+    LocalProtocolError,
+    SnapshotImage,
+)
 from trimaran.cluster.testing import ServiceHarness
 
 from .counting import TIMER_ID, Counter, Doubling, Endless
@@ -115,3 +123,16 @@ class Sleeping(ClusteredService):
 def test_a_service_without_requests_says_so() -> None:
     with pytest.raises(LocalProtocolError, match="takes no requests: service=ClusteredService"):
         ServiceHarness(ClusteredService).request(b"")
+
+
+def test_a_request_that_closes_its_session_is_answered() -> None:
+    class Closing(Counter):
+        def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+            session.close()
+            return b"good bye"
+
+    harness = ServiceHarness(Closing)
+    client = harness.open_session()
+
+    assert client.request(b"") == b"good bye"
+    assert client.close_reason is CloseReason.SERVICE_ACTION
