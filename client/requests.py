@@ -256,7 +256,7 @@ def _error_of(code: int, reply: bytes) -> ClusterError:
     if code == RequestCode.FAILED:
         return RequestFailedError(reply.decode(errors="replace"))
     if code == RequestCode.NO_REQUESTS:
-        return RejectedError("the service takes no requests")
+        return RejectedError(reply.decode(errors="replace") or "the service takes no requests")
     return RequestIndeterminateError(f"the cluster no longer has the reply: code={code}", None)
 
 

@@ -17,7 +17,7 @@ from .runtime.garbage import settle_garbage_collector
 from .runtime.watching.failure_report import log_node_failure
 from .runtime.watching.log_tap import ErrorLogProcessor
 from .settings.config import NodeConfig
-from .settings.service_loading import load_service_class
+from .settings.service_loading import load_service_classes
 
 logger = structlog.get_logger()
 
@@ -40,7 +40,7 @@ async def run_node(config: NodeConfig, *, log_tap: ErrorLogProcessor | None = No
 
 async def _run_process(config: NodeConfig, log_tap: ErrorLogProcessor | None) -> None:
     """Run one member, and again in the same process after it has installed a snapshot."""
-    service_classes = [load_service_class(name, config.service_dir) for name in config.services]
+    service_classes = load_service_classes(config.services, config.service_dir)
     stop = _StopRequest()
     end: NodeEnd | None = None
     while (end is None or end.is_restart) and not stop.is_asked:

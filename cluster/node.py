@@ -21,6 +21,7 @@ from trimaran.archive.store.replay import ReplayLimit
 from trimaran.service_api import ClusteredService, ConfigurationError, ServiceFailedError
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.typed.directory import check_services
 from trimaran.service_api.types import (
     BACKUP_STREAM_ID,
     COMMIT_POSITION_COUNTER_ID,
@@ -180,7 +181,8 @@ class Node:
         still before the entry at which its service failed last.
 
         Raises:
-            ConfigurationError: no services, or too many, or not as many as the newest snapshot has.
+            ConfigurationError: no services, or too many, or not as many as the newest snapshot has, or typed ones that
+                cannot be on one node.
             ClusterError: the directory is in use, or a file in it cannot be used.
         """
         if config.is_witness and services:
@@ -190,6 +192,7 @@ class Node:
             )
         if not config.is_witness and not 1 <= len(services) <= SERVICE_LIMIT:
             raise ConfigurationError(f"services={len(services)}: expected 1 to {SERVICE_LIMIT}")
+        check_services(services, shared_timer_ids=config.shared_timer_ids)
         code = CodeGuard.of_services(
             services, app_version=config.app_version, accepted=config.accept_code, directory=config.directory
         )

@@ -28,6 +28,10 @@ class Cluster(Protocol):
         """The id of the member this service runs in. Replicated state must not depend on it."""
 
     @property
+    def service_id(self) -> int:
+        """The id of this service among those of a node: 0 where a node runs one."""
+
+    @property
     def role(self) -> Role:
         """FOLLOWER, or LEADER from the beginning of a term that this member leads. Never CANDIDATE.
 

@@ -51,6 +51,10 @@ class ClusteredService:
     feature_level: int = 0
     """The highest feature level that this code knows: see `Cluster.feature_level`. A whole number of 31 bits."""
 
+    typed_name: str | None = None
+    """The name of a `TypedService`, which sets it; None for any other. Where a node runs several services, a typed one
+    is given the requests that name it, and no others."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in (*PLAIN_CALLBACKS, "snapshot_messages"):
@@ -88,7 +92,8 @@ class ClusteredService:
         and in snapshots, until the client has it. An exception is an answer too: the client gets its text, on every
         member the same, so it should say nothing that differs between them. A service without this method takes no
         requests, and clients are told so. Where a node runs several services, each that has this method is given every
-        request, and the one with the lowest id answers. `payload` and `timestamp` are as for `on_session_message`.
+        request, and the one with the lowest id answers; but a request of a typed client goes to the service that it
+        names. `payload` and `timestamp` are as for `on_session_message`.
         """
         raise LocalProtocolError(f"the service has no on_request: service={type(self).__qualname__}")
 

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
-from trimaran.service_api.typed.codec import HEADER_BYTES, MAGIC, PayloadKind
+from trimaran.service_api.typed.codec import HEADER_BYTES, MAGIC, SERVICE_ID_LIMIT, PayloadKind, tag_of
 from trimaran.service_api.typed.log_schemas import LogSchemas
 from trimaran.service_api.typed.schema import FINGERPRINT_BYTES, Schema
 from trimaran.service_api.wire.topics import TOPIC_MARK
@@ -64,7 +64,8 @@ def typed_messages(df: DataFrame, message: str | None = None, *, schemas: LogSch
     `df` has payload and cluster_session_id, and better template_id, position and flags, as docs/archive-frames.md
     says; read it with the option messages=true. Its other columns stay. Instead of `payload` there are
 
-    - `request_sequence`, `acknowledged_sequence`: of a request; `service_id`, `topic`: of what a service published.
+    - `request_sequence`, `acknowledged_sequence`: of a request; `topic`: of what a service published.
+    - `service_id`: of the service that published, or that a typed request is for.
     - `kind`: command, event or schema; NULL for a payload that is not typed.
     - `message`: the name of the class. NULL if the log has no schema for it, or the payload is not typed.
     - `fields`: with `message`, a struct of the class's fields, in Spark's types; else JSON text.
@@ -100,9 +101,11 @@ def _typed_rows(df: DataFrame) -> DataFrame:
     typed = F.when(is_topic, body.substr(length + mark + 2, F.length(body))).otherwise(body)
     rows = rows.withColumn(_TYPED, typed)
     header = F.when(F.length(_TYPED) >= HEADER_BYTES, F.hex(F.substring(_TYPED, 1, 2)))
-    names = [F.lit(text) for number, name in _KINDS.items() for text in (f"{MAGIC:02X}{number:02X}", name)]
+    tags = [(number, each) for number in _KINDS for each in range(SERVICE_ID_LIMIT)]
+    names = [F.lit(one) for tag in tags for one in (f"{MAGIC:02X}{tag_of(*tag):02X}", _KINDS[tag[0]])]
     kind = F.try_element_at(F.create_map(*names), header)
-    return rows.withColumn("kind", kind)
+    addressee = F.when(kind.isNotNull(), F.conv(F.substring(header, 3, 1), 16, 10).cast("int"))
+    return rows.withColumn("kind", kind).withColumn("service_id", F.coalesce("service_id", addressee))
 
 
 def _fingerprint() -> Column:

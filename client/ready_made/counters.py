@@ -30,7 +30,7 @@ from ..typed import SyncTypedClient, TypedClient
 _PAGE: Final = 500
 
 
-class CountersClient(TypedClient):
+class CountersClient(TypedClient, service="counters"):
     """Counters and rate limits. What a method raises beside what it names is what `TypedClient.call` does."""
 
     async def add(self, name: str, amount: int = 1, *, minimum: int | None = None, maximum: int | None = None) -> int:
@@ -93,7 +93,7 @@ class CountersClient(TypedClient):
         return await self.call(AskAdmission(limit, key, cost))
 
 
-class SyncCountersClient(SyncTypedClient):
+class SyncCountersClient(SyncTypedClient, service="counters"):
     """As `CountersClient`, for code without asyncio."""
 
     def add(self, name: str, amount: int = 1, *, minimum: int | None = None, maximum: int | None = None) -> int:

@@ -44,7 +44,7 @@ _PAGE: Final = 500
 Text = str | bytes
 
 
-class KvClient(TypedClient):
+class KvClient(TypedClient, service="kv"):
     """A key-value store. What a method raises beside what it names is what `TypedClient.call` does."""
 
     def __init__(self, cluster: Any) -> None:  # Any: as `TypedClient`
@@ -194,7 +194,7 @@ class KvTransaction:
         self._operations.append(delete_key(key))
 
 
-class SyncKvClient(SyncTypedClient):
+class SyncKvClient(SyncTypedClient, service="kv"):
     """As `KvClient`, for code without asyncio."""
 
     _next_watch_id = 1

@@ -106,7 +106,7 @@ class Leading(HeldLock):
         return await self.release()
 
 
-class LocksClient(TypedClient):
+class LocksClient(TypedClient, service="locks"):
     """Locks. What a method raises beside what it names is what `TypedClient.call` does."""
 
     def __init__(self, cluster: Any) -> None:  # Any: as `TypedClient`
@@ -299,7 +299,7 @@ class SyncHeldLock:
         return self._client.call(ReleaseLock(self._claim.number))
 
 
-class SyncLocksClient(SyncTypedClient):
+class SyncLocksClient(SyncTypedClient, service="locks"):
     """As `LocksClient`, for code without asyncio: leases are renewed by hand, `SyncHeldLock.renew`."""
 
     @contextlib.contextmanager

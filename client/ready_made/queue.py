@@ -158,7 +158,7 @@ class QueueJob:
 Handler = Callable[[QueueJob], Awaitable[object]]
 
 
-class QueueClient(TypedClient):
+class QueueClient(TypedClient, service="queue"):
     """Queues and schedules. What a method raises beside what it names is what `TypedClient.call` does."""
 
     def __init__(self, cluster: Any) -> None:  # Any: as `TypedClient`

@@ -88,7 +88,7 @@ class SyncQueueJob:
         self._client.call(ExtendLease(self.message.receipt, self.lease_s if lease_s is None else lease_s))
 
 
-class SyncQueueClient(SyncTypedClient):
+class SyncQueueClient(SyncTypedClient, service="queue"):
     """As `QueueClient`, for code without asyncio: leases are extended by hand, `SyncQueueJob.extend`."""
 
     def send(

@@ -1,31 +1,33 @@
 """What typed clients send and get, without I/O: one `Exchange` for each client.
 
-A client first asks which schemas the service has, and which of them were announced. Before it sends a class of messages
-for the first time it compares: a class that the service cannot read is refused here, with the field that differs, and a
-schema that is not in the log yet is announced. So the log alone says how its messages are read.
+A client first asks which typed services there are, which schemas they have, and which of them were announced. Before
+it sends a class of messages for the first time it compares: a class that the service cannot read is refused here, with
+the field that differs, and a schema that is not in the log yet is announced. So the log alone says how its messages are
+read.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any, TypeVar
 
 from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.typed.codec import (
     HEADER_BYTES,
     MAGIC,
     READ_ANY,
+    SERVICE_ID_LIMIT,
     MessageCodec,
     PayloadKind,
     ValueCodec,
+    schemas_query,
 )
+from trimaran.service_api.typed.directory import ServiceEntry, decode_directory, show_entries
 from trimaran.service_api.typed.handlers import reply_of
 from trimaran.service_api.typed.messages import Command, Event, Query, ServiceError, wire_name
 from trimaran.service_api.typed.schema import Schema, find_field_change, fingerprint_of
-
-SCHEMAS_QUERY: Final = bytes((MAGIC, PayloadKind.SCHEMAS)) + bytes(HEADER_BYTES - 2)
 
 
 class UnknownServiceError(ServiceError):
@@ -36,21 +38,31 @@ class UnknownServiceError(ServiceError):
 
 
 class Route:
-    """How one class of commands or queries is sent, and its replies are read."""
+    """How one class of commands or queries is sent to its service, and the replies are read."""
 
-    def __init__(self, message: type, exchange: Exchange) -> None:
-        kind = PayloadKind.QUERY if issubclass(message, Query) else PayloadKind.COMMAND
+    def __init__(self, message: type) -> None:
+        self._kind = PayloadKind.QUERY if issubclass(message, Query) else PayloadKind.COMMAND
         if not issubclass(message, Command | Query):
             raise LocalProtocolError(f"{message.__name__}: expected a Command or a Query")
         self.reply: ValueCodec[Any] = ValueCodec(reply_of(message), f"the reply to {message.__qualname__}")
         self.codec: MessageCodec[Any] = MessageCodec(message, self.reply.schema)
-        self.header = self.codec.header(kind)
         self._reply_header = bytes((MAGIC, PayloadKind.REPLY)) + self.reply.fingerprint
-        self._exchange = exchange
         self._home = message.__module__
+        self.bind(0, self.codec.schema)
 
     def __repr__(self) -> str:
-        return f"<Route {self.codec.name}>"
+        return f"<Route {self.codec.name} service={self.service_id}>"
+
+    def bind(self, service_id: int, schema: Schema) -> None:
+        """Choose the service; `schema` is what it has for the message."""
+        self.service_id = service_id
+        self.header = self.codec.header(self._kind, service_id)
+        self._their_reply: Schema = schema.get("reply")
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether what is sent goes to the log."""
+        return self._kind is PayloadKind.COMMAND
 
     def payload(self, message: Any) -> bytes:
         """Write a message.
@@ -71,7 +83,7 @@ class Route:
             return self.reply.decode(memoryview(data)[HEADER_BYTES:])
         if data[:2] == bytes((MAGIC, PayloadKind.ERROR)):
             raise read_error(data, home=self._home)
-        schema = self._exchange.reply_schema(self.codec.name)
+        schema = self._their_reply
         if data[:2] != self._reply_header[:2] or fingerprint_of(schema) != data[2:HEADER_BYTES]:
             raise RemoteProtocolError(
                 f"{self.codec.name}: the answer is no reply that this client knows: {data[:16]!r}"
@@ -79,61 +91,119 @@ class Route:
         return self.reply.decode_older(data[HEADER_BYTES:], schema, f"the reply to {self.codec.name}")
 
 
-class Exchange:
-    """What one client knows of the service: whether it can talk to it."""
+@dataclass(slots=True, frozen=True)
+class Question:
+    """A query that the client must send before a message."""
 
-    def __init__(self) -> None:
-        self._schemas: dict[str, Schema] = {}
-        self._announced: set[bytes] = set()
-        self._service = ""
+    payload: bytes
+    service_id: int | None
+
+
+@dataclass(slots=True, frozen=True)
+class Announcement:
+    """A request that the client must send before a message: it puts the schema of the message in the log."""
+
+    payload: bytes
+
+
+class Exchange:
+    """What one client knows of the typed services: whether it can talk to them.
+
+    `service` is the name of the one that the client is for; without it each class of messages finds its own.
+    """
+
+    def __init__(self, service: str | None = None) -> None:
+        self._service = service
+        self._entries: list[ServiceEntry] = []
+        self._announced: set[tuple[int, bytes]] = set()
 
     def __repr__(self) -> str:
-        return f"<Exchange service={self._service} messages={len(self._schemas)}>"
+        return f"<Exchange services={show_entries(self._entries)}>"
 
-    def load(self, answer: bytes) -> None:
-        """Take the service's answer to `SCHEMAS_QUERY`.
-
-        Raises:
-            RemoteProtocolError: it is none: the service is not a typed one.
-        """
-        try:
-            found = json.loads(answer)
-            self._service = found["service"]
-            self._schemas = {schema["name"]: schema for schema in found["schemas"].values()}
-            self._announced = {bytes.fromhex(each) for each in found["announced"]}
-        except (ValueError, KeyError, TypeError) as error:
-            raise RemoteProtocolError(f"the service is no TypedService: it answered {answer[:40]!r}") from error
-
-    def reply_schema(self, name: str) -> Schema:
-        """Return the schema of the replies that the service gives; None for a message that it does not have."""
-        return self._schemas.get(name, {}).get("reply")
-
-    def route(self, message: type) -> Route:
-        """Make ready for a class of messages.
+    def prepare(self, message: type) -> Generator[Question | Announcement, bytes, Route]:
+        """Make ready for a class of messages; send what this yields, and give it the answer.
 
         Raises:
             ConfigurationError: the class cannot be written in bytes.
-            LocalProtocolError: the service has no such message, or another one of the name; says what differs.
+            LocalProtocolError: no service has such a message, or several do, or the one that has it has another one of
+                the name; says what differs.
+            RemoteProtocolError: an answer is none: the service is not a typed one.
         """
-        route = Route(message, self)
-        theirs = self._schemas.get(route.codec.name)
-        if theirs is None:
-            known = ", ".join(sorted(self._schemas)) or "none"
-            raise LocalProtocolError(f"{self._service} takes no {route.codec.name}; it takes: {known}")
-        change = find_field_change(route.codec.schema["fields"], theirs["fields"], route.codec.name)
-        if change is not None and route.codec.fingerprint not in self._announced:
-            raise LocalProtocolError(f"{self._service} has another {route.codec.name}: here {change} there")
+        yield from self.find_services()
+        for number, entry in enumerate(self._entries):
+            if entry.schemas is None and self._service in (None, entry.name):
+                question = Question(schemas_query(entry.service_id), entry.service_id)
+                (self._entries[number],) = decode_directory((yield question))
+        route = self._route(message)
+        known = route.service_id, route.codec.fingerprint
+        if route.is_logged and known not in self._announced:
+            yield Announcement(route.codec.announcement(route.service_id))
+            self._announced.add(known)
         return route
 
-    def announcement(self, route: Route) -> bytes | None:
-        """Give the request that announces a schema; None if it is in the log already."""
-        if route.codec.fingerprint in self._announced or route.header[1] != PayloadKind.COMMAND:
-            return None
-        return route.codec.announcement()
+    def find_services(self) -> Generator[Question, bytes, int | None]:
+        """Learn which services there are, and give the id of the one that the client is for; otherwise as `prepare`.
 
-    def on_announced(self, route: Route) -> None:
-        """The announcement is in the log."""
-        self._announced.add(route.codec.fingerprint)
+        Raises:
+            LocalProtocolError: it does not run.
+        """
+        if not self._entries:
+            self._entries = decode_directory((yield Question(schemas_query(), None)))
+        return self._named.service_id if self._service is not None else None
+
+    @property
+    def _named(self) -> ServiceEntry:
+        named = [entry for entry in self._entries if entry.name == self._service]
+        if not named:
+            raise LocalProtocolError(
+                f"no service {self._service} runs in this cluster; its typed services: {show_entries(self._entries)}"
+            )
+        return named[0]
+
+    def _route(self, message: type) -> Route:
+        route = Route(message)
+        name = route.codec.name
+        entries = self._entries if self._service is None else [self._named]
+        found = [(entry, entry.schemas) for entry in entries if entry.schemas and name in entry.schemas.by_name]
+        if not found:
+            takers = "; ".join(f"{entry.name} takes {_names(entry)}" for entry in entries) or "none runs"
+            raise LocalProtocolError(f"no typed service takes {name}: {takers}")
+        same = [each for each in found if each[1].by_name[name] == route.codec.schema]
+        if len(found) > 1 and len(same) != 1:
+            raise LocalProtocolError(
+                f"several services take {name}: {show_entries(entry for entry, _ in found)}; say which one the client "
+                f"is for: class OwnClient(TypedClient, service='{found[0][0].name}')"
+            )
+        entry, schemas = same[0] if len(found) > 1 else found[0]
+        fingerprint = route.codec.fingerprint
+        if fingerprint in schemas.announced:
+            self._announced.add((entry.service_id, fingerprint))
+        change = find_field_change(route.codec.schema["fields"], schemas.by_name[name]["fields"], name)
+        if change is not None and fingerprint not in schemas.announced:
+            raise LocalProtocolError(f"{entry.name} has another {name}: here {change} there")
+        route.bind(entry.service_id, schemas.by_name[name])
+        return route
+
+
+T = TypeVar("T")
+Step = Question | Announcement
+
+
+def run_steps(
+    steps: Generator[Step, bytes, T], ask: Callable[[Question], bytes], announce: Callable[[Announcement], bytes]
+) -> T:
+    """Send what an exchange wants sent, one after another, and return what it comes to."""
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(ask(step) if isinstance(step, Question) else announce(step))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def _names(entry: ServiceEntry) -> str:
+    return ", ".join(sorted(entry.schemas.by_name)) if entry.schemas and entry.schemas.by_name else "nothing"
 
 
 def read_error(data: bytes, *, home: str = "") -> ServiceError:
@@ -167,14 +237,15 @@ def _subclasses(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
 
 
 class EventReader:
-    """Reads the events of some classes; others are passed over."""
+    """Reads the events of some classes, of any service or of one; others are passed over."""
 
-    def __init__(self, kinds: tuple[type[Event], ...]) -> None:
+    def __init__(self, kinds: tuple[type[Event], ...], *, service_id: int | None = None) -> None:
         codecs = [MessageCodec(kind) for kind in kinds]
-        self._codecs = {codec.header(PayloadKind.EVENT): codec for codec in codecs}
+        ids = range(SERVICE_ID_LIMIT) if service_id is None else [service_id]
+        self._codecs = {codec.header(PayloadKind.EVENT, each): codec for codec in codecs for each in ids}
 
     def __repr__(self) -> str:
-        return f"<EventReader of {len(self._codecs)} classes>"
+        return f"<EventReader of {[*dict.fromkeys(codec.name for codec in self._codecs.values())]}>"
 
     def read(self, payload: bytes | memoryview) -> Any:
         """Give the event, or None for what is none of these classes."""

@@ -13,9 +13,9 @@ async with BankClient.connect(["127.0.0.1:9000"]) as bank:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar, overload
 
 from trimaran.service_api.errors import LocalProtocolError
 from trimaran.service_api.typed import Command, Event, Query
@@ -24,10 +24,11 @@ from ..cluster_client import ClusterClient
 from ..config import ClientConfig
 from ..errors import QueryRefusedError
 from ..sync_client import SyncClusterClient
-from .exchange import SCHEMAS_QUERY, EventReader, Exchange, Route
+from .exchange import EventReader, Exchange, Question, Route, Step, run_steps
 
 R = TypeVar("R")
 P = ParamSpec("P")
+T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
 
@@ -35,14 +36,22 @@ class TypedClient:
     """A session with a typed service.
 
     `call` and `ask` take any message of the service; a subclass has a method for each, see the module. `cluster` is the
-    client below, for what is not about messages.
+    client below, for what is not about messages. Where a cluster runs several typed services,
+    `class BankClient(TypedClient, service="bank")` says which one the client is for; without that, each message goes to
+    the service that takes it.
     """
+
+    _service: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, *, service: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if service is not None:
+            cls._service = service
 
     def __init__(self, cluster: ClusterClient) -> None:
         self.cluster = cluster
-        self._exchange = Exchange()
+        self._exchange = Exchange(self._service)
         self._routes: dict[type, Route] = {}
-        self._is_loaded = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.cluster!r}>"
@@ -62,7 +71,8 @@ class TypedClient:
 
         Raises:
             ServiceError: the service said no, by a class of its own.
-            LocalProtocolError: the service has no such message, or another one of that name; says what differs.
+            LocalProtocolError: no service, or more than one, has such a message, or another one of that name; says what
+                differs. Or the service that the client is for does not run; says which ones do.
             RemoteProtocolError: a field has a value that is not of its type; says which. Nothing was sent.
             RequestFailedError: the service has a mistake, and raised; says what.
 
@@ -90,7 +100,11 @@ class TypedClient:
         """
         route = self._routes.get(type(query)) or await self._prepare(type(query))
         result = await self.cluster.query(
-            route.payload(query), max_staleness_s=max_staleness_s, read_from=read_from, timeout_s=timeout_s
+            route.payload(query),
+            max_staleness_s=max_staleness_s,
+            read_from=read_from,
+            service_id=route.service_id,
+            timeout_s=timeout_s,
         )
         answer: R = route.read(result.payload)
         return answer
@@ -101,7 +115,7 @@ class TypedClient:
         async for event in bank.events(BalanceChanged):
             print(event.account)
         """
-        reader = EventReader(kinds)
+        reader = EventReader(kinds, service_id=await self._find_service())
         async for message in self.cluster.egress():
             event = reader.read(message.payload)
             if event is not None:
@@ -111,22 +125,30 @@ class TypedClient:
         """Close the session."""
         await self.cluster.aclose()
 
+    async def _find_service(self) -> int | None:
+        """Return the id of the service that the client is for; None without one."""
+        return None if self._service is None else await self._run(self._exchange.find_services())
+
     async def _prepare(self, message: type) -> Route:
-        """Compare a class with the service's, and have its schema in the log, before it is sent for the first time."""
-        exchange = self._exchange
-        if not self._is_loaded:
-            try:
-                exchange.load((await self.cluster.query(SCHEMAS_QUERY)).payload)
-            except QueryRefusedError as error:
-                raise LocalProtocolError(f"the service is no TypedService: {error}") from error
-            self._is_loaded = True
-        route = exchange.route(message)
-        announcement = exchange.announcement(route)
-        if announcement is not None:
-            await self.cluster.request(announcement)
-            exchange.on_announced(route)
-        self._routes[message] = route
+        """Find the service of a class, compare with what it has, and have the schema in the log."""
+        route = self._routes[message] = await self._run(self._exchange.prepare(message))
         return route
+
+    async def _run(self, steps: Generator[Step, bytes, T]) -> T:
+        """As `run_steps`."""
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, Question):
+                    answer = (await self.cluster.query(step.payload, service_id=step.service_id)).payload
+                else:
+                    answer = await self.cluster.request(step.payload)
+                step = steps.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        except QueryRefusedError as error:
+            raise LocalProtocolError(f"the service is no TypedService: {error}") from error
 
 
 C = TypeVar("C", bound=TypedClient)
@@ -153,13 +175,21 @@ class SyncTypedClient:
 
     with SyncBankClient(["127.0.0.1:9000"]) as bank:
         print(bank.deposit(account="a", amount=5))
+
+    Its services are those of `TypedClient`.
     """
+
+    _service: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, *, service: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if service is not None:
+            cls._service = service
 
     def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:
         self.cluster = SyncClusterClient(endpoints, config=config)
-        self._exchange = Exchange()
+        self._exchange = Exchange(self._service)
         self._routes: dict[type, Route] = {}
-        self._is_loaded = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.cluster!r}>"
@@ -189,14 +219,18 @@ class SyncTypedClient:
         """As `TypedClient.ask`."""
         route = self._routes.get(type(query)) or self._prepare(type(query))
         result = self.cluster.query(
-            route.payload(query), max_staleness_s=max_staleness_s, read_from=read_from, timeout_s=timeout_s
+            route.payload(query),
+            max_staleness_s=max_staleness_s,
+            read_from=read_from,
+            service_id=route.service_id,
+            timeout_s=timeout_s,
         )
         answer: R = route.read(result.payload)
         return answer
 
     def events(self, *kinds: type[E], timeout_s: float | None = None) -> Iterator[E]:
         """As `TypedClient.events`; ends when nothing came for `timeout_s`."""
-        reader = EventReader(kinds)
+        reader = EventReader(kinds, service_id=self._find_service())
         for message in self.cluster.egress(timeout_s):
             event = reader.read(message.payload)
             if event is not None:
@@ -206,21 +240,21 @@ class SyncTypedClient:
         """Close the session."""
         self.cluster.close()
 
+    def _find_service(self) -> int | None:
+        return None if self._service is None else self._run(self._exchange.find_services())
+
     def _prepare(self, message: type) -> Route:
-        exchange = self._exchange
-        if not self._is_loaded:
-            try:
-                exchange.load(self.cluster.query(SCHEMAS_QUERY).payload)
-            except QueryRefusedError as error:
-                raise LocalProtocolError(f"the service is no TypedService: {error}") from error
-            self._is_loaded = True
-        route = exchange.route(message)
-        announcement = exchange.announcement(route)
-        if announcement is not None:
-            self.cluster.request(announcement)
-            exchange.on_announced(route)
-        self._routes[message] = route
+        route = self._routes[message] = self._run(self._exchange.prepare(message))
         return route
+
+    def _run(self, steps: Generator[Step, bytes, T]) -> T:
+        def ask(question: Question) -> bytes:
+            return self.cluster.query(question.payload, service_id=question.service_id).payload
+
+        try:
+            return run_steps(steps, ask, lambda announcement: self.cluster.request(announcement.payload))
+        except QueryRefusedError as error:
+            raise LocalProtocolError(f"the service is no TypedService: {error}") from error
 
 
 class Method(Generic[P, R]):

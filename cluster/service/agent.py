@@ -196,13 +196,18 @@ class ClusteredServiceAgent:
     def query(self, payload: memoryview, service_id: int = NULL_VALUE) -> bytes:
         """Call `on_query` of a service, only between log entries. Its exceptions pass through.
 
-        Without an id it is the first service that takes queries.
+        Without an id it is the first service that takes queries: one that is not typed where there is one, since typed
+        clients name the service.
 
         Raises:
             LocalProtocolError: there is no such service, or its answer is no bytes, or too long for a client.
         """
         if service_id != NULL_VALUE and service_id not in self._ids:
             raise LocalProtocolError(f"no such service: service_id={service_id} services={len(self.services)}")
+        if service_id == NULL_VALUE and isinstance(self.service, EveryService):
+            directory = self.service.on_unnamed_query(payload)
+            if directory is not None:
+                return directory
         service = self._queried if service_id == NULL_VALUE else self.services[service_id]
         if self.query_check is None:
             answer: object = service.on_query(payload)
@@ -219,7 +224,8 @@ class ClusteredServiceAgent:
     @property
     def _queried(self) -> ClusteredService:
         """The service that answers a query which names none."""
-        return next((service for service in self.services if service.takes_queries), self.services[0])
+        queried = [service for service in self.services if service.takes_queries]
+        return next((service for service in queried if service.typed_name is None), (queried or self.services)[0])
 
     def terminate(self) -> None:
         """Call `on_terminate` of the services: no more callbacks follow."""

@@ -33,7 +33,7 @@ from trimaran.service_api.wire.request import (
 
 from ..messages.replies import KeptReply, SessionRequests
 from .client_session import ContainerClientSession
-from .several_services import MessageReceiver
+from .several_services import MessageReceiver, NoReceiverError
 
 _SKIPPED: Final = b"an operator has skipped this request: the service was not run"
 
@@ -146,6 +146,8 @@ class RequestRunner:
                 reply = bytes(reply)
             if len(reply) > self._max_reply_length:
                 raise LocalProtocolError(f"reply too long: length={len(reply)} limit={self._max_reply_length}")
+        except NoReceiverError as error:
+            return RequestCode.NO_REQUESTS, str(error).encode()
         except BaseException as error:
             self._on_service_error(error)
             return RequestCode.FAILED, _text_of(error)

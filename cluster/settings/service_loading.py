@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from trimaran.service_api import ClusteredService
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.typed.directory import check_services
 
 from .plugin_loading import load_named
 
@@ -30,6 +32,17 @@ def load_service_class(service: str, service_dir: Path) -> type[ClusteredService
     if all(getattr(found, name) is getattr(ClusteredService, name) for name in _INPUTS):
         raise ConfigurationError(f"service is not complete: service={service} expected one of {', '.join(_INPUTS)}")
     return found
+
+
+def load_service_classes(names: Iterable[str], service_dir: Path) -> list[type[ClusteredService]]:
+    """Import the classes of all services of a node, in the order of their ids.
+
+    Raises:
+        ConfigurationError: as `load_service_class`, or typed services have one name.
+    """
+    classes = [load_service_class(name, service_dir) for name in names]
+    check_services(classes)
+    return classes
 
 
 def _is_service(value: Any) -> bool:  # Any: whatever a module holds

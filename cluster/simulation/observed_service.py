@@ -33,6 +33,7 @@ class ObservedService(ClusteredService):
     def __init__(self, service: ClusteredService, observe: Observer, **hooks: Unpack[Hooks]) -> None:
         self.service = service
         self.feature_level = service.feature_level
+        self.typed_name = service.typed_name
         self._observe = observe
         self._on_error, self._on_loaded = hooks.get("on_error"), hooks.get("on_loaded")
         self._fail = hooks.get("fail", _never)

@@ -24,6 +24,7 @@ from typing import Any, Final, Self, TypeVar
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.service_api import ClusteredService, ConfigurationError
 from trimaran.service_api.identity import Caller, CallerRole, Proof
+from trimaran.service_api.typed.directory import check_services
 from trimaran.service_api.types import MemberId
 
 from ..check import StrictFinding, StrictGuard
@@ -690,11 +691,11 @@ def _makers(code: Code) -> Sequence[MakeService]:
     """Return what makes the services of a node.
 
     Raises:
-        ConfigurationError: one of them makes no service, or there is none; said here, and not by three members.
+        ConfigurationError: one of them makes no service, there is none, or two have one name; said here, and not by
+            three members.
     """
     makers = code if isinstance(code, Sequence) else [code]
-    for make in makers:
-        new_service(make)
+    check_services([new_service(make) for make in makers])
     if not makers:
         raise ConfigurationError("service=[] expected at least one")
     return makers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from trimaran.client.typed.exchange import SCHEMAS_QUERY, EventReader, Exchange, Route
+from trimaran.client.typed.exchange import EventReader, Exchange, Route, run_steps
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.typed import Command, Event, Query, TypedService
 
@@ -45,8 +45,7 @@ class TypedHarness(ServiceHarness[S]):
 
     def _begin(self) -> None:
         self.exchange = Exchange()
-        """What a typed client knows of the schemas of the service."""
-        self.exchange.load(self.query(SCHEMAS_QUERY))
+        """What a typed client knows of the service."""
         self._routes: dict[type, Route] = {}
 
     def restart(self, service: Callable[[], Any] | None = None) -> None:  # Any: the next version of S
@@ -61,13 +60,13 @@ class TypedHarness(ServiceHarness[S]):
             ServiceError: the service said no.
             Exception: what else its handler raises.
         """
-        route = self._route(type(command))
+        route = self.route(type(command))
         answer: R = route.read(self.request(route.payload(command)))
         return answer
 
     def ask(self, query: Query[R]) -> R:
         """Ask the service's state; otherwise as `call`."""
-        route = self._route(type(query))
+        route = self.route(type(query))
         answer: R = route.read(self.query(route.payload(query)))
         return answer
 
@@ -76,12 +75,13 @@ class TypedHarness(ServiceHarness[S]):
         reader = EventReader(kinds)
         return [event for event in map(reader.read, self.egress) if event is not None]
 
-    def _route(self, message: type[Any]) -> Route:
+    def route(self, message: type[Any]) -> Route:
+        """Return how a class of messages is sent: for a test that changes the bytes; otherwise as `call`."""
         route = self._routes.get(message)
         if route is None:
-            route = self._routes[message] = self.exchange.route(message)
-            announcement = self.exchange.announcement(route)
-            if announcement is not None:
-                self.request(announcement)
-                self.exchange.on_announced(route)
+            route = self._routes[message] = run_steps(
+                self.exchange.prepare(message),
+                lambda question: self.query(question.payload),
+                lambda announcement: self.request(announcement.payload),
+            )
         return route

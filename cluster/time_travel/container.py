@@ -28,6 +28,7 @@ from ..core.membership.feature_levels import FEATURE_LEVEL_LIMIT
 from ..core.membership.roster import Roster
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
+from ..service.several_services import NoReceiverError
 from .member_log import MemberLog
 from .outputs import CallbackFailure, Output, OutputKind, Sink
 
@@ -46,6 +47,14 @@ class Bystander(ClusteredService):
     """Stands for a service of the node that is not replayed: it takes what comes and does nothing."""
 
     feature_level = FEATURE_LEVEL_LIMIT
+
+    def __init__(self, service_id: int) -> None:
+        # So that no other service is given a request that was for this one.
+        self.typed_name = f"service {service_id}"
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        """A request that names it."""
+        raise NoReceiverError(f"{self.typed_name} is not replayed")
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
         """A message of a client."""

@@ -59,4 +59,4 @@ def make_services(
             f"{SERVICE_LIMIT} services at most"
         )
     made = [make_service(each, directory) for each in given]
-    return [made[i - first_id] if 0 <= i - first_id < len(made) else Bystander() for i in range(count)]
+    return [made[i - first_id] if 0 <= i - first_id < len(made) else Bystander(i) for i in range(count)]

@@ -3,7 +3,8 @@
 A message on the wire and in the log:
 
     byte 0       0xC1, which no MessagePack begins with
-    byte 1       `PayloadKind`
+    byte 1       the low four bits: `PayloadKind`; the high ones: the id of the service that it is for, or, of an
+                 event, from; 0 where a node runs one service, and in replies and errors, which answer a request
     bytes 2..10  the fingerprint of the schema that the rest is written by
     then         the value; of a message its fields as an array
 
@@ -39,13 +40,16 @@ from .schema import (
 
 MAGIC: Final = 0xC1
 HEADER_BYTES: Final = 2 + FINGERPRINT_BYTES
+_KIND_BITS: Final = 4
+SERVICE_ID_LIMIT: Final = 16
+"""Ids are below; a node runs fewer services."""
 
 T = TypeVar("T")
 Bytes = bytes | memoryview
 
 
 class PayloadKind(IntEnum):
-    """What the rest of a payload is."""
+    """What the rest of a payload is; at most 15, as there is room for."""
 
     COMMAND = 1
     QUERY = 2
@@ -55,7 +59,30 @@ class PayloadKind(IntEnum):
     SCHEMA = 6
     """A client or a service tells by which schema it writes: that is in the log before the first message written so."""
     SCHEMAS = 7
-    """A query: which schemas the service has, and which are in its log."""
+    """A query: which typed services the node runs, which schemas the one that answers has, and which are in its log."""
+
+
+def tag_of(kind: PayloadKind | int, service_id: int) -> int:
+    """Return byte 1 of a payload."""
+    return service_id << _KIND_BITS | kind
+
+
+def split_tag(tag: int) -> tuple[int, int]:
+    """Return the kind and the service id that byte 1 of a payload says."""
+    return tag & (1 << _KIND_BITS) - 1, tag >> _KIND_BITS
+
+
+def addressee_of(payload: Bytes) -> int | None:
+    """Return the id of the service that a typed request is for; None for what is no typed request."""
+    if len(payload) < HEADER_BYTES or payload[0] != MAGIC:
+        return None
+    kind, service_id = split_tag(payload[1])
+    return service_id if kind in (PayloadKind.COMMAND, PayloadKind.SCHEMA) else None
+
+
+def schemas_query(service_id: int | None = None) -> bytes:
+    """Return the query for the schemas of one service; without an id for those of the only one, or for who runs."""
+    return bytes((MAGIC, tag_of(PayloadKind.SCHEMAS, service_id or 0))) + bytes(FINGERPRINT_BYTES)
 
 
 def _to_builtins(value: Any) -> Any:
@@ -156,13 +183,13 @@ class MessageCodec(Generic[T]):
     def __repr__(self) -> str:
         return f"<MessageCodec {self.name} {self.fingerprint.hex()}>"
 
-    def header(self, kind: PayloadKind) -> bytes:
+    def header(self, kind: PayloadKind, service_id: int = 0) -> bytes:
         """Return what stands before each message."""
-        return bytes((MAGIC, kind)) + self.fingerprint
+        return bytes((MAGIC, tag_of(kind, service_id))) + self.fingerprint
 
-    def announcement(self) -> bytes:
+    def announcement(self, service_id: int = 0) -> bytes:
         """Return the payload that tells a log by which schema the messages are written."""
-        return self.header(PayloadKind.SCHEMA) + schema_to_bytes(self.schema)
+        return self.header(PayloadKind.SCHEMA, service_id) + schema_to_bytes(self.schema)
 
     def encode(self, message: T) -> bytes:
         """Write the fields of a message.

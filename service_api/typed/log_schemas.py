@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import RemoteProtocolError
 from ..wire.topics import decode_topic_message
-from .codec import HEADER_BYTES, MAGIC, READ_ANY, PayloadKind, schema_from_bytes
+from .codec import HEADER_BYTES, MAGIC, READ_ANY, PayloadKind, schema_from_bytes, split_tag, tag_of
 from .schema import Schema, fingerprint_of
 
 SCHEMA_LIMIT_BYTES: Final = 65_536
@@ -26,20 +26,22 @@ class TypedPayload(NamedTuple):
 
     kind: int
     """A `PayloadKind`, or a number of a newer version."""
+    service_id: int
+    """Of the service that a request is for, and an event from."""
     fingerprint: bytes
     body: bytes
 
     @property
     def header(self) -> bytes:
         """What stands before the body."""
-        return bytes((MAGIC, self.kind)) + self.fingerprint
+        return bytes((MAGIC, tag_of(self.kind, self.service_id))) + self.fingerprint
 
 
 def split_payload(payload: bytes) -> TypedPayload | None:
     """Give the parts of a typed payload; None for what is none."""
     if len(payload) < HEADER_BYTES or payload[0] != MAGIC:
         return None
-    return TypedPayload(payload[1], payload[2:HEADER_BYTES], payload[HEADER_BYTES:])
+    return TypedPayload(*split_tag(payload[1]), payload[2:HEADER_BYTES], payload[HEADER_BYTES:])
 
 
 class LogSchemas:
@@ -69,7 +71,7 @@ class LogSchemas:
         return schema
 
     def view(self, payload: bytes) -> dict[str, Any] | None:
-        """Describe a typed payload: its `message` and its `values` by name; None for what is none.
+        """Describe a typed payload: its `service_id`, its `message` and its `values` by name; None for what is none.
 
         A payload whose schema was announced before what the reader saw has its `fingerprint` alone.
         """
@@ -77,10 +79,10 @@ class LogSchemas:
         typed = split_payload(payload if published is None else published.payload)
         if typed is None:
             return None
-        topic = {} if published is None else {"topic": published.topic}
+        origin = {"service_id": typed.service_id} | ({} if published is None else {"topic": published.topic})
         if typed.kind == PayloadKind.SCHEMA:
-            return topic | self._view_schema(typed.body)
-        return topic | self._view_message(typed) if typed.kind in _MESSAGES else None
+            return origin | self._view_schema(typed.body)
+        return origin | self._view_message(typed) if typed.kind in _MESSAGES else None
 
     def _view_schema(self, body: bytes) -> dict[str, Any]:
         try:

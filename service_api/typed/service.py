@@ -14,7 +14,7 @@ override what is there, such as `on_take_snapshot`.
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -33,9 +33,12 @@ from .codec import (
     ValueCodec,
     schema_from_bytes,
     schema_to_bytes,
+    split_tag,
+    tag_of,
 )
 from .context import Context
 from .declared_state import CELLS, Cell, Journal, declared_fields, make_cells, state
+from .directory import ServiceEntry, ServiceSchemas, encode_directory
 from .handlers import Entry, HandlerRole, find_handlers, reply_of
 from .messages import Event, ServiceError, TimerMessage, wire_name
 from .schema import FINGERPRINT_BYTES, Schema, fingerprint_of
@@ -125,6 +128,7 @@ _RESERVED: Final = (
 """Methods of TypedService that an author cannot mean to override."""
 
 _SHOWN_BYTES: Final = 64
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 _TIMER: Final = 0
 """PayloadKind of a route that no client takes."""
@@ -132,6 +136,9 @@ _TIMER: Final = 0
 
 class TypedService(ClusteredService):
     """A service whose messages are classes, and whose state is declared. See the module, and docs/typed-services.md.
+
+    `class Bank(TypedService, name="bank")` gives it the name by which clients find it among several services of a node.
+    Without one it has the name of the class; a subclass of a service that was named keeps that name.
 
     `events` are the classes of events that it sends. Everything that is wrong with its methods, messages and state is
     told when the class is defined.
@@ -143,6 +150,11 @@ class TypedService(ClusteredService):
     """Fields of the state that older snapshots have, and that are meant to be gone."""
 
     __table: ClassVar[_Table]
+    __is_named: ClassVar[bool] = False
+    """Whether the class, or one that it is made of, was given a name."""
+    __service_id = 0
+    __command_tag = tag_of(PayloadKind.COMMAND, 0)
+    """Byte 1 of the commands that are for this service."""
 
     timers: dict[int, tuple[str, bytes]] = state()
     """The timers that have not fired: the name of the class, and the message."""
@@ -152,8 +164,9 @@ class TypedService(ClusteredService):
 
     # What is private has two underscores: a subclass may use any other name that begins with one.
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.__take_name(name)
         taken = {*_RESERVED, *declared_fields(TypedService)}
         for name in vars(cls):
             if name in taken:
@@ -162,6 +175,17 @@ class TypedService(ClusteredService):
                 )
         cls.__table = _Table(cls)
         make_cells(cls, Journal())
+
+    @classmethod
+    def __take_name(cls, name: str | None) -> None:
+        if name is not None:
+            if not _NAME.fullmatch(name):
+                raise ConfigurationError(
+                    f"{cls.__qualname__}: name={name!r} expected letters, digits, '-', '_' and '.', such as 'bank'"
+                )
+            cls.typed_name, cls.__is_named = name, True
+        elif not cls.__is_named:
+            cls.typed_name = cls.__name__
 
     def make_cells(self) -> dict[str, Cell]:
         """Make the state as it is at the beginning; for the descriptors."""
@@ -191,6 +215,8 @@ class TypedService(ClusteredService):
     def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> Any:
         """Load the declared state. An override that is a coroutine calls `await super().on_start(...)`."""
         self.__ctx = Context(self, cluster)
+        self.__service_id = cluster.service_id
+        self.__command_tag = tag_of(PayloadKind.COMMAND, cluster.service_id)
         return self.__load(snapshot)
 
     async def __load(self, snapshot: SnapshotImage | None) -> None:
@@ -200,15 +226,33 @@ class TypedService(ClusteredService):
 
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
         """Run a command; the answer is a reply or an error of the service."""
-        kind = payload[1] if len(payload) >= HEADER_BYTES and payload[0] == MAGIC else None
-        if kind == PayloadKind.SCHEMA:
-            return self.__announce(payload[HEADER_BYTES:])
-        if kind != PayloadKind.COMMAND:
+        if len(payload) < HEADER_BYTES or payload[0] != MAGIC or payload[1] != self.__command_tag:
+            return self.__take_announcement(payload)
+        route = self.__find(PayloadKind.COMMAND, bytes(payload[2:HEADER_BYTES]))
+        return self.__run(session, route, lambda: route.read(payload[HEADER_BYTES:]))
+
+    def __take_announcement(self, payload: memoryview) -> bytes:
+        if self.__kind_of(payload) != PayloadKind.SCHEMA:
             raise RemoteProtocolError(
                 "the payload is no command of a typed client; use TypedClient, and see its `call`"
             )
-        route = self.__find(PayloadKind.COMMAND, bytes(payload[2:HEADER_BYTES]))
-        return self.__run(session, route, lambda: route.read(payload[HEADER_BYTES:]))
+        return self.__announce(payload[HEADER_BYTES:])
+
+    def __kind_of(self, payload: memoryview) -> int | None:
+        """Return the kind of a payload for this service, None for what is not typed.
+
+        Raises:
+            RemoteProtocolError: it is for another service.
+        """
+        if len(payload) < HEADER_BYTES or payload[0] != MAGIC:
+            return None
+        kind, service_id = split_tag(payload[1])
+        if service_id != self.__service_id:
+            raise RemoteProtocolError(
+                f"the payload is for service_id={service_id}, which does not run here; "
+                f"{self.typed_name} has service_id={self.__service_id}"
+            )
+        return kind
 
     def __run(self, session: ClientSession, route: _Route, read: Callable[[], Any]) -> bytes:
         ctx, journal = self.__ctx, self.journal
@@ -240,7 +284,7 @@ class TypedService(ClusteredService):
 
     def on_query(self, payload: memoryview) -> bytes:
         """Answer a query from the state, which it cannot change."""
-        kind = payload[1] if len(payload) >= HEADER_BYTES and payload[0] == MAGIC else None
+        kind = self.__kind_of(payload)
         if kind == PayloadKind.SCHEMAS:
             return self.__say_schemas()
         if kind != PayloadKind.QUERY:
@@ -340,7 +384,7 @@ class TypedService(ClusteredService):
                 f"{type(event).__name__} is not among the events of {type(self).__qualname__}: "
                 f"events = ({type(event).__name__}, ...)"
             )
-        return codec.header(PayloadKind.EVENT) + codec.check(event)
+        return codec.header(PayloadKind.EVENT, self.__service_id) + codec.check(event)
 
     def announce_event(self, event: Event) -> bytes | None:
         """Give what tells the log by which schema an event of this class is written; None if the log has it."""
@@ -348,7 +392,7 @@ class TypedService(ClusteredService):
         if codec.fingerprint in self.known_schemas:
             return None
         self.known_schemas[codec.fingerprint] = schema_to_bytes(codec.schema)
-        return codec.announcement()
+        return codec.announcement(self.__service_id)
 
     def keep_timer(self, timer: TimerMessage) -> int:
         """Keep a timer's message until it fires; gives its id.
@@ -404,9 +448,9 @@ class TypedService(ClusteredService):
         return b""
 
     def __say_schemas(self) -> bytes:
-        own = {fingerprint.hex(): schema for fingerprint, schema in self.__table.schemas.items()}
-        announced = [fingerprint.hex() for fingerprint in self.known_schemas]
-        return json.dumps({"service": type(self).__name__, "schemas": own, "announced": announced}).encode()
+        by_name = {schema["name"]: schema for schema in self.__table.schemas.values()}
+        schemas = ServiceSchemas(by_name, frozenset(self.known_schemas))
+        return encode_directory([ServiceEntry(self.__service_id, str(self.typed_name), schemas)])
 
 
 def _encode_error(error: ServiceError) -> bytes:

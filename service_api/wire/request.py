@@ -32,7 +32,7 @@ class RequestCode(IntEnum):
     FAILED = 1
     """The service raised; the payload says what."""
     NO_REQUESTS = 2
-    """The service takes no requests; it was not run."""
+    """No service takes the request, and none was run; the payload says why where a node runs several."""
     NOT_KEPT = 3
     """It was run, and its reply was acknowledged, and dropped."""
     WINDOW_EXCEEDED = 4

@@ -10,7 +10,7 @@ from pathlib import Path
 from trimaran.service_api import ClusteredService, ConfigurationError
 
 from ...core.service_messages import SERVICE_LIMIT
-from ...settings.service_loading import load_service_class
+from ...settings.service_loading import load_service_classes
 from ...simulation.campaign import check_determinism
 from ...simulation.clients.queries import QUERY_KIND
 from ...simulation.clients.service_workload import (
@@ -65,9 +65,9 @@ class SeedJob:
         """Import the classes that `names` stands for.
 
         Raises:
-            ConfigurationError: as `load_service_class`, or there are more than a node takes.
+            ConfigurationError: as `load_service_classes`, or there are more than a node takes.
         """
-        services = [load_service_class(name, self.service_dir) for name in names.split(",")]
+        services = load_service_classes(names.split(","), self.service_dir)
         if len(services) > SERVICE_LIMIT:
             raise ConfigurationError(f"services={len(services)}: expected 1 to {SERVICE_LIMIT}")
         return services

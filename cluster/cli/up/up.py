@@ -24,7 +24,7 @@ from ...runtime.activities import ActivityScope
 from ...settings.config import TLS_PREFIX, NodeConfig
 from ...settings.config_layers import check_settings
 from ...settings.member_endpoints import MemberEndpoints, parse_members
-from ...settings.service_loading import load_service_class
+from ...settings.service_loading import load_service_classes
 from ..app import report_error
 from ..shared.cluster_report import ask_cluster
 from ..shared.examples import SERVICE_MODULE, examples_directory
@@ -113,8 +113,7 @@ def run_cluster(
     """
     shared = choose_settings(settings, directory / CONFIG_FILE_NAME)
     service = shared["service"]
-    for name in service.split(","):
-        load_service_class(name, Path(shared["service_dir"]))
+    load_service_classes(service.split(","), Path(shared["service_dir"]))
     place = open_place(directory, member_count=members, base_port=port, with_tls=tls)
     if place.certificates is not None:
         shared |= place.certificates.node_settings

@@ -47,7 +47,7 @@ class ForgetUse(TimerMessage):
     key: str
 
 
-class CounterService(TypedService):
+class CounterService(TypedService, name="counters"):
     """Counters and rate limits, by name. See docs/counters.md."""
 
     counters: dict[str, int] = state()

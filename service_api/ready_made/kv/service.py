@@ -63,7 +63,7 @@ class ExpireKey(TimerMessage):
     key: bytes
 
 
-class KvService(TypedService):
+class KvService(TypedService, name="kv"):
     """A key-value store. See docs/kv.md. Every member must have the same limits."""
 
     events: ClassVar[tuple[type[Event], ...]] = (KvChanges,)

@@ -69,7 +69,7 @@ class LockClaim:
     """0 while it waits."""
 
 
-class LockService(TypedService):
+class LockService(TypedService, name="locks"):
     """Locks, leases and leader election. See docs/locks.md. Every member must have the same limits."""
 
     events: ClassVar[tuple[type[Event], ...]] = (LockGranted,)

@@ -100,7 +100,7 @@ class WakeQueues(TimerMessage):
     """Something may be due."""
 
 
-class QueueService(TypedService):
+class QueueService(TypedService, name="queue"):
     """Queues and schedules. See docs/queue.md. Every member must have the same limits."""
 
     events: ClassVar[tuple[type[Event], ...]] = (QueueReady,)

@@ -47,6 +47,7 @@ class InMemoryCluster:
 
     sessions: dict[ClusterSessionId, ClientSession] = field(default_factory=dict)
     member_id: MemberId = _ONLY_MEMBER
+    service_id: int = 0
     role: Role = Role.LEADER
     is_replaying: bool = False
     time: int = 0

@@ -44,7 +44,7 @@ def locks() -> TypedHarness[LockService]:
 
 def call_as(locks: TypedHarness[LockService], session: HarnessSession, command: Command[R]) -> R:
     """Have another session than the harness's own send a command."""
-    route = locks._route(type(command))
+    route = locks.route(type(command))
     answer: R = route.read(session.request(route.payload(command)))
     return answer
 

@@ -66,7 +66,7 @@ def small() -> TypedHarness[SmallQueues]:
 
 def call_as(queues: TypedHarness[QueueService], session: HarnessSession, command: Command[R]) -> R:
     """Have another session than the harness's own send a command."""
-    route = queues._route(type(command))
+    route = queues.route(type(command))
     answer: R = route.read(session.request(route.payload(command)))
     return answer
 

@@ -119,7 +119,7 @@ class QueueMachine(RuleBasedStateMachine):
     def receive(self, queue: str, limit: int, lease_s: int, is_with_session: bool, waiter: int | None) -> None:
         session = self.worker if is_with_session else self.queues.client
         command = ReceiveMessages(queue, limit, lease_s, is_with_session, None if is_with_session else waiter)
-        route = self.queues._route(ReceiveMessages)
+        route = self.queues.route(ReceiveMessages)
         received = route.read(session.request(route.payload(command)))
         expected = self.in_state(queue, READY)[:limit]
         assert [each.message_id for each in received] == expected

@@ -174,7 +174,7 @@ def test_bytes_of_a_stranger_are_refused_and_change_nothing(
 
 
 def test_every_cut_and_flipped_byte_of_a_command_is_refused_or_run(bank: TypedHarness[Bank]) -> None:
-    payload = bank.exchange.route(Deposit).payload(Deposit("account", 5))
+    payload = bank.route(Deposit).payload(Deposit("account", 5))
     spoiled = [payload[:length] for length in range(len(payload))]
     spoiled += [
         payload[:place] + bytes((payload[place] ^ 1 << bit,)) + payload[place + 1 :]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from trimaran.client.typed.exchange import Exchange
+from trimaran.client.typed.exchange import Exchange, run_steps
 from trimaran.cluster.testing import ServiceHarness, TypedHarness
 from trimaran.service_api.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.typed import Command, Context, TimerMessage, TypedService, handles, on_timer, state, upcasts
@@ -83,13 +83,12 @@ def announced(harness: ServiceHarness[Any], message: type) -> Any:
         def pay(self, ctx: Context, message: Any) -> Any:
             return 0
 
-    exchange = Exchange()
-    exchange.load(Older().on_query(memoryview(b"\xc1\x07" + bytes(8))))
-    route = exchange.route(message)
-    announcement = exchange.announcement(route)
-    assert announcement is not None
-    harness.request(announcement)
-    return route
+    older = Older()
+    return run_steps(
+        Exchange().prepare(message),
+        lambda question: older.on_query(memoryview(question.payload)),
+        lambda announcement: harness.request(announcement.payload),
+    )
 
 
 def test_an_older_message_is_read_by_the_names_of_its_fields() -> None:
@@ -100,8 +99,7 @@ def test_an_older_message_is_read_by_the_names_of_its_fields() -> None:
 
     assert harness.service.names == {"a": 5.0}
     assert harness.service.added == ["EUR"]
-    exchange = TypedHarness(Today).exchange
-    assert exchange.route(Pay).read(reply) == 5.0
+    assert TypedHarness(Today).route(Pay).read(reply) == 5.0
 
 
 def test_an_older_message_that_cannot_be_read_so_goes_through_its_upcast() -> None:
@@ -130,16 +128,16 @@ def test_an_older_message_that_nothing_reads_is_refused_with_the_field() -> None
 
 
 def test_a_client_is_told_before_it_sends_that_the_service_has_another_class() -> None:
-    exchange = TypedHarness(May).exchange
+    may = TypedHarness(May)
 
     with pytest.raises(LocalProtocolError, match=r"May has another Pay: here Pay.account was str, is int there"):
-        exchange.route(Pay)
+        may.route(Pay)
 
     class Unknown(Command[int]):
         pass
 
-    with pytest.raises(LocalProtocolError, match=r"May takes no Unknown; it takes: Pay, Wake"):
-        exchange.route(Unknown)
+    with pytest.raises(LocalProtocolError, match=r"no typed service takes Unknown: May takes Pay, Wake"):
+        may.route(Unknown)
 
 
 def test_the_state_of_an_older_version_is_taken_over() -> None:
