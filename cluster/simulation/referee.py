@@ -112,7 +112,9 @@ class Referee:
         self._make_service, self._make_relay, self._make_further = make_service, make_relay, make_further
         self._views: dict[MemberId, _View] = {}
         self._services: dict[MemberId, ClusteredService] = {}
-        """Of the newest process of each member."""
+        """The first one of the newest process of each member."""
+        self._further_services: dict[MemberId, list[ClusteredService]] = {}
+        """Those after the first, without the relay."""
         self._relays: dict[MemberId, Relay | Messenger] = {}
         self._held: dict[MemberId, tuple[object, int]] = {}
         """How much of the committed log each member was seen to have, and on which disk."""
@@ -139,8 +141,9 @@ class Referee:
 
     def make_others(self, member: Member, *, has_relay: bool = True) -> list[ObservedService]:
         """Give a member the services after the first, observed, and the relay as the last one."""
-        pairs = zip(self._make_further, self.further, strict=True)
-        others = [self._observe(member, make_service(), delivered) for make_service, delivered in pairs]
+        made = self._further_services[member.member_id] = [make_service() for make_service in self._make_further]
+        pairs = zip(made, self.further, strict=True)
+        others = [self._observe(member, service, delivered) for service, delivered in pairs]
         if has_relay:
             relay = self._relays[member.member_id] = self._make_relay()
             others.append(self._observe(member, relay, self.relayed))
@@ -546,6 +549,8 @@ class Referee:
         faults = getattr(service, "faults", ())
         try:
             expect_same(member, position, delivered.setdefault(position, what), what)
+            if delivered is not self.relayed:
+                self._checks.look(service, member=member.member_id, position=position)
             expect(
                 not faults,
                 "a message of a service is delivered once, in the order offered",
@@ -645,7 +650,11 @@ class Referee:
 
     def look_at_rest(self, members: Sequence[Member]) -> None:
         """Hand the services of members that have the same log to the check of the user's."""
-        self._checks.look_at_rest([self._services[one.member_id] for one in members if not one.config.is_witness])
+        ids = [one.member_id for one in members if not one.config.is_witness]
+        if self._make_further:
+            self._checks.look_at_rest([(self._services[each], *self._further_services[each]) for each in ids])
+        else:
+            self._checks.look_at_rest([self._services[each] for each in ids])
 
     def has_committed(self, member: Member) -> bool:
         """Whether a member has, durably, everything that was ever committed, or a snapshot and all that follows."""

@@ -34,12 +34,13 @@ def expect(condition: object, rule: str, **facts: object) -> None:
 
 @dataclass(slots=True, frozen=True)
 class ServiceChecks:
-    """What must hold of the first service of each member; what a check raises is a broken rule."""
+    """What must hold of the services of each member; what a check raises is a broken rule."""
 
     invariant: Callable[[Any], object] | None = None  # Any: of the service's own class
-    """Called with the service of a member after each entry that is delivered to it."""
+    """Called with a service of a member after each entry that is delivered to it."""
     at_rest: Callable[[Sequence[Any]], object] | None = None
-    """Called in the end with the services of all members that have everything: they are at one position."""
+    """Called in the end with the service of each member that has everything, or a tuple of its services where a member
+    runs several: they are at one position."""
     equip: Callable[[ClusteredServiceAgent, Callable[[str], None]], None] | None = None
     """Called with the container of each node before it starts, to put watches into it; and with what takes a place of
     the service that left the log, where one is met."""

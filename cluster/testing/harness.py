@@ -8,11 +8,12 @@ follows from it, such as messages that the service offers to the cluster, is del
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
 from trimaran.service_api import CloseReason, ClusteredService, ConfigurationError, LocalProtocolError
 from trimaran.service_api.payloads import Payload, plain_bytes
+from trimaran.service_api.typed.directory import check_services
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent, TimerEvent
 from trimaran.service_api.wire.topics import SCHEMA_TOPIC, TopicMessage, decode_topic_message
@@ -37,6 +38,9 @@ _FOLLOWING_LIMIT: Final = 10_000
 _SUSPENSION_LIMIT: Final = 10_000
 
 S = TypeVar("S", bound=ClusteredService)
+MakeService = Callable[[], ClusteredService]
+Code = MakeService | Sequence[MakeService]
+"""What a member runs: one service, or several in order of their ids."""
 
 
 class HarnessSession:
@@ -413,6 +417,20 @@ def snapshot_of(service: ClusteredService) -> list[bytes]:
     publication = KeptPublication()
     write_snapshot(service, publication)
     return publication.messages
+
+
+def makers_of(code: Code) -> Sequence[MakeService]:
+    """Return what makes the services of a node.
+
+    Raises:
+        ConfigurationError: one of them makes no service, there is none, or two have one name; said here, and not by
+            three members.
+    """
+    makers = code if isinstance(code, Sequence) else [code]
+    check_services([new_service(make) for make in makers])
+    if not makers:
+        raise ConfigurationError("service=[] expected at least one")
+    return makers
 
 
 def new_service(make: Callable[[], S]) -> S:

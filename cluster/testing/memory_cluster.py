@@ -24,7 +24,6 @@ from typing import Any, Final, Self, TypeVar
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.service_api import ClusteredService, ConfigurationError
 from trimaran.service_api.identity import Caller, CallerRole, Proof
-from trimaran.service_api.typed.directory import check_services
 from trimaran.service_api.types import MemberId
 
 from ..check import StrictFinding, StrictGuard
@@ -37,7 +36,7 @@ from ..simulation.cluster import DIRECTORY, Member, Settings, SimulatedCluster
 from ..simulation.kept_log import complete_snapshot_positions
 from ..simulation.member_disks import MemberDisks
 from ..subscriptions.subscription import Subscription, subscribe
-from .harness import new_service, snapshot_of
+from .harness import Code, MakeService, makers_of, new_service, snapshot_of
 from .waiting import StillWaitingError, Watched, describe_wait
 
 _PARTS: Final = "archive", "cluster"
@@ -61,9 +60,6 @@ TERM_LENGTH_BYTES: Final = 1 << 20
 """An eighth of it is the largest message. Eight times as much, as on a real node, would take a test 60 ms longer."""
 
 T = TypeVar("T")
-MakeService = Callable[[], ClusteredService]
-Code = MakeService | Sequence[MakeService]
-"""What a member runs: one service, or several in order of their ids."""
 
 
 class MemoryCluster:
@@ -101,7 +97,7 @@ class MemoryCluster:
         strict: bool = True,
         double_execution: bool = False,
     ) -> None:
-        code = _makers(service)
+        code = makers_of(service)
         if type(members) is not int or not 1 <= members <= MEMBER_LIMIT:
             raise ConfigurationError(f"members={members!r} expected a whole number from 1 to {MEMBER_LIMIT}")
         self.service_errors: list[tuple[int, int, BaseException]] = []
@@ -465,7 +461,7 @@ class MemoryCluster:
         """
         self._check_loop()
         members = self._chosen(member_ids or self._all_ids())
-        makers = None if code is None else _makers(code)
+        makers = None if code is None else makers_of(code)
         for member in members:
             self._cluster.kill(member.member_id)
         for member in members:
@@ -558,7 +554,7 @@ class MemoryCluster:
         Raises:
             ClusterError: why a member did not start with the new code.
         """
-        makers = _makers(code)
+        makers = makers_of(code)
         leader = await self.wait_for_leader()
         order = [number for number in self._all_ids() if number != leader] + [leader]
         for number in order:
@@ -685,17 +681,3 @@ def _state_of(service: ClusteredService) -> object:
     if not service.takes_snapshots:
         return None
     return snapshot_of(service)
-
-
-def _makers(code: Code) -> Sequence[MakeService]:
-    """Return what makes the services of a node.
-
-    Raises:
-        ConfigurationError: one of them makes no service, there is none, or two have one name; said here, and not by
-            three members.
-    """
-    makers = code if isinstance(code, Sequence) else [code]
-    check_services([new_service(make) for make in makers])
-    if not makers:
-        raise ConfigurationError("service=[] expected at least one")
-    return makers

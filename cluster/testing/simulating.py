@@ -36,7 +36,7 @@ from ..simulation.faults import KIND_NAMES
 from ..simulation.rules import ServiceChecks
 from ..simulation.run import Options, RunOutcome, run_seed
 from ..simulation.shrink import shrink
-from .harness import new_service
+from .harness import Code, MakeService, makers_of
 
 REPLAY_VARIABLE: Final = "TRIMARAN_REPLAY"
 """The environment variable that has one seed run, as a failure prints it."""
@@ -86,14 +86,20 @@ class ClientWorkload:
         raise NotImplementedError(f"{type(self).__qualname__} has no `async def use(self, client, random)`")
 
     def invariant(self, service: Any) -> None:
-        """Raise if what holds after every entry does not. Called for each member's service; it changes nothing."""
+        """Raise if what holds after every entry does not. Called for each member's service; it changes nothing.
+
+        Where members run several services, it is called with each of them.
+        """
 
     def at_rest(self, services: Sequence[Any]) -> None:
-        """Raise if what must hold in the end does not: faults are over, and the services are at one position."""
+        """Raise if what must hold in the end does not: faults are over, and the services are at one position.
+
+        Where members run several services, there is a tuple of services for each member.
+        """
 
 
 def simulate(
-    service: Callable[[], ClusteredService],
+    service: Code,
     workload: type[ClientWorkload],
     *,
     seeds: int | Iterable[int] = SEED_COUNT,
@@ -110,7 +116,7 @@ def simulate(
     A seed takes one to two seconds of one core with the defaults. What it does is told in docs/simulation.md.
 
     Args:
-        service: The class, or a function that makes the service.
+        service: The class, or a function that makes the service; a list where a member runs several.
         workload: What clients do, and what must hold.
         seeds: How many, from 0 on, or which.
         members: How many members; None: drawn per seed, mostly 3.
@@ -127,7 +133,7 @@ def simulate(
         ConfigurationError: an argument that cannot work.
     """
     __tracebackhide__ = True
-    new_service(service)
+    makers = makers_of(service)
     given: Any = workload  # a caller may not check types
     if not (isinstance(given, type) and issubclass(given, ClientWorkload)):
         raise ConfigurationError(f"workload={workload!r} expected a subclass of ClientWorkload, not an object of it")
@@ -146,7 +152,7 @@ def simulate(
         raise ConfigurationError(f"seeds={seeds!r} expected at least one")
     totals, watches = Totals(), _Watches(is_strict=strict, is_doubled=double_execution)
     for seed in numbers:
-        run = partial(_run, service, workload, watches, seed)
+        run = partial(_run, makers, workload, watches, seed)
         outcome = run(options)
         totals.add(outcome)
         if outcome.failure is not None:
@@ -161,12 +167,14 @@ class _Watches:
     is_strict: bool
     is_doubled: bool
 
-    def make(self, service: Callable[[], ClusteredService]) -> ClusteredService:
-        """Make the service of a member."""
+    def make(self, service: MakeService) -> ClusteredService:
+        """Make a service of a member."""
         return DoubledService(service(), service) if self.is_doubled else service()
 
     def own(self, service: Any) -> Any:  # Any: of the user's class
-        """Return the user's object."""
+        """Return the user's object, or a tuple of them."""
+        if isinstance(service, tuple):
+            return tuple(map(self.own, service))
         return service.service if self.is_doubled else service
 
     def equip(self, agent: ClusteredServiceAgent, report: Callable[[str], None]) -> None:
@@ -174,18 +182,20 @@ class _Watches:
         if self.is_strict:
             agent.guard = StrictGuard(lambda finding: report(str(finding)))
         if self.is_doubled:
-            observed: Any = agent.services[0]  # Any: behind the simulator's observer
-            agent.doubles = {0: observed.service}
+            observed: Any = agent.services  # Any: behind the simulator's observer
+            inner = [one.service for one in observed]
+            agent.doubles = {number: one for number, one in enumerate(inner) if isinstance(one, DoubledService)}
 
 
 def _run(
-    service: Callable[[], ClusteredService],
+    code: Sequence[MakeService],
     workload: type[ClientWorkload],
     watches: _Watches,
     seed: int,
     options: Options,
 ) -> RunOutcome:
     shared = workload()
+    makers = [partial(watches.make, make) for make in code]
 
     def make_client(
         config: ClientConfig,
@@ -201,7 +211,8 @@ def _run(
     return run_seed(
         seed,
         options,
-        make_service=partial(watches.make, service),
+        make_service=makers[0],
+        make_further=makers[1:],
         make_workload=make_client,
         checks=ServiceChecks(
             lambda one: shared.invariant(watches.own(one)),
