@@ -1,8 +1,7 @@
 """The typed services of a node by id and name: what a client asks for before it sends, and the rule about names.
 
 The log knows a service by its id, as it knows timers, messages of services and snapshots. People know it by its name.
-A client asks once which id a name has. So a service may be renamed without a change to its log, and a new one is added
-at the end of the list.
+A client asks once which id a name has. So a service may be renamed without a change to its log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`trimaran serve`: a cluster for development on this machine with a service that is ready to run.
+"""`trimaran serve`: a cluster for development on this machine with services that are ready to run.
 
 Exit statuses are those of `trimaran up`.
 """
@@ -26,14 +26,15 @@ from ..up.up import (
     run_cluster,
 )
 
-NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help=f"What to serve: {', '.join(READY_MADE)}.", show_default=False)
+NamesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="NAME...", help=f"What to serve: any of {', '.join(READY_MADE)}.", show_default=False),
 ]
 
 
 @with_shared_setting_flags((*OWN_SETTINGS, "service", "service_dir"))
 def serve_ready_made(
-    name: NameArgument,
+    names: NamesArgument,
     members: MembersOption = None,
     directory: DirectoryOption = Path("trimaran-data"),
     port: PortOption = None,
@@ -45,10 +46,13 @@ def serve_ready_made(
 ) -> None:
     """Start a cluster on this machine that serves what you name, and show its status until Ctrl-C.
 
-    It is `trimaran up` with a service that is ready to run. In production, name the service to `trimaran node`, as
-    `--service` of this command's status says it.
+    It is `trimaran up` with services that are ready to run. Start the same directory with the same names in the same
+    order. In production, name the services to `trimaran node`, as the line `service` of this command shows them.
     """
-    if name not in READY_MADE:
-        raise ConfigurationError(f"NAME={name} expected one of {', '.join(READY_MADE)}")
-    settings["service"] = READY_MADE[name].target
+    for number, name in enumerate(names):
+        if name not in READY_MADE:
+            raise ConfigurationError(f"NAME={name} expected one of {', '.join(READY_MADE)}")
+        if name in names[:number]:
+            raise ConfigurationError(f"NAME={name} is given twice, expected each once")
+    settings["service"] = ",".join(READY_MADE[name].target for name in names)
     run_cluster(settings, directory, members=members, port=port, once=once, timeout_s=timeout, tls=tls, output=output)

@@ -71,8 +71,19 @@ TimeoutOption = Annotated[
 ]
 
 
+ServicesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SERVICE]...",
+        help="What to run, as --service says it: module:Class. Several run on each member, with ids in this order.",
+        show_default=False,
+    ),
+]
+
+
 @with_shared_setting_flags(OWN_SETTINGS)
 def up(
+    services: ServicesArgument = None,
     members: MembersOption = None,
     directory: DirectoryOption = Path("trimaran-data"),
     port: PortOption = None,
@@ -91,6 +102,12 @@ def up(
     name another; but ids, endpoints and directories, which this command chooses. Without a service it runs an example.
     Terms and segments are 16MiB long, and a query that changes the state fails, unless you say otherwise.
     """
+    if services:
+        if settings["service"] is not None:
+            raise ConfigurationError(
+                f"SERVICE={' '.join(services)} --service={settings['service']}: expected one of them"
+            )
+        settings["service"] = ",".join(services)
     run_cluster(settings, directory, members=members, port=port, once=once, timeout_s=timeout, tls=tls, output=output)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from trimaran.client.ready_made import CountersClient, KvClient, LocksClient
 from trimaran.client.typed import TypedClient
 from trimaran.cluster.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import ClientWorkload, MemoryCluster, simulate
+from trimaran.cluster.time_travel.replay import replay_service
 from trimaran.service_api.errors import ConfigurationError, LocalProtocolError
 from trimaran.service_api.ready_made.counters import CounterService
 from trimaran.service_api.ready_made.kv import KvService
@@ -250,6 +252,30 @@ def test_a_cluster_without_typed_services_says_so() -> None:
 
     with quiet_log(), MemoryCluster([Untyped, Untyped]) as memory:
         memory.run(test(memory))
+
+
+@pytest.mark.parametrize(("number", "service"), [*enumerate((Untyped, First, Second))])
+def test_each_of_several_services_is_replayed_alone(
+    number: int, service: type[ClusteredService], tmp_path: Path
+) -> None:
+    """Requests for a service that is not replayed reach no other one, though that could take their bytes."""
+
+    async def test(memory: MemoryCluster) -> object:
+        client = await memory.connect()
+        await FirstClient(client).call(Add(1))
+        await SecondClient(client).call(Add(20))
+        await client.request(b"hello")
+        await memory.settle()
+        memory.save_directory(0, tmp_path / "node")
+        return memory.services[0][number].state_hash()
+
+    with quiet_log(), MemoryCluster([Untyped, First, Second]) as memory:
+        expected = memory.run(test(memory))
+
+    replayed = replay_service(tmp_path / "node", service, service_id=number, service_count=3, bound="recorded")
+
+    assert replayed.service.state_hash() == expected
+    assert replayed.errors == []
 
 
 def test_ready_made_services_run_beside_each_other() -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,17 +17,19 @@ from tests.unit.cluster.cli.answers import answered, failed, member_status
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.tool.output import OutputFormat
 from trimaran.cluster.cli.certs.development import CERTIFICATES_NAME, read_cluster_id
+from trimaran.cluster.cli.ready_made.serve import serve_ready_made
 from trimaran.cluster.cli.shared.cluster_report import make_report
 from trimaran.cluster.cli.shared.local_nodes import LocalNodes, LocalNodesError, NodeProcess
 from trimaran.cluster.cli.up.place import CONFIG_FILE_NAME, Place, open_place
 from trimaran.cluster.cli.up.supervisor import Supervisor
-from trimaran.cluster.cli.up.up import choose_settings
+from trimaran.cluster.cli.up.up import OWN_SETTINGS, choose_settings, up
 from trimaran.cluster.cli.up.up_view import UpView
 from trimaran.cluster.runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, ClusterIdFile
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import flag_arguments, load_members
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.ready_made import READY_MADE
 
 DEADLINE_S = 30.0
 NO_FLAGS = dict.fromkeys(NodeConfig.model_fields) | {"config_file": None}
@@ -114,6 +117,27 @@ def test_settings_that_no_member_would_take_are_refused_before_any_starts(
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
         choose_settings(NO_FLAGS | flags, tmp_path / CONFIG_FILE_NAME)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["kv", "stack"], "NAME=stack expected one of counters, kv, locks, queue"),
+        (["kv", "counters", "kv"], "NAME=kv is given twice, expected each once"),
+    ],
+)
+def test_serve_refuses_names_that_it_does_not_know_or_has_already(names: list[str], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        serve_ready_made(names=names)
+
+
+def test_up_takes_services_by_position_or_by_their_setting(tmp_path: Path) -> None:
+    flags: dict[str, Any] = {name: value for name, value in NO_FLAGS.items() if name not in OWN_SETTINGS}
+
+    with pytest.raises(ConfigurationError, match="SERVICE=a:A b:B --service=c:C: expected one of them"):
+        up(services=["a:A", "b:B"], directory=tmp_path, **(flags | {"service": "c:C"}))
+    with pytest.raises(ConfigurationError, match="services 0 and 1 have one name: name=kv"):
+        up(services=[READY_MADE["kv"].target] * 2, directory=tmp_path, **flags)
 
 
 def test_a_variable_that_is_no_setting_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
