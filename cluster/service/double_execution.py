@@ -72,6 +72,7 @@ class DoubledService(ClusteredService):
         self.service = service
         self.make = make
         self.feature_level = service.feature_level
+        self.typed_name = service.typed_name
         self._second: ClusteredService | None = None
         """None until the start, and where a snapshot is too long to be kept for it."""
         self._first_calls = FirstCalls()

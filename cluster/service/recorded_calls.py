@@ -249,6 +249,11 @@ class InstanceCluster:
         return self._cluster.member_id
 
     @property
+    def service_id(self) -> int:
+        """The id of the service."""
+        return self._cluster.service_id
+
+    @property
     def role(self) -> Role:
         """LEADER in a term that this member leads, else FOLLOWER."""
         return self._cluster.role

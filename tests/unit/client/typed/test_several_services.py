@@ -110,9 +110,10 @@ class Untyped(ClusteredService):
         return self.given
 
 
-@pytest.fixture
-def memory() -> Iterator[MemoryCluster]:
-    with quiet_log(), MemoryCluster([First, Second]) as cluster:
+@pytest.fixture(params=[False, True], ids=["once", "doubled"])
+def memory(request: pytest.FixtureRequest) -> Iterator[MemoryCluster]:
+    """Members that run each service once, and such that run it twice to compare."""
+    with quiet_log(), MemoryCluster([First, Second], double_execution=request.param) as cluster:
         cluster.run(cluster.wait_for_leader())
         yield cluster
 
