@@ -65,9 +65,9 @@ class Filled(msgspec.Struct, Event):
 ORDER = Order(owner="ann", price=Decimal("1.25"), side=Side.SELL, lines=[Line("x", 2)], labels={"l": 1}, at=NOON)
 
 
-def command(message: Any) -> bytes:
+def command(message: Any, service_id: int = 0) -> bytes:
     codec = MessageCodec(type(message))
-    return codec.header(PayloadKind.COMMAND) + codec.encode(message)
+    return codec.header(PayloadKind.COMMAND, service_id) + codec.encode(message)
 
 
 def event(topic: str, message: Any) -> bytes:
@@ -83,14 +83,15 @@ def test_commands_and_events_are_shown_by_name_without_their_classes(spark: Spar
     log = log_of(
         spark,
         [
-            *requests(MessageCodec(OldOrder).announcement(), command(OldOrder("ann", 5))),
+            *requests(MessageCodec(OldOrder).announcement(9), command(OldOrder("ann", 5), 9)),
             *published(encode_topic_message(SCHEMA_TOPIC, MessageCodec(Filled).announcement())),
             *published(event("fills", Filled("bob", 3)), b"untyped"),
             *requests(command(ORDER), b""),
         ],
     )
 
-    rows = typed_messages(log).select("position", "topic", "kind", "message", "fields", "bytes", "problem").collect()
+    columns = "position", "service_id", "topic", "kind", "message", "fields", "bytes", "problem"
+    rows = typed_messages(log).select(*columns).collect()
 
     fingerprint = MessageCodec(Order).fingerprint.hex()
     unknown = f"no schema in the log, so the class is not known: fingerprint={fingerprint}"
@@ -103,6 +104,7 @@ def test_commands_and_events_are_shown_by_name_without_their_classes(spark: Spar
         (None, "command", None, unknown),
         (None, None, None, "not typed"),
     ]
+    assert [row.service_id for row in rows] == [9, 9, 1, 1, 1, 0, None]
     assert [row.position for row in rows] == list(range(0, 64 * 7, 64))
     assert json.loads(rows[1].fields) == {"owner": "ann", "price": 5}
     assert json.loads(rows[3].fields) == {"owner": "bob", "quantity": 3}

@@ -63,6 +63,7 @@ def test_the_schema_of_an_event_is_published_once_before_the_first_one(offered: 
     views = [schemas.view(payload) for payload in offered]
     assert [(view or {})["topic"] for view in views] == [SCHEMA_TOPIC, "paid", "paid"]
     assert views[2] == {
+        "service_id": 0,
         "topic": "paid",
         "message": "Paid",
         "values": {"account": "ann", "key": "01", "by_key": {"02": 6}},
@@ -79,12 +80,12 @@ def test_the_schema_of_an_event_is_published_once_before_the_first_one(offered: 
         (b"\xc1\x01short", None),
         (b"plain text of an untyped client", None),
         (b"\xc1\x63" + bytes(8), None),
-        (b"\xc1\x01" + bytes(8) + b"\x90", {"fingerprint": "00" * 8}),
+        (b"\xc1\x01" + bytes(8) + b"\x90", {"service_id": 0, "fingerprint": "00" * 8}),
         (
             MessageCodec(Paid).header(PayloadKind.EVENT) + b"\x91\x01",
-            {"fingerprint": MessageCodec(Paid).fingerprint.hex()},
+            {"service_id": 0, "fingerprint": MessageCodec(Paid).fingerprint.hex()},
         ),
-        (encode_topic_message("t", b"\xc1\x05" + bytes(8)), {"topic": "t", "fingerprint": "00" * 8}),
+        (encode_topic_message("t", b"\xc1\x25" + bytes(8)), {"service_id": 2, "topic": "t", "fingerprint": "00" * 8}),
         (encode_topic_message("t", b"untyped"), None),
     ],
 )
@@ -98,6 +99,7 @@ def test_bytes_that_are_not_of_their_schema_are_a_problem() -> None:
     header = codec.header(PayloadKind.COMMAND)
     nested = msgspec.msgpack.encode(["ann", 1])
 
-    assert schemas.view(header + nested) == {"message": "Pay", "values": {"account": "ann", "amount": 1}}
+    values = {"account": "ann", "amount": 1}
+    assert schemas.view(header + nested) == {"service_id": 0, "message": "Pay", "values": values}
     for body in (b"", b"\xc1", b"\x91\x01", nested + b"\x00", b"\x92" + b"\x91" * 5_000 + b"\x01\x01"):
         assert "problem" in (schemas.view(header + body) or {})
