@@ -100,7 +100,7 @@ class Question:
 
 
 @dataclass(slots=True, frozen=True)
-class Announcement:
+class SchemaRequest:
     """A request that the client must send before a message: it puts the schema of the message in the log."""
 
     payload: bytes
@@ -120,7 +120,7 @@ class Exchange:
     def __repr__(self) -> str:
         return f"<Exchange services={show_entries(self._entries)}>"
 
-    def prepare(self, message: type) -> Generator[Question | Announcement, bytes, Route]:
+    def prepare(self, message: type) -> Generator[Question | SchemaRequest, bytes, Route]:
         """Make ready for a class of messages; send what this yields, and give it the answer.
 
         Raises:
@@ -137,7 +137,7 @@ class Exchange:
         route = self._route(message)
         known = route.service_id, route.codec.fingerprint
         if route.is_logged and known not in self._announced:
-            yield Announcement(route.codec.announcement(route.service_id))
+            yield SchemaRequest(route.codec.announcement(route.service_id))
             self._announced.add(known)
         return route
 
@@ -186,11 +186,11 @@ class Exchange:
 
 
 T = TypeVar("T")
-Step = Question | Announcement
+Step = Question | SchemaRequest
 
 
 def run_steps(
-    steps: Generator[Step, bytes, T], ask: Callable[[Question], bytes], announce: Callable[[Announcement], bytes]
+    steps: Generator[Step, bytes, T], ask: Callable[[Question], bytes], announce: Callable[[SchemaRequest], bytes]
 ) -> T:
     """Send what an exchange wants sent, one after another, and return what it comes to."""
     try:

@@ -89,7 +89,7 @@ def decode_directory(data: bytes) -> list[ServiceEntry]:
     """Read what `encode_directory` wrote.
 
     Raises:
-        RemoteProtocolError: it is not that: whoever answered is no typed service.
+        RemoteProtocolError: it is not that: what answered is no typed service.
     """
     try:
         return [_from_json(entry) for entry in json.loads(data)]
