@@ -181,8 +181,7 @@ class Node:
         still before the entry at which its service failed last.
 
         Raises:
-            ConfigurationError: no services, or too many, or not as many as the newest snapshot has, or typed ones that
-                cannot be on one node.
+            ConfigurationError: no services, too many, not as many as the newest snapshot has, or two of one name.
             ClusterError: the directory is in use, or a file in it cannot be used.
         """
         if config.is_witness and services:

@@ -44,7 +44,8 @@ EXIT_STATUSES: Final[Mapping[int, str]] = {
     EXIT_INTERRUPTED: "interrupted: Ctrl-C before the end",
     EXIT_TERMINATED: "terminated: SIGTERM before the end",
 }
-"""Each exit status of the command `trimaran`, and what it means. No command ends with any other."""
+"""Each exit status of the command `trimaran`, and what it means. No command ends with any other, but for
+`trimaran locks run`, which ends as the command that it runs."""
 
 ABSENT: Final = "-"
 """What a table shows where there is no value."""

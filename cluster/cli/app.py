@@ -243,6 +243,12 @@ COMMANDS: Final = {
         USE,
         "trimaran kv put jobs/1 waiting --config trimaran-data/cluster.toml",
     ),
+    "locks": CliCommand(
+        "trimaran.cluster.cli.ready_made.locks:app",
+        "Locks of a cluster that serves them; run a command under a lock.",
+        USE,
+        "trimaran locks run reports/daily --config trimaran-data/cluster.toml -- make report",
+    ),
     "queue": CliCommand(
         "trimaran.cluster.cli.ready_made.queue:app",
         "Queues and schedules of a cluster that serves them.",

@@ -9,7 +9,7 @@ import pytest
 from tests.places import ROOT
 from tests.system.guide import run_guide
 
-GUIDES = ("ready-made.md", "counters.md", "kv.md", "queue.md")
+GUIDES = ("ready-made.md", "counters.md", "kv.md", "locks.md", "queue.md")
 
 
 @pytest.mark.slow

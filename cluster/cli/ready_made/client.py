@@ -37,26 +37,32 @@ WaitOption = Annotated[
 ClientT = TypeVar("ClientT", bound=SyncTypedClient)
 
 
-@contextmanager
-def connected(kind: type[ClientT], settings: dict[str, Any], user: str, timeout_s: float) -> Iterator[ClientT]:
-    """Open a session with the cluster that the settings name, and close it.
+def client_config(settings: dict[str, Any], user: str, timeout_s: float) -> ClientConfig:
+    """Return how a client reaches the cluster that the settings name.
 
     Raises:
         ConfigurationError: the user's: settings that cannot be used.
-        typer.Exit: no leader in time (3), refused (12), or the service said no (1); said in one line.
     """
     members = load_members_from_flags(settings)
     cluster_id = load_cluster_id_from_flags(settings)
-    config = ClientConfig(
+    return ClientConfig(
         endpoints=tuple(member.ingress for member in members),
         cluster_id=format_cluster_id(cluster_id) or "",
         connect_timeout_s=timeout_s,
         credentials=PasswordCredentials(user, os.environ.get(PASSWORD_VARIABLE, "")) if user else b"",
         tls=load_tls_from_flags(settings),
     )
+
+
+@contextmanager
+def errors_as_exits() -> Iterator[None]:
+    """Say in one line what a client raises, and exit.
+
+    Raises:
+        typer.Exit: no leader in time (3), refused (12), or the service said no (1).
+    """
     try:
-        with kind(config=config) as client:
-            yield client
+        yield
     except ServiceError as error:
         fail(str(error), EXIT_FAILED)
     except ConnectRejectedError as error:
@@ -65,3 +71,16 @@ def connected(kind: type[ClientT], settings: dict[str, Any], user: str, timeout_
         fail(str(error), EXIT_UNREACHABLE)
     except LocalProtocolError as error:
         fail(str(error))
+
+
+@contextmanager
+def connected(kind: type[ClientT], settings: dict[str, Any], user: str, timeout_s: float) -> Iterator[ClientT]:
+    """Open a session with the cluster that the settings name, and close it.
+
+    Raises:
+        ConfigurationError: as `client_config`.
+        typer.Exit: as `errors_as_exits`.
+    """
+    config = client_config(settings, user, timeout_s)
+    with errors_as_exits(), kind(config=config) as client:
+        yield client
