@@ -37,7 +37,7 @@ WaitOption = Annotated[
 ClientT = TypeVar("ClientT", bound=SyncTypedClient)
 
 
-def client_config(settings: dict[str, Any], user: str, timeout_s: float) -> ClientConfig:
+def config_of_client(settings: dict[str, Any], user: str, timeout_s: float) -> ClientConfig:
     """Return how a client reaches the cluster that the settings name.
 
     Raises:
@@ -78,9 +78,9 @@ def connected(kind: type[ClientT], settings: dict[str, Any], user: str, timeout_
     """Open a session with the cluster that the settings name, and close it.
 
     Raises:
-        ConfigurationError: as `client_config`.
+        ConfigurationError: as `config_of_client`.
         typer.Exit: as `errors_as_exits`.
     """
-    config = client_config(settings, user, timeout_s)
+    config = config_of_client(settings, user, timeout_s)
     with errors_as_exits(), kind(config=config) as client:
         yield client

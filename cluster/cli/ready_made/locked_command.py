@@ -22,6 +22,8 @@ from trimaran.client import ClientConfig
 from trimaran.client.ready_made import HeldLock, LocksClient, LockTimeoutError
 from trimaran.service_api.errors import ClusterError
 
+from ...runtime.activities import ActivityScope
+
 TOKEN_VARIABLE: Final = "LOCK_TOKEN"
 """Where a command finds the fencing token. Variables that begin with TRIMARAN_ are settings of commands."""
 NAME_VARIABLE: Final = "LOCK_NAME"
@@ -71,18 +73,21 @@ class LockedCommand:
 
     async def _acquire(self, locks: LocksClient, signals: _Signals) -> HeldLock | None:
         """Wait for the lock; None if a signal came first."""
-        acquiring = asyncio.ensure_future(
-            locks.acquire(
+        task = asyncio.current_task()
+        assert task is not None
+        signals.send = lambda number: task.cancel()
+        try:
+            return await locks.acquire(
                 self.name, shared=self.is_shared, timeout_s=self.wait_s, lease_s=self.lease_s, value=self.value
             )
-        )
-        signals.send = lambda number: acquiring.cancel()
-        try:
-            return await acquiring
         except asyncio.CancelledError:
             if not signals.first:
                 raise
+            while task.uncancel():
+                continue
             return None
+        finally:
+            signals.send = lambda number: None
 
     async def _run_holding(self, held: HeldLock, signals: _Signals) -> int:
         if signals.first:
@@ -90,23 +95,18 @@ class LockedCommand:
         environment = os.environ | {TOKEN_VARIABLE: str(held.token), NAME_VARIABLE: self.name}
         process = await asyncio.create_subprocess_exec(*self.command, env=environment)
         signals.send = lambda number: _pass_on(process, number)
-        ended, lost = asyncio.ensure_future(process.wait()), asyncio.ensure_future(held.lost.wait())
-        try:
-            await asyncio.wait((ended, lost), return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():
-                return _status_of(ended.result())
-            print_error(f"lock={self.name} was lost: the command is told to end")
-            await self._end(process, ended)
-            return EXIT_FAILED
-        finally:
-            lost.cancel()
+        async with ActivityScope() as tasks:
+            tasks.create_task(self._end_when_lost(held, process), name="lock lost")
+            code = await process.wait()
+        return EXIT_FAILED if held.lost.is_set() else _status_of(code)
 
-    async def _end(self, process: Process, ended: asyncio.Future[int]) -> None:
-        process.terminate()
-        await asyncio.wait((ended,), timeout=self.grace_s)
-        if not ended.done():
+    async def _end_when_lost(self, held: HeldLock, process: Process) -> None:
+        await held.lost.wait()
+        print_error(f"lock={self.name} was lost: the command is told to end")
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself meanwhile
+            process.terminate()
+            await asyncio.sleep(self.grace_s)
             process.kill()
-            await ended
 
 
 class _Signals:

@@ -8,8 +8,8 @@ ended it.
 from __future__ import annotations
 
 import os
+import platform
 import shutil
-import socket
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -22,7 +22,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.ready_made.locks import LockHolder
 
 from ..shared.setting_flags import with_member_flags
-from .client import UserOption, WaitOption, client_config, connected, errors_as_exits
+from .client import UserOption, WaitOption, config_of_client, connected, errors_as_exits
 from .locked_command import LockedCommand
 
 app: Final = new_group("Locks of a cluster that serves them.")
@@ -116,10 +116,10 @@ def run_locked_command(
         is_shared=shared,
         wait_s=wait,
         lease_s=lease,
-        value=value or f"{socket.gethostname()} pid {os.getpid()}",
+        value=value or f"{platform.node()} pid {os.getpid()}",
         grace_s=grace,
     )
-    config = client_config(settings, user, timeout)
+    config = config_of_client(settings, user, timeout)
     with errors_as_exits():
         status = uvloop.run(locked.run(config))
     raise typer.Exit(status)
