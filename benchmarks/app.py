@@ -449,6 +449,13 @@ def compare(
     depths: Annotated[str, typer.Option(help="Messages in flight, with commas: some of 1,64,1024.")] = "1,64,1024",
     peers: Annotated[str, typer.Option(help="Only systems whose names contain one of these, with commas.")] = "",
     tls: Annotated[bool, typer.Option("--tls", help="Measure ourselves with TLS, too.")] = False,
+    workload: Annotated[
+        compare_scenario.Workload,
+        typer.Option(help="messages: an echo of ours and writes of others; kv: put and get of ours, etcd and Redis."),
+    ] = compare_scenario.Workload.MESSAGES,
+    sessions: Annotated[
+        int, typer.Option(help="For kv: clients in the load with one operation in flight of each; 1 leaves it out.")
+    ] = CompareParameters().sessions,
     directory: DirectoryOption = None,
     keep: KeepOption = False,
     json: JsonOption = None,
@@ -460,6 +467,8 @@ def compare(
         depths=_parse_numbers("depths", depths),
         peers=tuple(filter(None, peers.split(","))),
         tls=tls,
+        workload=workload,
+        sessions=sessions,
     )
     on_round = None if json is None else partial(write_json, path=json)
     report = compare_scenario.run(parameters, directory=directory, keep=keep, on_round=on_round)

@@ -4,20 +4,44 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import urllib.request
 from pathlib import Path
 from statistics import quantiles
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from trimaran.service_api.errors import ClusterError
 
 from ..rig.processes import ProcessGroup
-from .peer import MEMBERS, Measured, Missing, find_program, free_ports, run_client, wait_until
+from .peer import MEMBERS, KvOperation, Measured, Missing, Point, find_program, free_ports, run_client, wait_until
 
 _KEY: Final = b"trimaran-benchmark"
 _TIMEOUT_S: Final = 120.0
 _STREAMS_LIMIT: Final = 256
 """Requests in flight on one connection of h2load: with 64 or 16, and so more connections, etcd does 5 to 15 % less."""
+
+
+class _Said(NamedTuple):
+    """What h2load told."""
+
+    text: str
+    """The end of what it printed."""
+    took_us: list[tuple[int, int]]
+    """Of each request: when it began, and how long it took."""
+    cpu_s: float
+
+    def measured(self, per_request: int) -> Measured:
+        """The figures, where each request carries so many messages."""
+        count = len(self.took_us) * per_request
+        took_us = [took for _, took in self.took_us]
+        end_us = max(begin + took for begin, took in self.took_us)
+        cuts = quantiles(took_us, n=100) if len(took_us) > 1 else took_us * 99
+        return Measured(
+            count / ((end_us - min(begin for begin, _ in self.took_us)) / 1e6),
+            p50_us=cuts[49],
+            p99_us=cuts[98],
+            client_cpu_us=self.cpu_s * 1e6 / count,
+        )
 
 
 class Etcd:
@@ -68,44 +92,44 @@ class Etcd:
     def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
         """Let h2load put, and see that the store has changed as often."""
         body, per_request = self._request(payload, inflight)
+        in_flight = max(1, inflight // per_request)
+        count = messages // per_request
+        before = self._revision()
+        said = self._h2load(self._path, body, count, -(-in_flight // _STREAMS_LIMIT), in_flight)
+        self._check_changed(before, count, said.text)
+        return said.measured(per_request)
+
+    def _h2load(self, path: str, body: bytes, count: int, connections: int, inflight: int) -> _Said:
+        """Send a request so often, with so many in flight over all connections."""
         request_file = self._directory / "request"
         request_file.write_bytes(b"\0" + len(body).to_bytes(4, "big") + body)
         log_file = self._directory / "latencies"
         log_file.unlink(missing_ok=True)
-        in_flight = max(1, inflight // per_request)
-        connections = -(-in_flight // _STREAMS_LIMIT)
-        count = messages // per_request
-        before = self._revision()
         done, cpu_s = run_client(
             (
                 "h2load",
                 f"--requests={count}",
                 f"--clients={connections}",
-                f"--max-concurrent-streams={-(-in_flight // connections)}",
+                f"--max-concurrent-streams={-(-inflight // connections)}",
                 f"--data={request_file}",
                 f"--log-file={log_file}",
                 "--header=content-type: application/grpc",
                 "--header=te: trailers",
-                f"http://127.0.0.1:{self._leader}{self._path}",
+                f"http://127.0.0.1:{self._leader}{path}",
             ),
             timeout_s=_TIMEOUT_S,
         )
-        changed = self._revision() - before
-        if done.returncode or changed != count:
-            raise ClusterError(
-                f"etcd changed {changed} times, expected={count}: {done.stdout[-500:]}{done.stderr[-500:]}"
-            )
+        text = f"{done.stdout[-1000:]}{done.stderr[-500:]}"
+        if done.returncode:
+            raise ClusterError(f"h2load failed: {text}")
         rows = [line.split() for line in log_file.read_text().splitlines()]
-        took_us = [int(row[2]) for row in rows]
-        begin_us = min(int(row[0]) for row in rows)
-        end_us = max(int(row[0]) + int(row[2]) for row in rows)
-        cuts = quantiles(took_us, n=100) if len(took_us) > 1 else took_us * 99
-        return Measured(
-            count * per_request / ((end_us - begin_us) / 1e6),
-            p50_us=cuts[49],
-            p99_us=cuts[98],
-            client_cpu_us=cpu_s * 1e6 / (count * per_request),
-        )
+        return _Said(text, [(int(row[0]), int(row[2])) for row in rows], cpu_s)
+
+    def _check_changed(self, before: int, count: int, text: str) -> None:
+        """Raise unless the store has changed so often: h2load takes a refusal by gRPC for an answer."""
+        changed = self._revision() - before
+        if changed != count:
+            raise ClusterError(f"etcd changed {changed} times, expected={count}: {text}")
 
     def _request(self, payload: int, inflight: int) -> tuple[bytes, int]:
         """The body of a request, and how many messages it carries."""
@@ -121,6 +145,28 @@ class Etcd:
     def _revision(self) -> int:
         found = _call(self._leader, "/v3/kv/range", {"key": base64.b64encode(_KEY).decode()})
         return int(found["header"]["revision"])
+
+
+class EtcdKv(Etcd):
+    """The same cluster under Put and linearizable Range of one key."""
+
+    client = "h2load (C), gRPC, to the leader, one connection for each session"
+    _RANGE: Final = "/etcdserverpb.KV/Range"
+
+    def operate(self, point: Point, *, messages: int, payload: int) -> Measured:
+        """Let h2load put or get, and see that it was done."""
+        inflight = point.sessions * point.inflight
+        if point.operation is KvOperation.PUT:
+            before = self._revision()
+            said = self._h2load(self._path, _put(payload), messages, point.sessions, inflight)
+            self._check_changed(before, messages, said.text)
+            return said.measured(1)
+        self._h2load(self._path, _put(payload), 1, 1, 1)  # there is something to get
+        said = self._h2load(self._RANGE, _field(1, _KEY), messages, point.sessions, inflight)
+        data = re.search(r"\((\d+)\) data", said.text)
+        if data is None or int(data[1]) < messages * payload:
+            raise ClusterError(f"etcd did not give the value {messages} times: {said.text}")
+        return said.measured(1)
 
 
 class EtcdTransactions(Etcd):

@@ -9,8 +9,9 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from trimaran.service_api.errors import ClusterTimeoutError
 
@@ -41,6 +42,38 @@ class Measured:
     """Processor time of the load's own process for a message; None where it is inside a member."""
 
 
+class KvOperation(StrEnum):
+    """What clients of a key-value store do, all to one key."""
+
+    PUT = "put"
+    GET = "get"
+    """Linearizable, where the system has replicas."""
+
+
+@dataclass(slots=True, frozen=True)
+class Point:
+    """One load: how many clients, and how many messages or operations each has in flight."""
+
+    inflight: int
+    """Of each session."""
+    sessions: int = 1
+    operation: KvOperation | None = None
+    """None: messages, of which a peer says itself what they are."""
+
+    @property
+    def name(self) -> str:
+        """As reports have it."""
+        words = [] if self.operation is None else [self.operation.value]
+        words += [str(self.inflight)] if self.sessions == 1 else [f"{self.sessions}x{self.inflight}"]
+        return " ".join(words)
+
+    @property
+    def label(self) -> str:
+        """As a table has it."""
+        words = f"{self.inflight} in flight" if self.sessions == 1 else f"{self.sessions} sessions x {self.inflight}"
+        return words if self.operation is None else f"{self.operation.value}, {words}"
+
+
 class Peer(Protocol):
     """One system under the same load as the others."""
 
@@ -64,6 +97,18 @@ class Peer(Protocol):
 
     def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
         """Send this many messages, so many in flight, and wait for all acknowledgements.
+
+        Raises:
+            ClusterError: some were refused or lost.
+        """
+
+
+@runtime_checkable
+class KvPeer(Peer, Protocol):
+    """A key-value store under the same operations as the others."""
+
+    def operate(self, point: Point, *, messages: int, payload: int) -> Measured:
+        """Do this many operations with values of some bytes, and wait for all answers.
 
         Raises:
             ClusterError: some were refused or lost.

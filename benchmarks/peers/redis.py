@@ -10,7 +10,7 @@ from typing import Final
 from trimaran.service_api.errors import ClusterError
 
 from ..rig.processes import ProcessGroup
-from .peer import Measured, Missing, find_program, free_ports, run_client, wait_until
+from .peer import KvOperation, Measured, Missing, Point, find_program, free_ports, run_client, wait_until
 
 _TIMEOUT_S: Final = 120.0
 _PIPELINE: Final = 16
@@ -53,9 +53,12 @@ class Redis:
     def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
         """Let redis-benchmark set one key."""
         pipeline = min(_PIPELINE, inflight) if inflight >= 2 * _PIPELINE else 1
-        arguments = f"-n {messages} -c {inflight // pipeline} -P {pipeline} -d {payload} -t set --csv --precision 3"
-        command = ("redis-benchmark", "-h", "127.0.0.1", "-p", str(self._port), *arguments.split())
-        done, cpu_s = run_client(command, timeout_s=_TIMEOUT_S)
+        return self._benchmark("set", inflight // pipeline, pipeline, messages, payload)
+
+    def _benchmark(self, command: str, connections: int, pipeline: int, messages: int, payload: int) -> Measured:
+        arguments = f"-n {messages} -c {connections} -P {pipeline} -d {payload} -t {command} --csv --precision 3"
+        client = ("redis-benchmark", "-h", "127.0.0.1", "-p", str(self._port), *arguments.split())
+        done, cpu_s = run_client(client, timeout_s=_TIMEOUT_S)
         if done.returncode:
             raise ClusterError(f"redis-benchmark failed: {done.stderr.strip()[-500:]}")
         (row,) = csv.DictReader(done.stdout.splitlines())
@@ -70,3 +73,16 @@ class Redis:
         with socket.create_connection(("127.0.0.1", self._port), timeout=2) as connection:
             connection.sendall(b"PING\r\n")
             return connection.recv(64).startswith(b"+PONG")
+
+
+class RedisKv(Redis):
+    """The same server under SET and GET."""
+
+    client = "redis-benchmark (C), one connection for each session, what is in flight on it pipelined"
+
+    def operate(self, point: Point, *, messages: int, payload: int) -> Measured:
+        """Let redis-benchmark set or get one key."""
+        if point.operation is KvOperation.GET:
+            self._benchmark("set", 1, 1, 1, payload)  # there is something to get
+        command = "get" if point.operation is KvOperation.GET else "set"
+        return self._benchmark(command, point.sessions, point.inflight, messages, payload)

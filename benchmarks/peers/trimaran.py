@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from trimaran.service_api.distribution import installed_version
+from trimaran.service_api.ready_made import READY_MADE
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import run_clients
@@ -16,7 +17,8 @@ from ..rig.member_status import wait_until_serving
 from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
-from .peer import MEMBERS, START_TIMEOUT_S, Measured, Missing
+from .kv_client import KvClientParameters, run_kv_client
+from .peer import MEMBERS, START_TIMEOUT_S, KvOperation, Measured, Missing, Point
 
 WITH_TLS: Final = " with TLS"
 """What the name of ourselves has in addition where we run with TLS."""
@@ -38,6 +40,7 @@ class Trimaran:
     """`trimaran node` at one file sync level, in plain text or with TLS."""
 
     client = "one process, its own asyncio client"
+    _service = ECHO_SERVICE
     warmup_messages = 0
 
     def __init__(self, file_sync_level: int, *, with_tls: bool = False) -> None:
@@ -57,7 +60,7 @@ class Trimaran:
         """Start the members and wait for a leader."""
         self._directory, self._group = directory, group
         self._cluster = ClusterProcesses(
-            directory, ECHO_SERVICE, MEMBERS, settings=self._settings, group=group, with_tls=self._with_tls
+            directory, self._service, MEMBERS, settings=self._settings, group=group, with_tls=self._with_tls
         )
         for member_id in range(MEMBERS):
             self._cluster.start_member(member_id)
@@ -93,4 +96,34 @@ class Trimaran:
             p50_us=latencies.percentile_ns(50.0) / 1e3,
             p99_us=latencies.percentile_ns(99.0) / 1e3,
             client_cpu_us=(results[0]["user_seconds"] + results[0]["system_seconds"]) * 1e6 / latencies.count,
+        )
+
+
+class TrimaranKv(Trimaran):
+    """`trimaran serve kv` under put and get, as an application calls them."""
+
+    client = "one process, KvClient for asyncio, a task for each operation in flight"
+    _service = READY_MADE["kv"].target
+
+    def __init__(self, file_sync_level: int) -> None:
+        super().__init__(file_sync_level)
+        self.name = f"Trimaran kv, file sync level {file_sync_level}"
+
+    def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
+        """Put with one session."""
+        return self.operate(Point(inflight, operation=KvOperation.PUT), messages=messages, payload=payload)
+
+    def operate(self, point: Point, *, messages: int, payload: int) -> Measured:
+        """Let a client process put or get one key."""
+        assert self._cluster is not None
+        assert point.operation is not None
+        return run_kv_client(
+            KvClientParameters(
+                endpoints=self._cluster.ingress_endpoints,
+                operation=point.operation,
+                sessions=point.sessions,
+                inflight=point.inflight,
+                operations=messages,
+                payload=payload,
+            )
         )

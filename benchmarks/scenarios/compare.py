@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -21,17 +22,18 @@ from trimaran.service_api.errors import ClusterError, ConfigurationError
 
 from ..machine.data_directory import data_directory, measurement_directory
 from ..machine.environment import describe
-from ..peers.etcd import Etcd, EtcdTransactions
+from ..peers.etcd import Etcd, EtcdKv, EtcdTransactions
 from ..peers.jetstream import JetStream
-from ..peers.peer import Measured, Missing, Peer
+from ..peers.peer import KvOperation, KvPeer, Measured, Missing, Peer, Point
 from ..peers.pysyncobj import PySyncObj
-from ..peers.redis import Redis
-from ..peers.trimaran import WITH_TLS, Trimaran
+from ..peers.redis import Redis, RedisKv
+from ..peers.trimaran import WITH_TLS, Trimaran, TrimaranKv
 from ..peers.zookeeper import ZooKeeper
 from ..rig.processes import ProcessGroup
 from ..statistics.report import Report, first_leaf, progress_line
 
 OURS: Final = "Trimaran, file sync level 1"
+OURS_KV: Final = "Trimaran kv, file sync level 1"
 _US: Final = "Trimaran"
 
 NOT_MEASURABLE: Final = {
@@ -42,7 +44,21 @@ NOT_MEASURABLE: Final = {
 _MESSAGES: Final = {1: 400, 64: 12_000, 1024: 60_000}
 """To measure, by depth: about a second or two of a peer's time."""
 
+_OPERATIONS: Final = {1: 400, 64: 6_000, 1024: 20_000}
+"""As `_MESSAGES`, of a key-value store."""
+_SESSIONS: Final = 1_000
+"""Of the load with many sessions, each with one operation in flight."""
+
 _WARMUP_SHARE: Final = 0.2
+
+
+class Workload(StrEnum):
+    """What all systems do."""
+
+    MESSAGES = "messages"
+    """Each its own smallest write that is replicated."""
+    KV = "kv"
+    """Put and get of a key-value store: ours, etcd, Redis."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -59,17 +75,41 @@ class CompareParameters:
     peers: tuple[str, ...] = ()
     """Only those whose names contain one of these; empty: all."""
     tls: bool = False
-    """Whether we run with TLS, too."""
+    """Whether we run with TLS, too; of messages alone."""
+    workload: Workload = Workload.MESSAGES
+    sessions: int = _SESSIONS
+    """Of a key-value store: how many clients there are in the load with one operation in flight of each."""
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.payload < 8:
             raise ConfigurationError(f"rounds={self.rounds} payload={self.payload} expected at least 1 and 8")
         if not self.depths or any(depth not in _MESSAGES for depth in self.depths):
             raise ConfigurationError(f"depths={self.depths} expected some of {sorted(_MESSAGES)}")
+        if self.sessions < 1:
+            raise ConfigurationError(f"sessions={self.sessions} expected at least 1")
+
+    @property
+    def points(self) -> list[Point]:
+        """The loads of a round, in their order."""
+        if self.workload is Workload.MESSAGES:
+            return [Point(depth) for depth in self.depths]
+        loads = [(depth, 1) for depth in self.depths] + [(1, self.sessions)] * (self.sessions > 1)
+        return [Point(depth, sessions, operation) for operation in KvOperation for depth, sessions in loads]
+
+    @property
+    def ours(self) -> str:
+        """The name of what the others are compared with."""
+        return OURS if self.workload is Workload.MESSAGES else OURS_KV
+
+    def make_peers(self) -> list[Peer]:
+        """Make everybody who takes part, ourselves first."""
+        if self.workload is Workload.KV:
+            return [TrimaranKv(1), TrimaranKv(0), EtcdKv(), RedisKv()]
+        return [peer for peer in make_peers() if self.tls or WITH_TLS not in peer.name]
 
 
 def make_peers() -> list[Peer]:
-    """Make everybody, ourselves first."""
+    """Make everybody who sends messages, ourselves first."""
     return [
         Trimaran(1),
         Trimaran(1, with_tls=True),
@@ -88,16 +128,17 @@ def make_peers() -> list[Peer]:
 class _Found:
     """What has been measured of one system so far."""
 
-    rounds: dict[int, list[Measured | None]] = field(default_factory=dict)
-    """By depth, one for each round; None where it failed."""
+    rounds: dict[str, list[Measured | None]] = field(default_factory=dict)
+    """By the name of the load, one for each round; None where it failed."""
     failures: list[Report] = field(default_factory=list)
 
-    def note(self, number: int, depth: int | None, error: Exception) -> None:
-        """Keep what went wrong in a round: at a depth, or before the first."""
+    def note(self, number: int, point: Point | None, error: Exception) -> None:
+        """Keep what went wrong in a round: under a load, or before the first."""
         leaf = first_leaf(error)
         kind = "" if isinstance(leaf, ClusterError) else f"{type(leaf).__name__}: "
         reason = kind + (str(leaf).splitlines() or [""])[0]
-        self.failures.append({"round": number + 1, "depth": depth, "reason": reason})
+        load = None if point is None else point.label
+        self.failures.append({"round": number + 1, "load": load, "reason": reason})
 
 
 def run(
@@ -115,12 +156,12 @@ def run(
     Raises:
         ConfigurationError: nobody of those who are asked for is installed.
     """
-    everybody = [peer for peer in make_peers() if parameters.tls or WITH_TLS not in peer.name]
+    everybody = parameters.make_peers()
     wanted = [peer for peer in everybody if _is_wanted(peer.name, parameters.peers)]
     versions = {peer.name: peer.find() for peer in wanted}
     present = [peer.name for peer in wanted if not isinstance(versions[peer.name], Missing)]
     if not present:
-        raise ConfigurationError(f"peers={parameters.peers} expected some of {[peer.name for peer in make_peers()]}")
+        raise ConfigurationError(f"peers={parameters.peers} expected some of {[peer.name for peer in everybody]}")
     found = {peer.name: _Found() for peer in wanted}
     with (
         data_directory(directory, "compare", keep=keep) as data_dir,
@@ -133,11 +174,12 @@ def run(
                 place = data_dir / f"round-{number}-{index}"
                 _measure(name, parameters, place, number, found[name], keep=keep)
                 progress.update(number * len(present) + index + 1)
-            ours = found.get(OURS, _Found()).rounds
+            ours = found.get(parameters.ours, _Found()).rounds
             report = {
                 "scenario": "compare",
                 "peers": {peer.name: _summary(peer, versions[peer.name], found[peer.name], ours) for peer in wanted},
-                "not_measurable": NOT_MEASURABLE,
+                "loads": {point.name: point.label for point in parameters.points},
+                "not_measurable": NOT_MEASURABLE if parameters.workload is Workload.MESSAGES else {},
                 "parameters": asdict(parameters),
                 "environment": environment,
             }
@@ -165,7 +207,7 @@ def rounds_done(report: Report) -> int:
 
 def failure_words(failure: Report) -> str:
     """Return where in the run something went wrong, and what."""
-    where = "at start" if failure["depth"] is None else f"{failure['depth']:,} in flight"
+    where = failure["load"] or "at start"
     return f"round {failure['round']}, {where}: {failure['reason']}"
 
 
@@ -182,14 +224,14 @@ def _measure(
     name: str, parameters: CompareParameters, directory: Path, number: int, found: _Found, *, keep: bool
 ) -> None:
     """Start a system again, load it at every depth, and stop it; after a failure again for the depths that are left."""
-    measured: dict[int, Measured] = {}
-    depths = list(parameters.depths)
-    while depths:
-        (peer,) = (peer for peer in make_peers() if peer.name == name)
-        loading: int | None = None
+    measured: dict[str, Measured] = {}
+    points = parameters.points
+    while points:
+        (peer,) = (peer for peer in parameters.make_peers() if peer.name == name)
+        loading: Point | None = None
         try:
             with (
-                measurement_directory(directory / f"{len(depths)}-depths", keep=keep) as start_dir,
+                measurement_directory(directory / f"{len(points)}-loads", keep=keep) as start_dir,
                 ProcessGroup() as group,
             ):
                 peer.start(start_dir, group)
@@ -197,18 +239,24 @@ def _measure(
                     peer.load(
                         inflight=max(parameters.depths), messages=peer.warmup_messages, payload=parameters.payload
                     )
-                while depths:
-                    loading = depths.pop(0)
-                    measured[loading] = _load(peer, loading, parameters.payload)
+                while points:
+                    loading = points.pop(0)
+                    measured[loading.name] = _load(peer, loading, parameters.payload)
         except Exception as error:  # an adapter's own mistakes, too: they are not to cost what the others gave
             found.note(number, loading, error)
             if loading is None:
                 break
-    for depth in parameters.depths:
-        found.rounds.setdefault(depth, []).append(measured.get(depth))
+    for point in parameters.points:
+        found.rounds.setdefault(point.name, []).append(measured.get(point.name))
 
 
-def _load(peer: Peer, depth: int, payload: int) -> Measured:
+def _load(peer: Peer, point: Point, payload: int) -> Measured:
+    """Load a system once to warm it up, and once to measure."""
+    if isinstance(peer, KvPeer):
+        count = max(_OPERATIONS.get(point.sessions * point.inflight, 0), 10 * point.sessions)
+        peer.operate(point, messages=max(point.sessions * point.inflight, int(count * _WARMUP_SHARE)), payload=payload)
+        return peer.operate(point, messages=count, payload=payload)
+    depth = point.inflight
     messages = _messages(peer.name, depth)
     peer.load(inflight=depth, messages=max(depth, int(messages * _WARMUP_SHARE)), payload=payload)
     return peer.load(inflight=depth, messages=messages, payload=payload)
@@ -220,26 +268,26 @@ def _messages(name: str, depth: int) -> int:
 
 
 def _summary(
-    peer: Peer, version: str | Missing, found: _Found, ours: Mapping[int, list[Measured | None]]
+    peer: Peer, version: str | Missing, found: _Found, ours: Mapping[str, list[Measured | None]]
 ) -> dict[str, Any]:
     if isinstance(version, Missing):
         return {"missing": version.reason}
     depths = {}
-    for depth, rounds in found.rounds.items():
+    for load, rounds in found.rounds.items():
         worked = [measured for measured in rounds if measured is not None]
         if not worked:
             continue
         rate = _rate(worked)
-        depths[str(depth)] = {
+        depths[load] = {
             "messages_per_s": round(rate),
             "p50_us": _median([measured.p50_us for measured in worked]),
             "p99_us": _median([measured.p99_us for measured in worked]),
             "client_cpu_us": _median([measured.client_cpu_us for measured in worked]),
             "rounds": [None if measured is None else round(measured.messages_per_s) for measured in rounds],
         }
-        our_rate = _rate(ours.get(depth, []))
+        our_rate = _rate(ours.get(load, []))
         if our_rate:
-            depths[str(depth)]["trimaran_is_times_faster"] = round(our_rate / rate, 2)
+            depths[load]["trimaran_is_times_faster"] = round(our_rate / rate, 2)
     said = {"version": version, "durability": peer.durability, "client": peer.client, "depths": depths}
     return {**said, "failures": found.failures} if found.failures else said
 
@@ -252,14 +300,13 @@ def _rate(rounds: Sequence[Measured | None]) -> float:
 
 def print_comparison(report: Report) -> None:
     """Print a row for each system: what it promises, how fast it is at each depth, how many times faster we are."""
-    depths = [str(depth) for depth in report["parameters"]["depths"]]
-    table = Table("system", "an acknowledged message is", *(f"{depth} in flight" for depth in depths))
+    table = Table("system", "an acknowledged write is", *report["loads"].values())
     for name, peer in report["peers"].items():
         if "missing" in peer:
             table.add_row(name, f"({peer['missing']})")
             continue
         cells = []
-        for figures in (peer["depths"].get(depth) for depth in depths):
+        for figures in map(peer["depths"].get, report["loads"]):
             if figures is None:
                 cells.append("failed")
                 continue

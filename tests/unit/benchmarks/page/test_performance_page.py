@@ -26,7 +26,7 @@ def test_every_figure_comes_from_the_results(tmp_path: Path) -> None:
     assert "fdatasync of 4 KiB into a file that is written already 90 µs" in page
     assert "3 interleaved rounds of 5 that were asked for" in page
     assert "| etcd (3.4) | on disk | h2load; 3.46 µs | 21,000/s, 20,000 to 23,000/s, p50 48,000 µs, 10.3x |" in page
-    assert "etcd failed in round 2, 1,024 in flight: h2load said no." in page
+    assert "etcd failed in round 2, 1024 in flight: h2load said no." in page
     assert "| broken (1) | none | none | failed |" in page
     assert "broken failed in round 3, at start: no leader." in page
     assert "| absent | not installed |" in page

@@ -137,7 +137,7 @@ def test_what_fails_is_told_and_costs_nobody_else_anything(
         "1024": [50, 50],
     }
     assert found["depths"]["64"]["trimaran_is_times_faster"] == 2.0
-    assert found["failures"] == [{"round": 1, "depth": 64, "reason": "ValueError: not a number"}]
+    assert found["failures"] == [{"round": 1, "load": "64 in flight", "reason": "ValueError: not a number"}]
     assert (weak.starts, broken.starts) == (3, 2)
     assert report["peers"]["broken"]["depths"] == {}
     assert [failure["reason"] for failure in report["peers"]["broken"]["failures"]] == ["no leader"] * 2
