@@ -18,6 +18,7 @@ NEEDED: Final = {
     "catchup": ("environment",),
     "codec": (),
     "compare": ("peers", "parameters", "environment", "not_measurable"),
+    "compare-kv": ("peers", "parameters", "environment", "loads"),
     "echo": ("throughput_msgs_per_s", "cpu_seconds_per_100k", "parameters", "environment"),
     "encryption": ("rows", "parameters", "environment"),
     "failover": ("environment",),

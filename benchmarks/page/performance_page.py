@@ -31,6 +31,9 @@ _INTRODUCTION: Final = """# Performance
 `python -m trimaran.benchmarks performance` writes this page from `benchmarks/results/*.json`: change the benchmarks,
 not this page. `make bench` measures everything again except the comparison: for that, run `make peers` and then
 `python -m trimaran.benchmarks compare --rounds 5 --json benchmarks/results/compare.json`.
+Two more are measured by themselves: our key-value store beside etcd and Redis by
+`python -m trimaran.benchmarks compare --workload kv --rounds 5 --json benchmarks/results/kv.json`, and messages as
+classes beside bytes by `python -m trimaran.benchmarks typed --json benchmarks/results/typed.json`.
 `python -m trimaran.benchmarks report benchmarks/results/*.json -o report.html` makes one page for a browser of the same
 files.
 Other runs, at another hour or on another machine, are in directories below, with a table of the targets for each.
@@ -96,6 +99,12 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     compared = _load(results / "compare.json") or next(iter(table["reports"].get("compare", [])), None)
     if compared is not None:
         parts += ["## Beside others\n", _comparison(compared, plots)]
+    stored = _load(results / "kv.json")
+    if stored is not None:
+        parts += ["## The key-value store beside others\n", _key_value(stored)]
+    typed = _load(results / "typed.json")
+    if typed is not None:
+        parts += ["## What classes cost\n", _typed(typed)]
     encrypted = _load(results / "encryption.json")
     if encrypted is not None:
         parts += ["## What TLS costs\n", _encryption(encrypted)]
@@ -216,6 +225,50 @@ def _comparison(report: Report, plots: _Plots) -> str:
         lines.append(f"| {name} ({version}) | {peer['durability']} | {client} | " + " | ".join(cells) + " |")
     lines += [f"\n{failure}" for failure in captions.comparison_failures(report)]
     lines += [f"\n{name} is not among them: {reason}." for name, reason in report["not_measurable"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _key_value(report: Report) -> str:
+    """A table of puts and one of gets: a row for each load, a column for each system."""
+    parameters, environment = report["parameters"], report["environment"]
+    found = {name: peer for name, peer in report["peers"].items() if "missing" not in peer}
+    lines = [
+        f"Put and get of one key, values of {parameters['payload']} bytes, {captions.comparison_rounds(report)}, every "
+        f"system started again in each; medians at commit {environment['git_commit']}, with a load average of "
+        f"{environment['load_average'][0]:g} on {environment['cores']} cores before. *x*: how many times faster "
+        "Trimaran at level 1 is. Servers and client share the cores. Again: `python -m trimaran.benchmarks compare "
+        "--workload kv`.\n",
+        "| system | an acknowledged put is | client |",
+        "|---|---|---|",
+    ]
+    for name, peer in found.items():
+        lines.append(f"| {name} ({peer['version'].splitlines()[0]}) | {peer['durability']} | {peer['client']} |")
+    lines += ["", "| load | " + " | ".join(found) + " |", "|---|" + "---|" * len(found)]
+    for load, label in report["loads"].items():
+        cells = [_cell(peer["depths"].get(load)) for peer in found.values()]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    lines += [f"\n{failure}" for failure in captions.comparison_failures(report)]
+    missing = [name for name in report["peers"] if name not in found]
+    lines += [f"\nNot installed: {', '.join(missing)}."] * bool(missing)
+    return "\n".join(lines) + "\n"
+
+
+def _typed(report: Report) -> str:
+    """A row for bytes and one for classes."""
+    parameters, environment = report["parameters"], report["environment"]
+    lines = [
+        f"{parameters['members']} members, level {parameters['file_sync_level']}, requests with "
+        f"{parameters['inflight']:,} in flight of one session, which the service counts; "
+        f"{words.count(report['rounds'], 'round')} in turn, each on a cluster of its own; medians at commit "
+        f"{environment['git_commit']}, with a load average of {environment['load_average'][0]:g} on "
+        f"{environment['cores']} cores before. Again: `python -m trimaran.benchmarks typed`.\n",
+        "| messages | requests a second | slowest to fastest | p50 | of bytes |",
+        "|---|---|---|---|---|",
+    ]
+    for name, what, share in (("bytes", "bytes", 100.0), ("typed", "classes", report["typed_percent"])):
+        runs = report["runs"][name]
+        rate, p50_us = report[f"{name}_requests_per_s"], report[f"{name}_p50_us"]
+        lines.append(f"| {what} | {rate:,} | {min(runs):,.0f} to {max(runs):,.0f} | {p50_us:,.0f} µs | {share:g} % |")
     return "\n".join(lines) + "\n"
 
 

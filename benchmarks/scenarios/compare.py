@@ -61,6 +61,9 @@ class Workload(StrEnum):
     """Put and get of a key-value store: ours, etcd, Redis."""
 
 
+_SCENARIOS: Final = {Workload.MESSAGES: {"scenario": "compare"}, Workload.KV: {"scenario": "compare-kv"}}
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class CompareParameters:
     """What one comparison does.
@@ -176,7 +179,7 @@ def run(
                 progress.update(number * len(present) + index + 1)
             ours = found.get(parameters.ours, _Found()).rounds
             report = {
-                "scenario": "compare",
+                **_SCENARIOS[parameters.workload],
                 "peers": {peer.name: _summary(peer, versions[peer.name], found[peer.name], ours) for peer in wanted},
                 "loads": {point.name: point.label for point in parameters.points},
                 "not_measurable": NOT_MEASURABLE if parameters.workload is Workload.MESSAGES else {},

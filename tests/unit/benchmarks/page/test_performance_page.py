@@ -100,3 +100,36 @@ def test_the_page_in_docs_is_the_one_that_the_stored_results_make() -> None:
     assert PAGE.read_text(encoding="utf-8") == page
     for plot in plots:
         assert digest_in(PAGE.parent / IMAGES / plot.file_name) == plot.digest, plot.file_name
+
+
+def test_the_store_and_typed_messages_have_sections_once_they_were_measured(tmp_path: Path) -> None:
+    point = {"messages_per_s": 9_000, "p50_us": 700.0, "p99_us": 900.0, "client_cpu_us": 5.0, "rounds": [8_000, 9_500]}
+    store = {
+        "scenario": "compare-kv",
+        "peers": {
+            "Trimaran kv": {"version": "1", "durability": "on disk", "client": "ours", "depths": {"put 1": point}},
+            "etcd": {"version": "3.4", "durability": "on disk", "client": "h2load", "depths": {}},
+            "Redis": {"missing": "why"},
+        },
+        "loads": {"put 1": "put, 1 in flight"},
+        "parameters": {"rounds": 2, "payload": 32, "depths": [1]},
+        "environment": {**samples.ENVIRONMENT, "load_average": [7.5, 1.0, 1.0]},
+    }
+    typed = {
+        "scenario": "typed",
+        **{"bytes_requests_per_s": 100_000, "typed_requests_per_s": 65_000, "typed_percent": 65.0},
+        **{"bytes_p50_us": 5_000, "typed_p50_us": 8_000, "rounds": 3},
+        "runs": {"bytes": [90_000, 100_000, 110_000], "typed": [60_000, 65_000, 70_000]},
+        "parameters": {"members": 3, "file_sync_level": 1, "inflight": 1024},
+        "environment": {**samples.ENVIRONMENT, "load_average": [0.5, 1.0, 1.0]},
+    }
+    for name, report in {"table.json": samples.table(), "kv.json": store, "typed.json": typed}.items():
+        (tmp_path / name).write_text(json.dumps(report))
+
+    page, _ = make_page(tmp_path)
+
+    assert "| Trimaran kv (1) | on disk | ours |" in page
+    assert "| put, 1 in flight | 9,000/s, 8,000 to 9,500/s, p50 700 µs | failed |" in page
+    assert "a load average of 7.5 on" in page
+    assert "Not installed: Redis." in page
+    assert "| classes | 65,000 | 60,000 to 70,000 | 8,000 µs | 65 % |" in page

@@ -12,7 +12,7 @@ import pytest
 
 from trimaran.benchmarks.machine import data_directory
 from trimaran.benchmarks.peers.etcd import Etcd, EtcdTransactions
-from trimaran.benchmarks.peers.peer import Measured, Missing, Peer
+from trimaran.benchmarks.peers.peer import Measured, Missing, Peer, Point
 from trimaran.benchmarks.peers.pipeline import (
     JetStreamDialect,
     PipelineParameters,
@@ -21,7 +21,7 @@ from trimaran.benchmarks.peers.pipeline import (
 )
 from trimaran.benchmarks.rig.processes import ProcessGroup
 from trimaran.benchmarks.scenarios import compare
-from trimaran.benchmarks.scenarios.compare import OURS, CompareParameters
+from trimaran.benchmarks.scenarios.compare import OURS, OURS_KV, CompareParameters, Workload
 from trimaran.benchmarks.statistics.report import Report, write_json
 from trimaran.service_api import ClusterError, ClusterTimeoutError, ConfigurationError
 
@@ -195,11 +195,58 @@ def test_every_peer_says_what_its_acknowledgement_promises() -> None:
     assert all(isinstance(peer.find(), str | Missing) for peer in peers)
 
 
+class FakeStore(FakePeer):
+    """A key-value store with one rate; keeps what it was asked for."""
+
+    def __init__(self, name: str, rate: float) -> None:
+        super().__init__(name, [rate], [])
+        self.rate = rate
+        self.asked: list[tuple[str, int]] = []
+
+    def operate(self, point: Point, *, messages: int, payload: int) -> Measured:
+        self.asked.append((point.name, messages))
+        return Measured(self.rate, p50_us=5.0, p99_us=9.0)
+
+
+def test_stores_are_put_to_and_got_from_with_one_session_and_with_many(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stores: list[Peer] = [FakeStore(OURS_KV, 300.0), FakeStore("etcd", 100.0)]
+    monkeypatch.setattr(CompareParameters, "make_peers", lambda parameters: stores)
+    parameters = CompareParameters(rounds=1, depths=(1, 64), sessions=50, workload=Workload.KV)
+
+    report = compare.run(parameters, directory=tmp_path)
+
+    assert report["scenario"] == "compare-kv"
+    assert report["loads"] == {
+        "put 1": "put, 1 in flight",
+        "put 64": "put, 64 in flight",
+        "put 50x1": "put, 50 sessions x 1",
+        "get 1": "get, 1 in flight",
+        "get 64": "get, 64 in flight",
+        "get 50x1": "get, 50 sessions x 1",
+    }
+    assert isinstance(stores[1], FakeStore)
+    assert stores[1].asked[:6] == [
+        ("put 1", 80),
+        ("put 1", 400),
+        ("put 64", 1_200),
+        ("put 64", 6_000),
+        ("put 50x1", 100),
+        ("put 50x1", 500),
+    ]
+    assert report["peers"]["etcd"]["depths"]["get 50x1"]["trimaran_is_times_faster"] == 3.0
+    compare.print_comparison(report)
+    assert "etcd" in capsys.readouterr().out
+
+
 def test_values_that_make_no_comparison_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="rounds=0"):
         CompareParameters(rounds=0)
     with pytest.raises(ConfigurationError, match=r"depths=\(7,\)"):
         CompareParameters(depths=(7,))
+    with pytest.raises(ConfigurationError, match="sessions=0"):
+        CompareParameters(sessions=0)
     with pytest.raises(ConfigurationError, match="nobody"):
         compare.run(CompareParameters(peers=("nobody",)))
 
