@@ -117,8 +117,12 @@ def test_the_store_and_typed_messages_have_sections_once_they_were_measured(tmp_
     }
     typed = {
         "scenario": "typed",
-        **{"bytes_requests_per_s": 100_000, "typed_requests_per_s": 65_000, "typed_percent": 65.0},
-        **{"bytes_p50_us": 5_000, "typed_p50_us": 8_000, "rounds": 3},
+        "bytes_requests_per_s": 100_000,
+        "typed_requests_per_s": 65_000,
+        "typed_percent": 65.0,
+        "bytes_p50_us": 5_000,
+        "typed_p50_us": 8_000,
+        "rounds": 3,
         "runs": {"bytes": [90_000, 100_000, 110_000], "typed": [60_000, 65_000, 70_000]},
         "parameters": {"members": 3, "file_sync_level": 1, "inflight": 1024},
         "environment": {**samples.ENVIRONMENT, "load_average": [0.5, 1.0, 1.0]},
