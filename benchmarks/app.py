@@ -450,9 +450,9 @@ def compare(
     peers: Annotated[str, typer.Option(help="Only systems whose names contain one of these, with commas.")] = "",
     tls: Annotated[bool, typer.Option("--tls", help="Measure ourselves with TLS, too.")] = False,
     workload: Annotated[
-        compare_scenario.Workload,
+        compare_scenario.ComparedWork,
         typer.Option(help="messages: an echo of ours and writes of others; kv: put and get of ours, etcd and Redis."),
-    ] = compare_scenario.Workload.MESSAGES,
+    ] = compare_scenario.ComparedWork.MESSAGES,
     sessions: Annotated[
         int, typer.Option(help="For kv: clients in the load with one operation in flight of each; 1 leaves it out.")
     ] = CompareParameters().sessions,

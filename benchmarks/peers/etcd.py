@@ -13,7 +13,17 @@ from typing import Any, Final, NamedTuple
 from trimaran.service_api.errors import ClusterError
 
 from ..rig.processes import ProcessGroup
-from .peer import MEMBERS, KvOperation, Measured, Missing, Point, find_program, free_ports, run_client, wait_until
+from .peer import (
+    MEMBERS,
+    LoadPoint,
+    Measured,
+    Missing,
+    StoreOperation,
+    find_program,
+    free_ports,
+    run_client,
+    wait_until,
+)
 
 _KEY: Final = b"trimaran-benchmark"
 _TIMEOUT_S: Final = 120.0
@@ -153,10 +163,10 @@ class EtcdKv(Etcd):
     client = "h2load (C), gRPC, to the leader, one connection for each session"
     _RANGE: Final = "/etcdserverpb.KV/Range"
 
-    def operate(self, point: Point, *, messages: int, payload: int) -> Measured:
+    def operate(self, point: LoadPoint, *, messages: int, payload: int) -> Measured:
         """Let h2load put or get, and see that it was done."""
         inflight = point.sessions * point.inflight
-        if point.operation is KvOperation.PUT:
+        if point.operation is StoreOperation.PUT:
             before = self._revision()
             said = self._h2load(self._path, _put(payload), messages, point.sessions, inflight)
             self._check_changed(before, messages, said.text)

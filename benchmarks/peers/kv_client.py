@@ -28,7 +28,7 @@ from ..load.sessions import CONNECTING_LIMIT
 from ..machine.environment import tune_garbage_collector
 from ..statistics.histogram import Histogram
 from ..statistics.report import first_leaf
-from .peer import KvOperation, Measured
+from .peer import Measured, StoreOperation
 
 TIME_LIMIT_S: Final = 120.0
 _KEY: Final = b"trimaran-benchmark"
@@ -39,7 +39,7 @@ class KvClientParameters:
     """What one load is."""
 
     endpoints: list[str]
-    operation: KvOperation
+    operation: StoreOperation
     sessions: int
     inflight: int
     """Operations in flight in each session."""
@@ -70,7 +70,7 @@ class _Load:
             self.latencies_ns.append(time.perf_counter_ns() - begin_ns)
 
     def _choose(self, client: KvClient) -> Callable[[], Awaitable[object]]:
-        if self._operation is KvOperation.PUT:
+        if self._operation is StoreOperation.PUT:
             return lambda: client.put(_KEY, self._value)
 
         async def get() -> None:
@@ -147,7 +147,7 @@ def main() -> None:
     """Run the process; a failure is one line on standard error and exit status 1."""
     parameters = json.loads(sys.argv[1])
     try:
-        uvloop.run(_run(KvClientParameters(**parameters | {"operation": KvOperation(parameters["operation"])})))
+        uvloop.run(_run(KvClientParameters(**parameters | {"operation": StoreOperation(parameters["operation"])})))
     except (ClusterError, TimeoutError, BaseExceptionGroup) as error:
         print(f"client of the key-value store: {first_leaf(error)!r}", file=sys.stderr)
         sys.exit(1)

@@ -42,7 +42,7 @@ class Measured:
     """Processor time of the load's own process for a message; None where it is inside a member."""
 
 
-class KvOperation(StrEnum):
+class StoreOperation(StrEnum):
     """What clients of a key-value store do, all to one key."""
 
     PUT = "put"
@@ -51,13 +51,13 @@ class KvOperation(StrEnum):
 
 
 @dataclass(slots=True, frozen=True)
-class Point:
+class LoadPoint:
     """One load: how many clients, and how many messages or operations each has in flight."""
 
     inflight: int
     """Of each session."""
     sessions: int = 1
-    operation: KvOperation | None = None
+    operation: StoreOperation | None = None
     """None: messages, of which a peer says itself what they are."""
 
     @property
@@ -104,10 +104,10 @@ class Peer(Protocol):
 
 
 @runtime_checkable
-class KvPeer(Peer, Protocol):
+class StorePeer(Peer, Protocol):
     """A key-value store under the same operations as the others."""
 
-    def operate(self, point: Point, *, messages: int, payload: int) -> Measured:
+    def operate(self, point: LoadPoint, *, messages: int, payload: int) -> Measured:
         """Do this many operations with values of some bytes, and wait for all answers.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Final
 from trimaran.service_api.errors import ClusterError
 
 from ..rig.processes import ProcessGroup
-from .peer import KvOperation, Measured, Missing, Point, find_program, free_ports, run_client, wait_until
+from .peer import LoadPoint, Measured, Missing, StoreOperation, find_program, free_ports, run_client, wait_until
 
 _TIMEOUT_S: Final = 120.0
 _PIPELINE: Final = 16
@@ -80,9 +80,9 @@ class RedisKv(Redis):
 
     client = "redis-benchmark (C), one connection for each session, what is in flight on it pipelined"
 
-    def operate(self, point: Point, *, messages: int, payload: int) -> Measured:
+    def operate(self, point: LoadPoint, *, messages: int, payload: int) -> Measured:
         """Let redis-benchmark set or get one key."""
-        if point.operation is KvOperation.GET:
+        if point.operation is StoreOperation.GET:
             self._benchmark("set", 1, 1, 1, payload)  # there is something to get
-        command = "get" if point.operation is KvOperation.GET else "set"
+        command = "get" if point.operation is StoreOperation.GET else "set"
         return self._benchmark(command, point.sessions, point.inflight, messages, payload)

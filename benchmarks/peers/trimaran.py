@@ -18,7 +18,7 @@ from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
 from .kv_client import KvClientParameters, run_kv_client
-from .peer import MEMBERS, START_TIMEOUT_S, KvOperation, Measured, Missing, Point
+from .peer import MEMBERS, START_TIMEOUT_S, LoadPoint, Measured, Missing, StoreOperation
 
 WITH_TLS: Final = " with TLS"
 """What the name of ourselves has in addition where we run with TLS."""
@@ -111,9 +111,9 @@ class TrimaranKv(Trimaran):
 
     def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
         """Put with one session."""
-        return self.operate(Point(inflight, operation=KvOperation.PUT), messages=messages, payload=payload)
+        return self.operate(LoadPoint(inflight, operation=StoreOperation.PUT), messages=messages, payload=payload)
 
-    def operate(self, point: Point, *, messages: int, payload: int) -> Measured:
+    def operate(self, point: LoadPoint, *, messages: int, payload: int) -> Measured:
         """Let a client process put or get one key."""
         assert self._cluster is not None
         assert point.operation is not None

@@ -24,7 +24,7 @@ from ..machine.data_directory import data_directory, measurement_directory
 from ..machine.environment import describe
 from ..peers.etcd import Etcd, EtcdKv, EtcdTransactions
 from ..peers.jetstream import JetStream
-from ..peers.peer import KvOperation, KvPeer, Measured, Missing, Peer, Point
+from ..peers.peer import LoadPoint, Measured, Missing, Peer, StoreOperation, StorePeer
 from ..peers.pysyncobj import PySyncObj
 from ..peers.redis import Redis, RedisKv
 from ..peers.trimaran import WITH_TLS, Trimaran, TrimaranKv
@@ -52,7 +52,7 @@ _SESSIONS: Final = 1_000
 _WARMUP_SHARE: Final = 0.2
 
 
-class Workload(StrEnum):
+class ComparedWork(StrEnum):
     """What all systems do."""
 
     MESSAGES = "messages"
@@ -61,7 +61,7 @@ class Workload(StrEnum):
     """Put and get of a key-value store: ours, etcd, Redis."""
 
 
-_SCENARIOS: Final = {Workload.MESSAGES: {"scenario": "compare"}, Workload.KV: {"scenario": "compare-kv"}}
+_SCENARIOS: Final = {ComparedWork.MESSAGES: {"scenario": "compare"}, ComparedWork.KV: {"scenario": "compare-kv"}}
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class CompareParameters:
     """Only those whose names contain one of these; empty: all."""
     tls: bool = False
     """Whether we run with TLS, too; of messages alone."""
-    workload: Workload = Workload.MESSAGES
+    workload: ComparedWork = ComparedWork.MESSAGES
     sessions: int = _SESSIONS
     """Of a key-value store: how many clients there are in the load with one operation in flight of each."""
 
@@ -92,21 +92,21 @@ class CompareParameters:
             raise ConfigurationError(f"sessions={self.sessions} expected at least 1")
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[LoadPoint]:
         """The loads of a round, in their order."""
-        if self.workload is Workload.MESSAGES:
-            return [Point(depth) for depth in self.depths]
+        if self.workload is ComparedWork.MESSAGES:
+            return [LoadPoint(depth) for depth in self.depths]
         loads = [(depth, 1) for depth in self.depths] + [(1, self.sessions)] * (self.sessions > 1)
-        return [Point(depth, sessions, operation) for operation in KvOperation for depth, sessions in loads]
+        return [LoadPoint(depth, sessions, operation) for operation in StoreOperation for depth, sessions in loads]
 
     @property
     def ours(self) -> str:
         """The name of what the others are compared with."""
-        return OURS if self.workload is Workload.MESSAGES else OURS_KV
+        return OURS if self.workload is ComparedWork.MESSAGES else OURS_KV
 
     def make_peers(self) -> list[Peer]:
         """Make everybody who takes part, ourselves first."""
-        if self.workload is Workload.KV:
+        if self.workload is ComparedWork.KV:
             return [TrimaranKv(1), TrimaranKv(0), EtcdKv(), RedisKv()]
         return [peer for peer in make_peers() if self.tls or WITH_TLS not in peer.name]
 
@@ -135,7 +135,7 @@ class _Found:
     """By the name of the load, one for each round; None where it failed."""
     failures: list[Report] = field(default_factory=list)
 
-    def note(self, number: int, point: Point | None, error: Exception) -> None:
+    def note(self, number: int, point: LoadPoint | None, error: Exception) -> None:
         """Keep what went wrong in a round: under a load, or before the first."""
         leaf = first_leaf(error)
         kind = "" if isinstance(leaf, ClusterError) else f"{type(leaf).__name__}: "
@@ -182,7 +182,7 @@ def run(
                 **_SCENARIOS[parameters.workload],
                 "peers": {peer.name: _summary(peer, versions[peer.name], found[peer.name], ours) for peer in wanted},
                 "loads": {point.name: point.label for point in parameters.points},
-                "not_measurable": NOT_MEASURABLE if parameters.workload is Workload.MESSAGES else {},
+                "not_measurable": NOT_MEASURABLE if parameters.workload is ComparedWork.MESSAGES else {},
                 "parameters": asdict(parameters),
                 "environment": environment,
             }
@@ -231,7 +231,7 @@ def _measure(
     points = parameters.points
     while points:
         (peer,) = (peer for peer in parameters.make_peers() if peer.name == name)
-        loading: Point | None = None
+        loading: LoadPoint | None = None
         try:
             with (
                 measurement_directory(directory / f"{len(points)}-loads", keep=keep) as start_dir,
@@ -253,9 +253,9 @@ def _measure(
         found.rounds.setdefault(point.name, []).append(measured.get(point.name))
 
 
-def _load(peer: Peer, point: Point, payload: int) -> Measured:
+def _load(peer: Peer, point: LoadPoint, payload: int) -> Measured:
     """Load a system once to warm it up, and once to measure."""
-    if isinstance(peer, KvPeer):
+    if isinstance(peer, StorePeer):
         count = max(_OPERATIONS.get(point.sessions * point.inflight, 0), 10 * point.sessions)
         peer.operate(point, messages=max(point.sessions * point.inflight, int(count * _WARMUP_SHARE)), payload=payload)
         return peer.operate(point, messages=count, payload=payload)

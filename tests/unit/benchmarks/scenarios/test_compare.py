@@ -12,7 +12,7 @@ import pytest
 
 from trimaran.benchmarks.machine import data_directory
 from trimaran.benchmarks.peers.etcd import Etcd, EtcdTransactions
-from trimaran.benchmarks.peers.peer import Measured, Missing, Peer, Point
+from trimaran.benchmarks.peers.peer import LoadPoint, Measured, Missing, Peer
 from trimaran.benchmarks.peers.pipeline import (
     JetStreamDialect,
     PipelineParameters,
@@ -21,7 +21,7 @@ from trimaran.benchmarks.peers.pipeline import (
 )
 from trimaran.benchmarks.rig.processes import ProcessGroup
 from trimaran.benchmarks.scenarios import compare
-from trimaran.benchmarks.scenarios.compare import OURS, OURS_KV, CompareParameters, Workload
+from trimaran.benchmarks.scenarios.compare import OURS, OURS_KV, ComparedWork, CompareParameters
 from trimaran.benchmarks.statistics.report import Report, write_json
 from trimaran.service_api import ClusterError, ClusterTimeoutError, ConfigurationError
 
@@ -203,7 +203,7 @@ class FakeStore(FakePeer):
         self.rate = rate
         self.asked: list[tuple[str, int]] = []
 
-    def operate(self, point: Point, *, messages: int, payload: int) -> Measured:
+    def operate(self, point: LoadPoint, *, messages: int, payload: int) -> Measured:
         self.asked.append((point.name, messages))
         return Measured(self.rate, p50_us=5.0, p99_us=9.0)
 
@@ -213,7 +213,7 @@ def test_stores_are_put_to_and_got_from_with_one_session_and_with_many(
 ) -> None:
     stores: list[Peer] = [FakeStore(OURS_KV, 300.0), FakeStore("etcd", 100.0)]
     monkeypatch.setattr(CompareParameters, "make_peers", lambda parameters: stores)
-    parameters = CompareParameters(rounds=1, depths=(1, 64), sessions=50, workload=Workload.KV)
+    parameters = CompareParameters(rounds=1, depths=(1, 64), sessions=50, workload=ComparedWork.KV)
 
     report = compare.run(parameters, directory=tmp_path)
 
