@@ -19,43 +19,68 @@ from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.typed.codec import HEADER_BYTES, MAGIC, SERVICE_ID_LIMIT, PayloadKind, tag_of
 from trimaran.service_api.typed.log_schemas import LogSchemas
 from trimaran.service_api.typed.schema import FINGERPRINT_BYTES, Schema
+from trimaran.service_api.typed.snapshots import SNAPSHOT_BEGIN, field_number, read_pairs
 from trimaran.service_api.wire.topics import TOPIC_MARK
 
 from .decoders import BODY, READ, WRONG, session_messages, with_bodies
-from .executor_readers import PROBLEM
+from .executor_readers import PLACE, PROBLEM
 from .messages import expect_columns
 from .typed_readers import FieldReader, merged_fields
 
 SCHEMA_LIMIT_COUNT: Final = 65_536
 """How many schemas are read of a log: a service takes 4,096 from clients."""
 
+_UNKNOWN: Final = "no schema in the log, so the class is not known (see typed_schemas)"
 _TYPED: Final = "_typed"
 _COLUMNS: Final = ("request_sequence", "acknowledged_sequence", "service_id", "topic", "kind", "message", "fields")
 _KINDS: Final = {PayloadKind.COMMAND: "command", PayloadKind.EVENT: "event", PayloadKind.SCHEMA: "schema"}
 
 
-def typed_schemas(df: DataFrame) -> LogSchemas:
+def typed_schemas(df: DataFrame, *, snapshots: DataFrame | None = None) -> LogSchemas:
     """Read the schemas of typed messages that are in a log: all of it is read once.
 
-    `df` is as for `typed_messages`. If the log does not begin at position 0, it may lack schemas that were announced
-    below.
+    `df` is as for `typed_messages`. If the beginning of the log was removed, it may lack schemas that were announced
+    there. `snapshots` has them: recordings of snapshots of typed services, with recording_id, position and payload,
+    read with the options recordingId=all and messages=true.
 
     Raises:
         ConfigurationError: a column is missing, or it is a stream.
     """
     if df.isStreaming:
         raise ConfigurationError("a stream has no end: give schemas=typed_schemas(log), of the same log as a batch")
+    schemas = LogSchemas()
+    for body in [*_schemas_in_snapshots(snapshots), *_schemas_in_log(df)]:
+        try:
+            schemas.note(body)
+        except RemoteProtocolError:
+            continue  # the service refused it
+    return schemas
+
+
+def _schemas_in_log(df: DataFrame) -> list[bytes]:
     rows = _typed_rows(df).where((F.col("kind") == _KINDS[PayloadKind.SCHEMA]) & F.col(WRONG).isNull())
     body = F.col(_TYPED).substr(F.lit(HEADER_BYTES + 1), F.length(_TYPED))
     place = F.col("position") if "position" in df.columns else F.lit(0)
     found = rows.select(body.alias(BODY), place.alias("place")).groupBy(BODY).agg(F.min("place").alias("place"))
-    schemas = LogSchemas()
-    for row in found.orderBy("place", BODY).limit(SCHEMA_LIMIT_COUNT).collect():
-        try:
-            schemas.note(bytes(row[BODY]))
-        except RemoteProtocolError:
-            continue  # the service refused it
-    return schemas
+    return [bytes(row[BODY]) for row in found.orderBy("place", BODY).limit(SCHEMA_LIMIT_COUNT).collect()]
+
+
+def _schemas_in_snapshots(snapshots: DataFrame | None) -> list[bytes]:
+    """Read what services know of clients' schemas: that is in their state."""
+    if snapshots is None:
+        return []
+    expect_columns(snapshots, (*PLACE, "payload"))
+    begins = F.substring("payload", 1, len(SNAPSHOT_BEGIN)) == F.lit(SNAPSHOT_BEGIN)
+    found: list[bytes] = []
+    for row in snapshots.where(begins).select(*PLACE, "payload").orderBy(*PLACE).collect():
+        number = field_number(bytes(row.payload), "known_schemas")
+        if number is None:
+            continue
+        is_piece = (F.col("recording_id") == row.recording_id) & (F.col("position") > row.position)
+        is_piece &= F.substring("payload", 1, 2) == F.lit(number.to_bytes(2, "little"))
+        pieces = snapshots.where(is_piece).select("position", "payload").orderBy("position").collect()
+        found += [bytes(schema) for _, schema in read_pairs(bytes(piece.payload) for piece in pieces)]
+    return found
 
 
 def typed_messages(df: DataFrame, message: str | None = None, *, schemas: LogSchemas | None = None) -> DataFrame:
@@ -127,7 +152,9 @@ def _with_fields(df: DataFrame, rows: DataFrame, reader: FieldReader) -> DataFra
     is_readable = F.col(WRONG).isNull() & F.col("message").isNotNull()
     rows = rows.withColumn(READ, read(F.when(is_readable, F.col(_TYPED))))
     fingerprint = F.lower(F.hex(_fingerprint()))
-    unknown = F.concat(F.lit("no schema in the log, so the class is not known: fingerprint="), fingerprint)
+    unknown = F.concat(
+        F.lit("no schema in the log, so the class is not known (see typed_schemas): fingerprint="), fingerprint
+    )
     problem = F.when(F.col("kind").isNull(), F.lit("not typed")).when(F.col("message").isNull(), unknown)
     rows = rows.withColumn(PROBLEM, F.coalesce(F.col(WRONG), problem, F.col(READ)[PROBLEM]))
     rows = rows.withColumn("fields", F.col(READ)["value"])

@@ -12,10 +12,12 @@ A field that a snapshot does not have begins as declared. One that it has and th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final
+
+import msgspec
 
 from ..cluster import SnapshotImage
 from ..errors import ConfigurationError, RemoteProtocolError
@@ -104,6 +106,38 @@ async def read_declared(owner: type, cells: dict[str, Cell], snapshot: SnapshotI
         raise RemoteProtocolError(f"the snapshot is not whole: pieces={piece_count}")
     for loader in loaders:
         loader.finish()
+
+
+SNAPSHOT_BEGIN: Final = f'{{"format": "{FORMAT}", '.encode()
+"""What message 0 of a snapshot of declared state begins with."""
+
+
+def field_number(header: bytes, name: str) -> int | None:
+    """Which number a field has in the pieces of a snapshot, by its message 0; None if it has no such field.
+
+    Raises:
+        RemoteProtocolError: it is none.
+    """
+    names = [each[0] for each in _read_json(header, "fields")["fields"]]
+    return names.index(name) if name in names else None
+
+
+def read_pairs(pieces: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
+    """Read the keys and values of a dict from its pieces in a snapshot, without the class that declares it.
+
+    Raises:
+        RemoteProtocolError: they are not those of a dict.
+    """
+    body = b""
+    for piece in pieces:
+        body += piece[3:]
+        if piece[2:3] != bytes((_ENDS,)):
+            continue
+        try:
+            yield from ((key, value) for key, value in READ_ANY.decode(body))
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            raise RemoteProtocolError(f"the pieces of a snapshot are not those of a dict: {error}") from error
+        body = b""
 
 
 def _read_json(message: bytes, key: str) -> dict[str, Any]:

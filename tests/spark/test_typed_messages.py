@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import enum
 import json
@@ -17,8 +18,10 @@ from pyspark.sql import SparkSession
 
 from tests.spark.log_rows import log_of, messages, requests
 from trimaran.archive.spark import typed_messages, typed_schemas
+from trimaran.cluster.testing import TypedHarness
 from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.typed import Command, Event
+from trimaran.service_api.payloads import Payload
+from trimaran.service_api.typed import Command, Context, Event, TypedService, handles, state
 from trimaran.service_api.typed.codec import MessageCodec, PayloadKind
 from trimaran.service_api.wire.topics import SCHEMA_TOPIC, encode_topic_message
 
@@ -94,7 +97,7 @@ def test_commands_and_events_are_shown_by_name_without_their_classes(spark: Spar
     rows = typed_messages(log).select(*columns).collect()
 
     fingerprint = MessageCodec(Order).fingerprint.hex()
-    unknown = f"no schema in the log, so the class is not known: fingerprint={fingerprint}"
+    unknown = f"no schema in the log, so the class is not known (see typed_schemas): fingerprint={fingerprint}"
     assert [(row.topic, row.kind, row.message, row.problem) for row in rows] == [
         (None, "schema", "Order", None),
         (None, "command", "Order", None),
@@ -154,6 +157,39 @@ def test_bad_bytes_are_shown_with_the_reason(spark: SparkSession) -> None:
     assert [(row.fields, row.bytes) for row in rows] == [(None, each) for each in bad]
     assert rows[0].problem == "Order.price=9223372036854775808 expected=int"
     assert rows[1].problem == rows[2].problem == "Order: the bytes are not the fields of its schema"
+
+
+class Desk(TypedService):
+    first: int = state(default=0)
+
+    @handles(OldOrder)
+    def order(self, ctx: Context, message: OldOrder) -> int:
+        return message.price
+
+
+class Written:
+    """A snapshot as it is recorded, message by message."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+
+    async def offer(self, message: Payload) -> None:
+        self.messages.append(bytes(message))
+
+
+def test_the_schemas_of_a_log_without_its_beginning_are_in_the_snapshots(spark: SparkSession) -> None:
+    desk, written = TypedHarness(Desk), Written()
+    desk.call(OldOrder("ann", 1))
+    desk.request(MessageCodec(Order).announcement())
+    asyncio.run(desk.service.on_take_snapshot(written))
+    log = log_of(spark, requests(command(OldOrder("ann", 5)), command(ORDER)))
+    snapshots = log_of(spark, [(0, each) for each in (b"\x28\0marker", *written.messages, b"\x28\0marker")])
+
+    schemas = typed_schemas(log, snapshots=snapshots)
+
+    assert [row.message for row in typed_messages(log).collect()] == [None, None]
+    assert [row.problem for row in typed_messages(log, schemas=schemas).collect()] == [None, None]
+    assert typed_messages(log, "Order", schemas=schemas).where("fields.side = 'SELL'").count() == 1
 
 
 def test_what_cannot_be_asked_for_is_refused_with_what_there_is(spark: SparkSession) -> None:
