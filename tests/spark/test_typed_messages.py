@@ -179,8 +179,8 @@ class Written:
 
 def test_the_schemas_of_a_log_without_its_beginning_are_in_the_snapshots(spark: SparkSession) -> None:
     desk, written = TypedHarness(Desk), Written()
-    desk.call(OldOrder("ann", 1))
-    desk.request(MessageCodec(Order).announcement())
+    for kind in (OldOrder, Order):
+        desk.request(MessageCodec(kind).announcement())
     asyncio.run(desk.service.on_take_snapshot(written))
     log = log_of(spark, requests(command(OldOrder("ann", 5)), command(ORDER)))
     snapshots = log_of(spark, [(0, each) for each in (b"\x28\0marker", *written.messages, b"\x28\0marker")])
