@@ -81,6 +81,7 @@ from .runtime.snapshots.recovery import (
 from .runtime.snapshots.retention import Retention
 from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
 from .runtime.snapshots.snapshot_taker import SnapshotTaker, find_length_bytes
+from .runtime.snapshots.standby_fetcher import StandbySnapshotFetcher
 from .runtime.watching.disk_space import DiskSpaceWatch
 from .runtime.watching.log_tap import keep_failure
 from .runtime.watching.metrics_server import MetricsServer
@@ -355,6 +356,15 @@ class Node:
             copy_state=self._copy_state,
         )
         self._fetcher = self._make_fetcher(tasks)
+        standby_snapshots = StandbySnapshotFetcher(
+            self.module.ctx,
+            self.archive,
+            network=self._network,
+            post=self.agent.post,
+            on_failed=self.agent.terminate,
+            monotonic_ns=self._clock.monotonic_ns,
+            tasks=tasks,
+        )
         self.agent.attach(
             links=self._links,
             ingress=self._ingress,
@@ -362,8 +372,11 @@ class Node:
             adapter=self._adapter,
             service=self.service_agent,
             queries=self.queries,
-            take_snapshot=snapshots.take,
-            purge_archive=self._retention.purge,
+            snapshot_handlers={
+                fx.TakeSnapshot: snapshots.take,
+                fx.PurgeArchive: self._retention.purge,
+                fx.FetchStandbySnapshot: standby_snapshots.fetch,
+            },
             fetcher=self._fetcher,
             roster=MemberRoster(self._links, log, self._files.members, tasks=tasks, on_failed=self.agent.terminate),
             divergence=DivergenceReporter(config.directory, config.service),

@@ -33,6 +33,12 @@ _LOOK_INTERVAL_S: Final = 0.25
 _NEAR_BYTES: Final = 1 << 20
 """A learner that lacks no more is promoted: under load each lacks something. The leader has a limit of its own."""
 _ASK_TIMEOUT_S: Final = 2.0
+_PROMOTABLE: Final = {kind for kind in MemberKind if kind.is_promotable}
+_REPLACED_BY: Final[dict[str | None, MemberChangeKind]] = {
+    MemberKind.WITNESS: MemberChangeKind.ADD_WITNESS,
+    MemberKind.STANDBY: MemberChangeKind.ADD_STANDBY,
+}
+"""How the member is added that takes the place of one of this kind; others are added as learners and promoted."""
 _PROGRESS_INTERVAL_S: Final = 2.0
 
 IdOption = Annotated[
@@ -62,6 +68,10 @@ WitnessOption = Annotated[
     bool,
     typer.Option("--witness", help="Add it as a witness: it votes, and runs no service.", show_default=False),
 ]
+StandbyOption = Annotated[
+    bool,
+    typer.Option("--standby", help="Add it as a standby: it takes the snapshots, and never votes.", show_default=False),
+]
 PromoteOption = Annotated[
     bool, typer.Option("--promote", help="Wait until it has the log, then make it a voter.", show_default=False)
 ]
@@ -74,22 +84,27 @@ def add_member(
     member_id: NewIdOption = None,
     promotes: PromoteOption = False,
     is_witness: WitnessOption = False,
+    is_standby: StandbyOption = False,
     timeout: TimeoutOption = 60.0,
     output: OutputOption = OutputFormat.TABLE,
     **settings: Any,
 ) -> None:
     """Add a member as a learner: it gets the log and runs the services, and is counted nowhere.
 
-    A witness votes and counts from the beginning: start its process at once, with its id in `--witnesses`.
+    A witness votes and counts from the beginning: start its process at once, with its id in `--witnesses`. A standby
+    is a learner that takes snapshots, so that the others need not: start its process with `--standby`.
 
     Start its process with `trimaran node --join` and the same endpoint, before or after. An id is used once: the id of
     a member that was removed is never free again. Make it a voter with `trimaran member promote` when it has the log.
     """
     if is_witness and promotes:
         fail("--witness and --promote: a witness is added as what it is, and never promoted", EXIT_USAGE)
+    if is_standby and (is_witness or promotes):
+        fail("--standby with --witness or --promote: a standby runs the services and does not vote", EXIT_USAGE)
     endpoints = _parse_endpoint(endpoint)
     new_id = _next_id(settings) if member_id is None else member_id
     kind = MemberChangeKind.ADD_WITNESS if is_witness else MemberChangeKind.ADD
+    kind = MemberChangeKind.ADD_STANDBY if is_standby else kind
     _change(kind, new_id, timeout, output, settings, endpoints=endpoints)
     if promotes:
         _promote_when_ready(new_id, timeout, output, settings)
@@ -103,7 +118,7 @@ def promote_member(
     output: OutputOption = OutputFormat.TABLE,
     **settings: Any,
 ) -> None:
-    """Make a learner a voter, once it has the log; waits for that until the timeout."""
+    """Make a learner or a standby a voter, once it has the log; waits for that until the timeout."""
     _promote_when_ready(member_id, timeout, output, settings)
 
 
@@ -157,14 +172,15 @@ def replace_member(
 
     Three changes: the new one is added as a learner, promoted when it has the log, and the old one removed. Start the
     new process with `trimaran node --join`, the id that this command prints first, and the same endpoint. A witness is
-    replaced by a witness.
+    replaced by a witness, a standby by a standby.
     """
     view = asyncio.run(_ask_view(settings))
     endpoints, new_id = _parse_endpoint(endpoint), view.high_member_id + 1
     if output is OutputFormat.TABLE:
         typer.echo(f"member {new_id} replaces member {member_id}")
-    if any(one.member_id == member_id and one.kind == MemberKind.WITNESS for one in view.members):
-        _change(MemberChangeKind.ADD_WITNESS, new_id, timeout, output, settings, endpoints=endpoints)
+    kind = next((one.kind for one in view.members if one.member_id == member_id), None)
+    if kind in _REPLACED_BY:
+        _change(_REPLACED_BY[kind], new_id, timeout, output, settings, endpoints=endpoints)
     else:
         _change(MemberChangeKind.ADD, new_id, timeout, output, settings, endpoints=endpoints)
         _promote_when_ready(new_id, timeout, output, settings)
@@ -233,7 +249,7 @@ async def _wait_until_ready(member_id: int, timeout_s: float, output: OutputForm
             known = ", ".join(str(one.member_id) for one in view.members)
             fail(f"member_id={member_id} is no member: the members are {known}", EXIT_USAGE)
         is_near = member.lag_bytes is not None and member.lag_bytes <= _NEAR_BYTES and not member.is_catching_up
-        if is_near or member.kind != "learner" or loop.time() >= deadline_s:
+        if is_near or member.kind not in _PROMOTABLE or loop.time() >= deadline_s:
             return deadline_s - loop.time()
         if loop.time() - told_s >= _PROGRESS_INTERVAL_S and output is OutputFormat.TABLE:
             told_s = loop.time()

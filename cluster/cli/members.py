@@ -14,7 +14,7 @@ from .shared.inspection import DOWN_STYLE, LEADER_STYLE, Inspection, MemberOptio
 from .shared.setting_flags import with_member_flags
 from .shared.watching import TimeoutOption, WatchOption
 
-_ROLES: Final = {"voter": "FOLLOWER", "learner": "LEARNER", "witness": "WITNESS"}
+_ROLES: Final = {"voter": "FOLLOWER", "learner": "LEARNER", "witness": "WITNESS", "standby": "STANDBY"}
 
 
 @with_member_flags

@@ -2,11 +2,11 @@
 
 The leader alone is asked. It puts a ClusterActionRequest into the log, so that every member acts at one position: a
 SHUTDOWN is a SNAPSHOT action with a termination after it, an ABORT a termination where the log ends. A STANDBY_SNAPSHOT
-is refused: a cluster has no standby nodes. Aeron's logs may hold one, and members ignore it. Which action is under way
-is the control toggle: INACTIVE but on the leader, NEUTRAL while there is none. A second action is refused until the
-first is done, with two exceptions: a suspended cluster may be resumed and aborted. So no snapshot is ever taken of a
-suspended cluster, and a member that starts from one finds every SUSPEND that still holds in the log after it; that is
-why snapshots hold no module state.
+is a SNAPSHOT action that standbys alone act at (`standby_snapshots`). Which action is under way is the control toggle:
+INACTIVE but on the leader, NEUTRAL while there is none. A second action is refused until the first is done, with two
+exceptions: a suspended cluster may be resumed and aborted, and nothing waits for a standby. So no snapshot is ever
+taken of a suspended cluster, and a member that starts from one finds every SUSPEND that still holds in the log after
+it; that is why snapshots hold no module state.
 
 The leader acts when it appends, every member settles when the entry is delivered. So of an action that a deposed
 leader appended and did not deliver nothing is left here: the state goes back to what was delivered, and the caller
@@ -26,12 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from trimaran.service_api.wire.log.messages import (
     CLUSTER_ACTION_FLAGS_DEFAULT,
     CLUSTER_ACTION_FLAGS_ENTRY_SKIP,
     CLUSTER_ACTION_FLAGS_FEATURE_LEVEL,
+    CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT,
     ClusterAction,
     ClusterActionRequest,
     EntrySkip,
@@ -53,6 +55,7 @@ from .reason import Reason
 from .reason import ReasonKind as K
 from .sessions.sessions import SessionManager
 from .snapshots.snapshot import SnapshotControl
+from .snapshots.standby_snapshots import StandbySnapshots
 from .termination import TerminationControl
 
 _HELD_LIMIT: Final = 10_000
@@ -102,6 +105,7 @@ class ActionControl:
         ctx: ConsensusContext,
         sessions: SessionManager,
         snapshots: SnapshotControl,
+        standbys: StandbySnapshots,
         membership: MembershipControl,
         *,
         redispatch: Callable[[object], None],
@@ -109,6 +113,7 @@ class ActionControl:
         self._ctx = ctx
         self._sessions = sessions
         self._snapshots = snapshots
+        self._standbys = standbys
         self._membership = membership
         self._redispatch = redispatch
         self._machine = ModuleStateMachine(self._on_state_changed)
@@ -168,6 +173,7 @@ class ActionControl:
         """This member leads no more, or follows no more: what was not delivered may never be."""
         self._publisher = None
         self.termination.roll_back()
+        self._standbys.roll_back()
         pending, self._pending = self._pending, None
         if self.state not in _STOPPED:
             self._machine.enter(self._delivered_state, "leadership changed")
@@ -209,6 +215,8 @@ class ActionControl:
                 return False
         elif action is _T.SKIP_ENTRY:
             position, state = self._append_skip(publisher, event.log_position), self.state
+        elif action is _T.STANDBY_SNAPSHOT:
+            position = self._append(ClusterAction.SNAPSHOT, publisher, CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT)
         elif log_action is None:
             position = publisher.log_buffer.append_position
         else:
@@ -230,8 +238,8 @@ class ActionControl:
             return "a witness leads, only until another member has its whole log: ask again"
         if self.state in _STOPPED:
             return f"this member stops: state={self.state.name}"
-        if action is _T.STANDBY_SNAPSHOT:
-            return "this cluster has no standby nodes: members take a snapshot with `trimaran snapshot take`"
+        if action is _T.STANDBY_SNAPSHOT and (refusal := self._standbys.find_refusal()) is not None:
+            return refusal
         if action is _T.RESUME and toggle is not _T.SUSPEND:
             return f"not suspended: toggle={toggle.name}"
         if self._pending is not None or (toggle is not _T.NEUTRAL and toggle is not _T.SUSPEND):
@@ -299,7 +307,7 @@ class ActionControl:
             )
         )
 
-    def _append(self, action: ClusterAction, publisher: LogPublisher) -> int:
+    def _append(self, action: ClusterAction, publisher: LogPublisher, flags: int = CLUSTER_ACTION_FLAGS_DEFAULT) -> int:
         ctx = self._ctx
         return publisher.append_positioned(
             ClusterActionRequest(
@@ -307,7 +315,7 @@ class ActionControl:
                 log_position=0,
                 timestamp=ctx.stamp(),
                 action=action,
-                flags=CLUSTER_ACTION_FLAGS_DEFAULT,
+                flags=flags,
             )
         )
 
@@ -379,6 +387,8 @@ class ActionControl:
                 self._settle(ModuleState.SNAPSHOT, f"SNAPSHOT delivered at {end_position}")
                 return True
             return False
+        if event.flags == CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT and event.action is ClusterAction.SNAPSHOT:
+            return self._on_replay_standby_snapshot(event, end_position)
         if is_ours and event.action is ClusterAction.SUSPEND:
             self._settle(ModuleState.SUSPENDED, f"SUSPEND delivered at {end_position}")
         elif is_ours and event.action is ClusterAction.RESUME:
@@ -386,6 +396,18 @@ class ActionControl:
         if self._pending is not None and self._pending.log_position == end_position:
             self._complete(ActionStep.DONE, f"done on the leader: {self._pending.action.name}")
         return False
+
+    def _on_replay_standby_snapshot(self, event: ClusterActionRequest, end_position: int) -> bool:
+        """Standbys take a snapshot here. The leader goes on, and whoever asked is told when it has a copy."""
+        pending = self._pending
+        if pending is not None and pending.log_position == end_position:
+            self._pending = None
+            self._standbys.wait_for(end_position, partial(self._report, pending))
+            self._update_holding()
+        if not self._standbys.on_replay_action(event, end_position):
+            return False
+        self._settle(ModuleState.SNAPSHOT, f"SNAPSHOT for standbys delivered at {end_position}")
+        return True
 
     def _settle(self, state: ModuleState, reason: str) -> None:
         self._delivered_state = state
@@ -397,6 +419,7 @@ class ActionControl:
         """The snapshot at a position is recorded here, or cannot be."""
         if self._delivered_state is not ModuleState.SUSPENDED and not self._snapshots.is_taking:
             self._settle(ModuleState.ACTIVE, failure or f"snapshot taken at {position}")
+        self._standbys.on_own_finished(position, failure)
         pending = self._pending
         if pending is not None and pending.log_position == position:
             if pending.action is _T.SNAPSHOT:

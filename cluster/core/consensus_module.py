@@ -57,13 +57,14 @@ from .membership.configuration import decode_text
 from .membership.feature_levels import FeatureLevels
 from .membership.membership_control import MembershipControl
 from .peers.conditions import ConditionExchange
-from .peers.message_rules import SENDER_FIELDS, find_fault, find_leader_fault
+from .peers.message_rules import SENDER_FIELDS, find_fault, find_leader_fault, find_standby_fault
 from .phase import ConsensusPhase, Handlers, NoPhase
 from .reason import Reason
 from .reason import ReasonKind as K
 from .service_messages import ServiceMessages
 from .sessions.sessions import SessionManager
 from .snapshots.snapshot import SnapshotControl
+from .snapshots.standby_snapshots import StandbySnapshots
 from .timers import TimerService
 from .transfer import TransferControl
 
@@ -119,7 +120,10 @@ class ConsensusModule:
         self.digests = DigestComparison(ctx)
         self.membership = MembershipControl(ctx)
         self.membership.on_members_changed = self.sessions.tell_members
-        self.actions = ActionControl(ctx, self.sessions, self.snapshots, self.membership, redispatch=self._dispatch)
+        self.standbys = StandbySnapshots(ctx, self.snapshots)
+        self.actions = ActionControl(
+            ctx, self.sessions, self.snapshots, self.standbys, self.membership, redispatch=self._dispatch
+        )
         self.transfer = TransferControl(ctx, self.actions)
         self.snapshots.on_finished = self.actions.on_snapshot_finished
         self.conditions = ConditionExchange(ctx)
@@ -146,8 +150,11 @@ class ConsensusModule:
             ev.TransferRequested: self.transfer.on_request,
             ev.DeliveredTo: self.actions.on_delivered,
             ev.SnapshotCaptured: self.snapshots.on_captured,
+            ev.StandbySaid: self.standbys.on_said,
             ev.SnapshotTaken: self.snapshots.on_taken,
             ev.SnapshotFailed: self.snapshots.on_failed,
+            ev.StandbySnapshotFetched: self.standbys.on_fetched,
+            ev.StandbySnapshotFetchFailed: self.standbys.on_fetch_failed,
             ev.SnapshotDigested: self.digests.on_snapshot_digested,
             ServiceDigest: self.digests.on_digest,
             ev.ClientConnect: self.sessions.redirect_connect,
@@ -168,6 +175,7 @@ class ConsensusModule:
         self.ctx.me.is_reachable = True
         self.ctx.cluster_clock.start(now_ns)
         self.conditions.start()
+        self.standbys.start()
         self.actions.start()
         self._begin_election(Reason(K.NODE_STARTED), is_node_startup=True)
 
@@ -188,6 +196,8 @@ class ConsensusModule:
         elif isinstance(event, ev.LeaderSaid):
             refused, event = find_leader_fault(self.ctx, event), event.message
             kind = type(event)
+        elif isinstance(event, ev.StandbySaid):
+            refused = find_standby_fault(self.ctx, event)
         if refused is not None:
             self.ctx.emit(refused)
             return
@@ -205,6 +215,7 @@ class ConsensusModule:
         self.conditions.poll()
         self.transfer.poll_outcome()
         self.membership.poll()
+        self.standbys.poll()
         reason = self._phase.poll()
         if reason is not None:
             self._begin_election_if_due(reason)
@@ -218,6 +229,7 @@ class ConsensusModule:
             self._phase.next_deadline_ns(),
             self.conditions.next_deadline_ns(),
             self.membership.next_deadline_ns(),
+            self.standbys.next_deadline_ns(),
             self.transfer.outcome_deadline_ns(),
         )
 
@@ -332,6 +344,7 @@ class ConsensusModule:
                 self.actions,
                 self.transfer,
                 self.snapshots,
+                self.standbys,
             )
             leader.poll()
         else:

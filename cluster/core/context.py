@@ -172,7 +172,7 @@ class ConsensusContext:
     timestamp: int = 0
     """Monotonic time, and epoch time in milliseconds, of the turn that runs."""
     effects: list[Effect] = field(default_factory=list)
-    on_link: Callable[[LinkChanged], None] = lambda event: None
+    link_listeners: list[Callable[[LinkChanged], None]] = field(default_factory=list)
     """Told of every link that comes up or goes down, in whatever phase."""
 
     def __post_init__(self) -> None:
@@ -331,7 +331,8 @@ class ConsensusContext:
         member.is_reachable = event.is_up
         if not event.is_up:
             member.feature_level = None
-        self.on_link(event)
+        for listen in self.link_listeners:
+            listen(event)
         if event.is_up:
             self.ask_condition(event.member_id)
 

@@ -23,6 +23,7 @@ from .membership.configuration import Configuration
 from .module_state import ModuleState
 from .reason import Reason
 from .reluctance import Reluctance
+from .snapshots.shipped_snapshot import ShippedRecording
 
 
 @dataclass(slots=True)
@@ -230,6 +231,17 @@ class FetchSnapshot:
     """
 
     leader_member_id: MemberId
+
+
+@dataclass(slots=True)
+class FetchStandbySnapshot:
+    """Copy the recordings of a standby's snapshot, durably, beside what is here. Nothing else uses them yet.
+
+    Ends with `StandbySnapshotFetched` or `StandbySnapshotFetchFailed`.
+    """
+
+    member_id: MemberId
+    snapshots: tuple[ShippedRecording, ...]
 
 
 @dataclass(slots=True)
@@ -448,6 +460,7 @@ Effect = (
     | MemberRemoved
     | PurgeArchive
     | FetchSnapshot
+    | FetchStandbySnapshot
     | StopSnapshotFetch
     | InstallSnapshot
     | StateChanged

@@ -14,6 +14,7 @@ from trimaran.service_api.identity import STRANGER, Caller
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
 from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, SessionConnectRequest
 
+from ..messages.backup import StandbySnapshot
 from ..messages.consensus import StopCatchup, TerminationPosition
 from .control_toggle import ControlToggle
 from .membership.configuration import Configuration
@@ -27,6 +28,14 @@ class LeaderSaid:
 
     member_id: MemberId
     message: StopCatchup | TerminationPosition
+
+
+@dataclass(slots=True)
+class StandbySaid:
+    """An offer of a standby, which does not name it, with the member on whose link it came."""
+
+    member_id: MemberId
+    message: StandbySnapshot
 
 
 @dataclass(slots=True)
@@ -259,6 +268,22 @@ class SnapshotFailed:
     """The snapshot at `log_position` was not recorded; what there is of it counts for nothing."""
 
     log_position: int
+    reason: str
+
+
+@dataclass(slots=True)
+class StandbySnapshotFetched:
+    """A standby's snapshot at `log_position` is copied here, durably, and read; recordings as in `SnapshotTaken`."""
+
+    log_position: int
+    service_recording_ids: tuple[int, ...]
+    module_recording_id: int
+
+
+@dataclass(slots=True)
+class StandbySnapshotFetchFailed:
+    """The snapshot of a standby could not be copied, or cannot be used."""
+
     reason: str
 
 

@@ -57,6 +57,7 @@ from .service_messages import ServiceMessages
 from .sessions.sessions import SessionManager
 from .snapshots.snapshot import SnapshotControl
 from .snapshots.snapshot_schedule import SnapshotSchedule
+from .snapshots.standby_snapshots import StandbySnapshots
 from .timers import TimerService
 from .transfer import TransferControl
 
@@ -88,6 +89,7 @@ class LeaderTerm:
         actions: ActionControl,
         transfer: TransferControl,
         snapshots: SnapshotControl,
+        standbys: StandbySnapshots,
     ) -> None:
         self._ctx = ctx
         self._sessions = sessions
@@ -96,7 +98,7 @@ class LeaderTerm:
         self._last_activity_ns = last_activity_ns
         self._actions = actions
         self._transfer = transfer
-        self._snapshot_schedule = SnapshotSchedule(ctx, actions, snapshots)
+        self._snapshot_schedule = SnapshotSchedule(ctx, actions, snapshots, standbys)
         self.reads = LeaderReads(ctx)
         ctx.commit_publish_pending_since_ns = None
         self._next_heartbeat_ns = ctx.now_ns

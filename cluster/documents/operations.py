@@ -61,7 +61,7 @@ class Operation(StrEnum):
     RAISE_FEATURE_LEVEL = "raise-feature-level"
     """Services behave by another feature level from one log position on."""
     STANDBY_SNAPSHOT = "standby-snapshot"
-    """Standby nodes take a snapshot, members do not. Refused: a cluster has no standby nodes."""
+    """The standbys take a snapshot, for the other members too. Refused where there is no standby."""
 
 
 class MemberChangeRequest(DocumentPart):
@@ -71,7 +71,8 @@ class MemberChangeRequest(DocumentPart):
     member_id: Id | None = None
     """Whom; None for a new member that gets the next free id."""
     endpoints: Annotated[tuple[Line, ...], Field(max_length=5)] = ()
-    """Of `add`, `add-witness` and `move`: ingress, consensus, log, catch-up, archive, `host:port` each."""
+    """Of `add`, `add-witness`, `add-standby` and `move`: ingress, consensus, log, catch-up, archive, each
+    `host:port`."""
 
 
 class OperationRequest(Document):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
@@ -129,8 +129,7 @@ class ConsensusModuleAgent:
         adapter: BoundedLogAdapter,
         service: ClusteredServiceAgent,
         queries: QueryHandler,
-        take_snapshot: Callable[[fx.TakeSnapshot], None],
-        purge_archive: Callable[[fx.PurgeArchive], None],
+        snapshot_handlers: Mapping[type, Callable[[Any], None]],
         fetcher: SnapshotFetcher,
         roster: MemberRoster,
         divergence: DivergenceReporter,
@@ -145,6 +144,7 @@ class ConsensusModuleAgent:
         self._handlers = {
             **self._logged,
             **roster.handlers,
+            **snapshot_handlers,
             fx.SendToMember: lambda effect: links.send(effect.member_id, effect.message),
             fx.MessageRefused: lambda effect: links.on_message_refused(effect),
             fx.SendToClient: self._send_to_client,
@@ -164,13 +164,11 @@ class ConsensusModuleAgent:
             fx.StopCatchupReplay: lambda effect: log.stop_catchup_replay(effect.member_id),
             fx.CommitAdvanced: self._commit_advanced,
             fx.ReadConfirmed: self._read_confirmed,
-            fx.TakeSnapshot: take_snapshot,
             fx.ResumeDelivery: self._resume_delivery,
             fx.ActionProgressed: self._notify_waiter,
             fx.HoldIngress: self._hold_ingress,
             fx.AwaitDelivery: self._await_delivery,
             fx.Terminate: self._terminate,
-            fx.PurgeArchive: purge_archive,
             fx.FetchSnapshot: fetcher.fetch,
             fx.StopSnapshotFetch: lambda effect: fetcher.stop(),
             fx.InstallSnapshot: fetcher.install,

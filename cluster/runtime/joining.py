@@ -48,6 +48,7 @@ async def find_cluster(config: NodeConfig, network: NetworkStack) -> Configurati
             mine = found.find(config.member_id)
             if mine is not None:
                 _expect_own_endpoints(config, mine)
+                _expect_own_kind(config, mine)
                 logger.info("member.joins", members=found.describe(), log_position=found.log_position)
                 return found
             if config.member_id <= found.high_member_id:
@@ -59,7 +60,7 @@ async def find_cluster(config: NodeConfig, network: NetworkStack) -> Configurati
             reason = (
                 f"member_id={config.member_id} is no member yet: the members are {found.describe()}; run `trimaran "
                 f"member add --id {config.member_id} --endpoint {config.me.ingress}"
-                f"{' --witness' if config.is_witness else ''}`"
+                f"{' --witness' if config.is_witness else ' --standby' if config.standby else ''}`"
             )
         if reason != told:
             logger.warning("member.waits_to_join", reason=reason)
@@ -118,6 +119,14 @@ def _expect_own_endpoints(config: NodeConfig, mine: ConfiguredMember) -> None:
         raise ConfigurationError(
             f"the cluster has member {config.member_id} at {', '.join(mine.endpoints)}, its settings say "
             f"{', '.join(config.me.endpoints)}: correct the settings, or run `trimaran member move`"
+        )
+
+
+def _expect_own_kind(config: NodeConfig, mine: ConfiguredMember) -> None:
+    if config.standby and mine.kind is not MemberKind.STANDBY:
+        raise ConfigurationError(
+            f"the cluster has member {config.member_id} as a {mine.kind}, its settings say standby=true: start it "
+            "without `--standby`, or remove it and add another with `trimaran member add --standby`"
         )
 
 

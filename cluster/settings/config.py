@@ -88,6 +88,13 @@ class NodeConfig(BaseSettings):
             "until this member's log says who the members are"
         ),
     ] = ""
+    standby: Annotated[
+        bool,
+        Field(
+            description="whether this member is to join as a standby, which takes the snapshots for the others; its "
+            "log says what it is from then on"
+        ),
+    ] = False
     listen: Annotated[
         Text,
         Field(
@@ -520,6 +527,12 @@ def _member_problems(config: NodeConfig) -> list[str]:
     fault = find_witness_fault(len(config.witness_ids.intersection(ids)), len(ids))
     if fault is not None and not config.join:
         problems.append(f"witnesses={config.witnesses!r}: {fault}")
+    if config.standby and not config.join:
+        problems.append("standby=true: expected members to join in join: a standby joins a cluster that runs")
+    if config.standby and config.is_witness:
+        problems.append(
+            f"standby=true and witnesses={config.witnesses!r}: expected one of them: a standby runs services"
+        )
     if config.join:
         try:
             seeds = parse_members(config.join)

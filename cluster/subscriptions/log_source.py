@@ -38,7 +38,8 @@ MEMBER_LIMIT: Final = 64
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 _WITNESS: Final = "witness"
-_LEARNER: Final = "learner"
+_SPARE: Final = ("learner", "standby")
+"""Members that vote for nothing, so that reading from them costs the cluster least."""
 
 
 class ServedBy(StrEnum):
@@ -182,7 +183,7 @@ class LogSource:
             view = asked[1]
             leader_rank = {ServedBy.FOLLOWER: 2, ServedBy.LEADER: 0, ServedBy.ANY: 1}[self._served_by]
             own = _own_row(view)
-            is_learner = own is not None and own.kind == _LEARNER and self._served_by is ServedBy.FOLLOWER
+            is_learner = own is not None and own.kind in _SPARE and self._served_by is ServedBy.FOLLOWER
             number = leader_rank if leads(view) else 0 if is_learner else 1
             return view.answered_by == self._avoided, number, self._random()
 

@@ -40,7 +40,7 @@ class MemberReport(BaseModel):
     endpoint: str
     """Its consensus endpoint, which was asked."""
     kind: str | None = None
-    """`voter`, `learner` or `witness`; None if it is no member: it was removed, or never added."""
+    """`voter`, `learner`, `witness` or `standby`; None if it is no member: it was removed, or never added."""
     outcome: Outcome
     detail: str | None
     """What happened instead of an answer, as a sentence."""
@@ -160,7 +160,7 @@ def make_report(answers: Sequence[MemberReport], *, asked_at_ms: int) -> Cluster
     statuses = [answer.status for answer in answers if answer.status is not None]
     leader = find_leader(statuses)
     kinds = {member.member_id: member.kind for member in _find_members(answers)}
-    voters = {member_id for member_id, kind in kinds.items() if kind != MemberKind.LEARNER}
+    voters = {member_id for member_id, kind in kinds.items() if kind in (MemberKind.VOTER, MemberKind.WITNESS)}
     in_term = {status.member_id for status in statuses if leader is not None and _is_in_term_of(status, leader)}
     counts = _Counts(
         members=len(kinds),

@@ -21,7 +21,7 @@ _STATE_STYLES: Final = {"LEADER": "bold green", "FOLLOWER": "green"}
 _ELECTING_STYLE: Final = "yellow"
 _ORDINARY_STATES: Final = frozenset({"INIT", "ACTIVE"})
 _FAILED_STYLE: Final = "red"
-_OTHER_ROLES: Final = {"learner": "LEARNER", "witness": "WITNESS", None: "NO MEMBER"}
+_OTHER_ROLES: Final = {"learner": "LEARNER", "witness": "WITNESS", "standby": "STANDBY", None: "NO MEMBER"}
 """What a member's kind says that its role does not."""
 
 

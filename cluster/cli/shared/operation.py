@@ -298,7 +298,7 @@ def _make_part(operation: Operation, report: MemberReport, part: OperationPart, 
 
 
 def _has_done(operation: Operation, status: MemberStatus, log_position: int) -> bool:
-    if operation is Operation.SNAPSHOT:
+    if operation in (Operation.SNAPSHOT, Operation.STANDBY_SNAPSHOT):
         return status.snapshot_position is not None and status.snapshot_position >= log_position
     return status.delivered_position >= log_position
 

@@ -1,4 +1,4 @@
-"""`trimaran snapshot take`: every member takes a snapshot at one log position. `shared.operation` says how it ends."""
+"""`trimaran snapshot take`: every member has a snapshot of one log position, taken there or by a standby. `shared.operation` says how it ends."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ def take(
     standby: Annotated[
         bool,
         typer.Option(
-            "--standby", help="Let standby nodes take it. Refused (exit status 12): a cluster has no standby nodes."
+            "--standby",
+            help="Have the standbys take it: the members copy it, and none stands still. Refused (exit status 12) while "
+            "no standby takes part.",
         ),
     ] = False,
     **settings: Any,
 ) -> None:
-    """Take a snapshot on every member; wait until each member has its snapshot durably.
+    """Have every member take a snapshot, or the standbys for all; wait until each member has it durably.
 
     The members come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
     """

@@ -93,7 +93,7 @@ class DigestComparison:
         """Digests of other members that were equal to this member's."""
         self._undecided_since_ns: int | None = None
         """Since when a difference waits for those who have not told theirs."""
-        ctx.on_link = self.on_link
+        ctx.link_listeners.append(self.on_link)
 
     def __repr__(self) -> str:
         return f"<DigestComparison places={len(self._found)} divergences={[*self.divergences.values()]}>"

@@ -150,6 +150,11 @@ class RecordingLog:
         """Find the newest valid term."""
         return self._terms[max(self._terms)] if self._terms else None
 
+    @property
+    def own_recording_ids(self) -> set[int]:
+        """The recordings of this archive that entries name; a standby snapshot names those of another archive."""
+        return {each.recording_id for each in self._entries if each.entry_type is not EntryType.STANDBY_SNAPSHOT}
+
     def term_entry(self, leadership_term_id: int) -> RecordingLogEntry | None:
         """Find the valid entry of a term."""
         return self._terms.get(leadership_term_id)
@@ -395,12 +400,33 @@ class RecordingLog:
     ) -> RecordingLogEntry:
         """Add a snapshot that a standby took and has in its archive.
 
+        It takes the place of an older one from there, so that the log does not grow with each.
+
         Raises:
             ClusterError: the endpoint is not ASCII, or too long for an entry.
         """
         length = slot_length(EntryType.STANDBY_SNAPSHOT, len(archive_endpoint))
         if length > MAX_ENTRY_LENGTH or not archive_endpoint.isascii():
             raise ClusterError(f"archive_endpoint={archive_endpoint!r} expected ASCII within {MAX_ENTRY_LENGTH} bytes")
+        for old in self._entries:
+            is_same = (old.entry_type, old.service_id, old.archive_endpoint) == (
+                EntryType.STANDBY_SNAPSHOT,
+                service_id,
+                archive_endpoint,
+            )
+            if is_same and old.log_position <= log_position:
+                return self._rewrite(
+                    old,
+                    replace(
+                        old,
+                        recording_id=recording_id,
+                        leadership_term_id=leadership_term_id,
+                        term_base_log_position=term_base_log_position,
+                        log_position=log_position,
+                        timestamp=timestamp,
+                        is_valid=True,
+                    ),
+                )
         return self._append(
             recording_id=recording_id,
             leadership_term_id=leadership_term_id,

@@ -56,7 +56,7 @@ def drop_old_snapshots(recording_log: RecordingLog, policy: RetentionPolicy, *, 
     old.sort(key=lambda entry: (entry.log_position, entry.service_id))
     for entry in old:
         recording_log.remove_entry(entry)
-    named = {entry.recording_id for entry in recording_log.entries}
+    named = recording_log.own_recording_ids
     return tuple(dict.fromkeys(entry.recording_id for entry in old if entry.recording_id not in named))
 
 

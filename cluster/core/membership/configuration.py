@@ -73,11 +73,18 @@ class MemberKind(StrEnum):
     """Has the log and runs the services; it is counted nowhere and never leads."""
     WITNESS = "witness"
     """Votes and counts, and has the log; it runs no service and never leads."""
+    STANDBY = "standby"
+    """A learner that takes snapshots, so that the members that vote need not."""
 
     @property
     def votes(self) -> bool:
         """Whether it counts in a majority."""
-        return self is not MemberKind.LEARNER
+        return self in (MemberKind.VOTER, MemberKind.WITNESS)
+
+    @property
+    def is_promotable(self) -> bool:
+        """Whether it may become a voter."""
+        return self in (MemberKind.LEARNER, MemberKind.STANDBY)
 
 
 class ConfigurationCause(StrEnum):
@@ -447,7 +454,7 @@ def with_member(
     kind: MemberKind,
     endpoints: tuple[str, str, str, str, str],
 ) -> Configuration:
-    """Add a member, with the next free id unless one is given: a learner, or a witness, which counts at once.
+    """Add a member, with the next free id unless one is given. A witness counts at once, a learner and a standby never.
 
     Raises:
         ChangeRefusedError: the id is not higher than every id before, or an endpoint is another member's.
@@ -470,13 +477,13 @@ def with_member(
 
 
 def with_promoted(current: Configuration, member_id: int) -> Configuration:
-    """Make a learner a voter.
+    """Make a learner or a standby a voter.
 
     Raises:
-        ChangeRefusedError: it is no learner.
+        ChangeRefusedError: it votes already.
     """
     member = _expect(current, member_id)
-    if member.kind is not MemberKind.LEARNER:
+    if not member.kind.is_promotable:
         raise ChangeRefusedError(f"member_id={member_id} is a {member.kind} already")
     promoted = replace(member, kind=MemberKind.VOTER)
     return _next(current, _with(current, promoted), ConfigurationCause.PROMOTE)

@@ -16,12 +16,17 @@ class MemberChangeKind(StrEnum):
     ADD = "add"
     """As a learner."""
     ADD_WITNESS = "add-witness"
+    ADD_STANDBY = "add-standby"
     PROMOTE = "promote"
     REMOVE = "remove"
     MOVE = "move"
 
 
-_ADDED: Final = {MemberChangeKind.ADD: MemberKind.LEARNER, MemberChangeKind.ADD_WITNESS: MemberKind.WITNESS}
+_ADDED: Final = {
+    MemberChangeKind.ADD: MemberKind.LEARNER,
+    MemberChangeKind.ADD_WITNESS: MemberKind.WITNESS,
+    MemberChangeKind.ADD_STANDBY: MemberKind.STANDBY,
+}
 
 
 @dataclass(slots=True, frozen=True)

@@ -2,7 +2,7 @@
 
 Any process that reaches the consensus endpoint can call itself a member and send any numbers. A message that no member
 in its right mind would send is refused here, whatever phase this member is in: it changes nothing, reaches no file, and
-is told of in one effect, `MessageRefused`. Six rules:
+is told of in one effect, `MessageRefused`. Seven rules:
 
 1. *Terms do not leap* (`terms`): none is above what is believed. The sender is asked what it vouches for, so that an
    honest one is heard the next time it says so.
@@ -12,6 +12,7 @@ is told of in one effect, `MessageRefused`. Six rules:
 4. *A follower has not recorded what the leader has not appended.*
 5. *A term has one leader*: whom this member has followed in a term, or was itself, is the only one it hears in that.
 6. *Only the leader ends a catch-up or a cluster*: such a message names no sender, so the link must be the leader's.
+7. *Only a standby offers snapshots*: such a message names no sender, so the link must be a standby's.
 
 What these rules let through can still be a lie; the protocol's own rules decide as ever. Each rule gives the fault as
 facts, and the same message is sent again by an honest member, so nothing is lost where a rule was too early.
@@ -26,6 +27,7 @@ from trimaran.service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, Te
 from trimaran.service_api.wire.frame import FRAME_ALIGNMENT
 from trimaran.service_api.wire.message import Message
 
+from ...messages.backup import StandbySnapshot
 from ...messages.condition import ConditionQuery, MemberCondition
 from ...messages.consensus import (
     AppendPosition,
@@ -44,7 +46,8 @@ from ...messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition,
 from ...messages.transfer import TransferLeadership
 from ..context import ConsensusContext
 from ..effects import MessageRefused
-from ..events import LeaderSaid
+from ..events import LeaderSaid, StandbySaid
+from ..membership.configuration import MemberKind
 from .terms import TERM_LEAP_LIMIT
 
 SENDER_FIELDS: Final[dict[type[Message], str | None]] = {
@@ -66,10 +69,11 @@ SENDER_FIELDS: Final[dict[type[Message], str | None]] = {
     TransferLeadership: "leader_member_id",
     ConditionQuery: "member_id",
     MemberCondition: "member_id",
+    StandbySnapshot: None,
 }
 """Every message of another member, and the field that says who sent it.
 
-A StopCatchup names only its receiver, a TerminationPosition only the term.
+A StopCatchup names only its receiver, a TerminationPosition only the term, a StandbySnapshot an archive.
 """
 
 _LAST_POSITION: Final = 1 << 61
@@ -84,6 +88,18 @@ def find_leader_fault(ctx: ConsensusContext, said: LeaderSaid) -> MessageRefused
         fault = f"member_id={said.member_id} expected leader_member_id={ctx.leader_member_id}"
         return MessageRefused(said.member_id, type(message).__name__, fault)
     return find_fault(ctx, message)
+
+
+def find_standby_fault(ctx: ConsensusContext, said: StandbySaid) -> MessageRefused | None:
+    """Return what is wrong with an offer of a standby; None if nothing is.
+
+    One that was a standby a moment ago, and was promoted, may have one more on the way.
+    """
+    sender = ctx.roster.current.find(said.member_id)
+    if sender is None or sender.kind is not MemberKind.STANDBY:
+        kind = "no member" if sender is None else f"a {sender.kind}"
+        return MessageRefused(said.member_id, StandbySnapshot.__name__, f"member_id={said.member_id} is {kind}")
+    return find_fault(ctx, said.message)
 
 
 def find_fault(ctx: ConsensusContext, message: Message) -> MessageRefused | None:
@@ -300,6 +316,11 @@ def _transfer_leadership(ctx: ConsensusContext, message: TransferLeadership) -> 
     return fault or _frame_fault(message.log_position)
 
 
+def _standby_snapshot(ctx: ConsensusContext, message: StandbySnapshot) -> str | None:
+    positions = [message.correlation_id, *(one.log_position for one in message.snapshots)]
+    return next((fault for position in positions if (fault := _frame_fault(position)) is not None), None)
+
+
 def _service_digest(ctx: ConsensusContext, message: ServiceDigest) -> str | None:
     return _frame_fault(message.log_position)
 
@@ -320,5 +341,6 @@ _RULES: Final[dict[type, Callable[[ConsensusContext, Any], str | None]]] = {  # 
     ReadPositionRequest: _read_position_request,
     ReadPosition: _read_position,
     ServiceDigest: _service_digest,
+    StandbySnapshot: _standby_snapshot,
     TransferLeadership: _transfer_leadership,
 }

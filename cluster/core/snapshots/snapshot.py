@@ -36,7 +36,7 @@ from trimaran.service_api.wire.message import Message
 from ...messages import snapshot as wire
 from .. import effects as fx
 from ..context import ConsensusContext
-from ..events import SnapshotCaptured, SnapshotFailed, SnapshotTaken
+from ..events import SnapshotCaptured, SnapshotFailed, SnapshotTaken, StandbySnapshotFetched
 from ..log.retention import drop_old_snapshots, needed_log_position
 from ..membership.configuration import Configuration, decode_text
 from ..membership.feature_levels import NO_FEATURES, FeatureLevels
@@ -54,15 +54,27 @@ _NO_MESSAGES = wire.PendingMessageTracker(
 """What a witness's snapshot says of services' messages: none were offered there."""
 
 
-@dataclass(slots=True)
-class _Action:
-    """A SNAPSHOT action that was delivered, while its snapshot is being recorded."""
+@dataclass(slots=True, frozen=True)
+class SnapshotPlace:
+    """Where a SNAPSHOT action was delivered: which place of the log a snapshot is of."""
 
     log_position: int
     leadership_term_id: int
     timestamp: int
+
+
+@dataclass(slots=True)
+class _Action:
+    """A SNAPSHOT action that was delivered, while its snapshot is being recorded."""
+
+    place: SnapshotPlace
     is_captured: bool = False
     """Whether delivery goes on while it is being recorded."""
+
+    @property
+    def log_position(self) -> int:
+        """Where the entry of the action ends."""
+        return self.place.log_position
 
 
 @dataclass(slots=True, frozen=True)
@@ -167,14 +179,14 @@ class SnapshotControl:
             return False
         if self._ctx.is_before_skip(end_position):
             return False  # a set there is one of a member that did not know of the skip: see `skipped_entries`
-        action = _Action(end_position, event.leadership_term_id, event.timestamp)
+        action = _Action(SnapshotPlace(end_position, event.leadership_term_id, event.timestamp))
         try:
             effect = fx.TakeSnapshot(
                 end_position,
                 event.leadership_term_id,
                 event.timestamp,
-                tuple(self._container_messages(action)),
-                tuple(self._module_messages(action)),
+                tuple(self._container_messages(action.place)),
+                tuple(self._module_messages(action.place)),
             )
         except ValueError as error:
             # A value that no message can hold was let in somewhere: a bug, which must not end members at each start.
@@ -196,45 +208,50 @@ class SnapshotControl:
 
     def on_taken(self, event: SnapshotTaken) -> None:
         """The snapshot is recorded: say so in the recording log, durably, then go on."""
-        ctx, action = self._ctx, self._action
+        action = self._action
         if action is None or action.log_position != event.log_position:
             return
         self._action = None
-        term = ctx.recording_log.term_entry(action.leadership_term_id)
+        is_recorded, term_id = self.record(action.place, event), action.place.leadership_term_id
+        self._finish(action, None if is_recorded else f"no term for the snapshot: leadership_term_id={term_id}")
+
+    def record(self, place: SnapshotPlace, recorded: SnapshotTaken | StandbySnapshotFetched) -> bool:
+        """Add a complete snapshot to the recording log, and remove what is not kept now. False without its term."""
+        ctx = self._ctx
+        term = ctx.recording_log.term_entry(place.leadership_term_id)
         if term is None:
-            self._finish(action, f"no term for the snapshot: leadership_term_id={action.leadership_term_id}")
-            return
+            return False
         # Where an invalid set of the same place is revived, the recording log names that one's recordings no more.
         replaced_ids = tuple(
             entry.recording_id
             for entry in ctx.recording_log.entries
             if entry.entry_type is EntryType.SNAPSHOT
             and not entry.is_valid
-            and (entry.leadership_term_id, entry.log_position) == (action.leadership_term_id, action.log_position)
+            and (entry.leadership_term_id, entry.log_position) == (place.leadership_term_id, place.log_position)
         )
-        recordings = [*enumerate(event.service_recording_ids)]
+        recordings = [*enumerate(recorded.service_recording_ids)]
         # From the highest service down, the module's last: it completes the set.
         for service_id, recording_id in [
             *reversed(recordings),
-            (CONSENSUS_MODULE_SERVICE_ID, event.module_recording_id),
+            (CONSENSUS_MODULE_SERVICE_ID, recorded.module_recording_id),
         ]:
             ctx.recording_log.append_snapshot(
                 recording_id=recording_id,
-                leadership_term_id=action.leadership_term_id,
+                leadership_term_id=place.leadership_term_id,
                 term_base_log_position=term.term_base_log_position,
-                log_position=action.log_position,
-                timestamp=action.timestamp,
+                log_position=place.log_position,
+                timestamp=place.timestamp,
                 service_id=service_id,
             )
         policy = ctx.config.retention
         old_ids = drop_old_snapshots(ctx.recording_log, policy, service_count=ctx.config.service_count)
-        named = {entry.recording_id for entry in ctx.recording_log.entries}
+        named = ctx.recording_log.own_recording_ids
         unnamed_ids = (*(each for each in replaced_ids if each not in named), *old_ids)
         ctx.emit(fx.PersistRecordingLog())
         needed_position = needed_log_position(ctx.recording_log, policy, service_count=ctx.config.service_count)
         if unnamed_ids or needed_position:
             ctx.emit(fx.PurgeArchive(unnamed_ids, needed_position))
-        self._finish(action, None)
+        return True
 
     def on_failed(self, event: SnapshotFailed) -> None:
         """There is no snapshot at this position on this member: go on without it."""
@@ -255,30 +272,30 @@ class SnapshotControl:
 
     # --- what is in it
 
-    def _container_messages(self, action: _Action) -> Iterable[Message]:
-        yield self._marker(action, wire.SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN)
-        for session in self._open_sessions(action):
+    def _container_messages(self, place: SnapshotPlace) -> Iterable[Message]:
+        yield self._marker(place, wire.SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN)
+        for session in self._open_sessions(place):
             yield wire.ClientSessionSnapshot(
                 cluster_session_id=session.cluster_session_id,
                 response_stream_id=session.response_stream_id,
                 response_channel=session.response_channel,
                 encoded_principal=session.encoded_principal,
             )
-        yield self._marker(action, wire.SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.END)
+        yield self._marker(place, wire.SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.END)
 
-    def _module_messages(self, action: _Action) -> Iterable[wire.ModuleMessage]:
+    def _module_messages(self, place: SnapshotPlace) -> Iterable[wire.ModuleMessage]:
         # All but the first field tell of service 0 what its tracker tells again.
         trackers = [*self._service_messages.snapshot_messages()]
         first = trackers[0] if trackers else _NO_MESSAGES
         assert isinstance(first, wire.PendingMessageTracker)
-        yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN)
+        yield self._marker(place, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN)
         yield wire.ConsensusModuleSnapshot(
             next_session_id=self._sessions.next_committed_session_id,
             next_service_session_id=first.next_service_session_id,
             log_service_session_id=first.log_service_session_id,
             pending_message_capacity=first.pending_message_capacity,
         )
-        members = self._ctx.roster.history.committed(action.log_position)
+        members = self._ctx.roster.history.committed(place.log_position)
         if members.log_position > 0:
             yield wire.ClusterMembers(
                 member_id=MemberId(NULL_VALUE),
@@ -288,7 +305,7 @@ class SnapshotControl:
         levels = self._ctx.feature_levels
         if levels != NO_FEATURES:
             yield wire.FeatureLevelSnapshot(feature_level=levels.feature_level, trimaran_level=levels.trimaran_level)
-        for session in self._open_sessions(action):
+        for session in self._open_sessions(place):
             # A close for another reason is the leader's alone until it is delivered.
             yield wire.ClusterSessionSnapshot(
                 cluster_session_id=session.cluster_session_id,
@@ -302,19 +319,19 @@ class SnapshotControl:
         for correlation_id, deadline in self._timers.pending():
             yield wire.Timer(correlation_id=CorrelationId(correlation_id), deadline=deadline)
         yield from trackers
-        yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, SnapshotMark.END)
+        yield self._marker(place, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, SnapshotMark.END)
 
-    def _open_sessions(self, action: _Action) -> list[ClusterSession]:
+    def _open_sessions(self, place: SnapshotPlace) -> list[ClusterSession]:
         """Sessions whose opening was delivered, by id; the leader has others already."""
         sessions = self._sessions.sessions
         opened = (sessions[session_id] for session_id in sorted(sessions))
-        return [session for session in opened if session.opened_log_position <= action.log_position]
+        return [session for session in opened if session.opened_log_position <= place.log_position]
 
-    def _marker(self, action: _Action, type_id: int, mark: SnapshotMark) -> SnapshotMarker:
+    def _marker(self, place: SnapshotPlace, type_id: int, mark: SnapshotMark) -> SnapshotMarker:
         marker = SnapshotMarker(
             type_id=type_id,
-            log_position=action.log_position,
-            leadership_term_id=TermId(action.leadership_term_id),
+            log_position=place.log_position,
+            leadership_term_id=TermId(place.leadership_term_id),
             index=0,
             mark=mark,
             time_unit=self._ctx.time_unit,

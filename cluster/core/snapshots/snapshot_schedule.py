@@ -10,6 +10,9 @@ most a tenth of the time, so a large state and a small limit do not make a clust
 
 The leader decides by itself, and the SNAPSHOT entry in the log has every member take it at one position. Nothing here
 need be the same on two members.
+
+Where a standby takes part in the term, the entry asks the standbys alone, and no member stands still. If nothing has
+come of that, the members take the next one themselves: a standby that fails does not leave a cluster without snapshots.
 """
 
 from __future__ import annotations
@@ -23,12 +26,14 @@ from ..control_toggle import ControlToggle
 from ..events import ActionRequested
 from ..phase import NEVER_NS
 from .snapshot import SnapshotControl
+from .standby_snapshots import StandbySnapshots
 
 _CHECK_INTERVAL_NS: Final = 1_000_000_000
 _FIRST_RETRY_NS: Final = 60_000_000_000
 _RETRY_LIMIT_NS: Final = 3_600_000_000_000
 _REST_FACTOR: Final = 9
 """After a snapshot there is none for so many times as long as it took."""
+_UNDER_WAY: Final = (ControlToggle.SNAPSHOT, ControlToggle.STANDBY_SNAPSHOT)
 _QUIET_FACTOR: Final = 4
 """A second is quiet if at most this part came of what came in an average second of the term."""
 
@@ -36,10 +41,19 @@ _QUIET_FACTOR: Final = 4
 class SnapshotSchedule:
     """One term of a leader: when the next snapshot is due, and whether the last one came about."""
 
-    def __init__(self, ctx: ConsensusContext, actions: ActionControl, snapshots: SnapshotControl) -> None:
+    def __init__(
+        self,
+        ctx: ConsensusContext,
+        actions: ActionControl,
+        snapshots: SnapshotControl,
+        standbys: StandbySnapshots,
+    ) -> None:
         self._ctx = ctx
         self._actions = actions
         self._snapshots = snapshots
+        self._standbys = standbys
+        self._has_standby_failed = False
+        """Whether the last snapshot was asked of standbys, and did not come about."""
         self._policy = ctx.config.snapshot_policy
         self._next_check_ns = ctx.now_ns + _CHECK_INTERVAL_NS
         self._first = self._last = _Sample(ctx.now_ns, ctx.append_position)
@@ -64,13 +78,15 @@ class SnapshotSchedule:
         if self._running is not None:
             self._look_at_attempt(self._running)
             return
-        if ctx.now_ns < self._not_before_ns or self._actions.find_refusal(ControlToggle.SNAPSHOT) is not None:
+        is_of_standby = not self._has_standby_failed and bool(self._standbys.find_present())
+        action = ControlToggle.STANDBY_SNAPSHOT if is_of_standby else ControlToggle.SNAPSHOT
+        if ctx.now_ns < self._not_before_ns or self._actions.find_refusal(action) is not None:
             return
         reason = self._find_reason(is_quiet=is_quiet)
         if reason is None:
             return
-        if self._actions.try_begin(ActionRequested(None, ControlToggle.SNAPSHOT, reason=f"scheduled: {reason}")):
-            self._running = _Attempt(ctx.log_buffer.append_position, ctx.now_ns)
+        if self._actions.try_begin(ActionRequested(None, action, reason=f"scheduled: {reason}")):
+            self._running = _Attempt(ctx.log_buffer.append_position, ctx.now_ns, is_of_standby=is_of_standby)
 
     def _look_at_load(self) -> bool:
         """Compare the time since the last look with all of the term. True if little came."""
@@ -81,10 +97,14 @@ class SnapshotSchedule:
     def _look_at_attempt(self, attempt: _Attempt) -> None:
         """Wait for the end of a snapshot; then say from when on the next may be taken."""
         now_ns = self._ctx.now_ns
-        if self._actions.toggle is ControlToggle.SNAPSHOT:
+        if self._actions.toggle in _UNDER_WAY or (attempt.is_of_standby and self._standbys.is_awaiting):
             return
         self._running = None
-        if (self._snapshots.newest_position or 0) >= attempt.log_position:
+        is_taken = (self._snapshots.newest_position or 0) >= attempt.log_position
+        self._has_standby_failed = attempt.is_of_standby and not is_taken
+        if self._has_standby_failed:
+            return  # the members take it, at the next look: they have not been asked
+        if is_taken:
             self._not_before_ns = now_ns + _REST_FACTOR * (now_ns - attempt.began_ns)
             self._retry_ns = _FIRST_RETRY_NS
         else:
@@ -112,6 +132,7 @@ class _Attempt:
 
     log_position: int
     began_ns: int
+    is_of_standby: bool
 
 
 @dataclass(slots=True, frozen=True)

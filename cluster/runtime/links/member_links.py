@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final
 
 import structlog
 
@@ -56,11 +56,12 @@ from trimaran.service_api.wire.message import (
 from trimaran.service_api.wire.stream import FrameParser
 
 from ...core import effects as fx
-from ...core.events import FeatureLevelSaid, LeaderSaid, MembersHeard
+from ...core.events import FeatureLevelSaid, LeaderSaid, MembersHeard, StandbySaid
 from ...core.member_settings import difference, remedy
 from ...core.membership.configuration import Configuration, decode_text
 from ...core.membership.roster import Roster
 from ...core.peers.message_rules import SENDER_FIELDS
+from ...messages.backup import StandbySnapshot
 from ...messages.consensus import StopCatchup, TerminationPosition
 from ...messages.settings import MemberSettings, MembersNotice
 from ..activities import ActivityScope
@@ -92,8 +93,12 @@ _STRANGER_TIMEOUT_S: Final = 2.0
 _ACCEPTED: Final = registry_of(*SENDER_FIELDS, MembersNotice)
 """What a member takes from another: what the core handles."""
 
-_OF_LEADERS: Final[tuple[type[Message], ...]] = (StopCatchup, TerminationPosition)
-"""What only a leader sends. Types are looked up: asking a pydantic model for its instances takes microseconds."""
+_NAMELESS: Final[dict[type[Message], Callable[[MemberId, Any], LeaderSaid | StandbySaid]]] = {  # Any: its own message
+    StopCatchup: LeaderSaid,
+    TerminationPosition: LeaderSaid,
+    StandbySnapshot: StandbySaid,
+}
+"""What does not name its sender. Types are looked up: asking a pydantic model for its instances takes microseconds."""
 
 _GREETING: Final = registry_of(MemberSettings, MembersNotice)
 """What it takes first, and what it is answered."""
@@ -118,7 +123,7 @@ class MemberLinks:
         settings: MemberSettings,
         roster: Roster,
         *,
-        on_message: Callable[[Message | LeaderSaid], None],
+        on_message: Callable[[Message | LeaderSaid | StandbySaid], None],
         on_link_changed: Callable[[MemberId, bool], None],
         on_members_heard: Callable[[MembersHeard], None],
         make_status: Callable[[], bytes],
@@ -532,10 +537,8 @@ class _Inbound(asyncio.Protocol):
         links = self._links
         links._speaking = self._transport
         assert self._peer_id is not None
-        if type(message) in _OF_LEADERS:
-            links._on_message(LeaderSaid(self._peer_id, cast(StopCatchup | TerminationPosition, message)))
-        else:
-            links._on_message(message)
+        with_sender = _NAMELESS.get(type(message))
+        links._on_message(message if with_sender is None else with_sender(self._peer_id, message))
         links._speaking = None
 
     def _identify(self, setup: SetupFrame) -> MemberId:

@@ -30,11 +30,9 @@ import structlog
 from trimaran.archive import Archive, ArchiveError
 from trimaran.archive.errors import is_failed_read
 from trimaran.archive.format.messages import RecordingDescriptorRow
-from trimaran.archive.net.client import ArchiveClient
-from trimaran.archive.net.replication import layout_like, replicate
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
+from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack
@@ -61,6 +59,7 @@ from ..activities import ActivityScope
 from ..answering.document_server import DocumentRow
 from ..files.recording_log_file import RecordingLogFile
 from .offers import describe_snapshot, describe_terms, in_documents
+from .recording_copies import DiskFailedError, RecordingCopier
 from .recovery import read_snapshots
 from .retention import Retention
 
@@ -189,6 +188,7 @@ class SnapshotFetcher:
         self._archive = archive
         self._recording_log_file = recording_log_file
         self._network = network
+        self._copier = RecordingCopier(ctx, archive, network)
         self._post = post
         self._on_installed = on_installed
         self._on_failed = on_failed
@@ -252,7 +252,7 @@ class SnapshotFetcher:
             reason = f"{type(error).__name__}: {error}"
             logger.warning("snapshot_fetch.failed", leader_member_id=shipment.source_member_id, reason=reason)
             outcome = ev.SnapshotFetchFailed(reason)
-        except _DiskFailedError as error:
+        except DiskFailedError as error:
             self._on_failed(error.cause)
         finally:
             if not isinstance(outcome, ev.SnapshotFetched):
@@ -337,7 +337,7 @@ class SnapshotFetcher:
         log_start = max(offer.log_start_position, shipment.log_position - shipment.log_position % segment_length)
         endpoint = Endpoint.parse(peer.archive)
         recording_ids = [*(found.recording_id for found in snapshots), offer.log_recording_id]
-        remotes = await self._list_remote(endpoint, recording_ids)
+        remotes = await self._copier.list_remote(endpoint, recording_ids)
         shipment.length_bytes = (
             sum(max(0, remote.stop_position) for remote in remotes[:-1]) + shipment.log_position - log_start
         )
@@ -415,56 +415,22 @@ class SnapshotFetcher:
         start_position: int = 0,
         stop_position: int | None = None,
     ) -> int:
-        """Copy a recording, or a part of it; give the id of the copy, which is durable and stopped.
-
-        A snapshot that was imported has the terms of the cluster that wrote it; the log goes on with this one's.
-        """
-        recording_id = remote.recording_id
-        end_position = remote.stop_position if stop_position is None else stop_position
-        is_placed = 0 <= start_position <= end_position and start_position % 32 == 0
-        is_named = (remote.original_channel + remote.source_identity).isascii()
-        if remote.stream_id != stream_id or not is_placed or not is_named:
-            raise RemoteProtocolError(
-                f"unexpected recording: recording_id={recording_id} stream_id={remote.stream_id} expected={stream_id} "
-                f"start_position={start_position} stop_position={end_position} channel={remote.original_channel!r}"
-            )
-        layout = None if stream_id == LOG_STREAM_ID else layout_like(remote)
-        try:
-            recording = await self._archive.start_recording(
-                stream_id=stream_id,
-                session_id=NULL_VALUE,
-                initial_term_id=remote.initial_term_id,
-                start_position=start_position,
-                channel=remote.original_channel,
-                source_identity=remote.source_identity,
-                preallocate=False,
-                layout=layout,
-            )
-        except ArchiveError as error:
-            raise _DiskFailedError(error) from error
-        shipment.recording_ids.append(recording.recording_id)
+        """Copy a recording, or a part of it; give the id of the copy, which is durable and stopped."""
         copied_before = shipment.copied_bytes
 
         def on_progress(position: int) -> None:
             shipment.copied_bytes = copied_before + position - start_position
             self._report(shipment)
 
-        try:
-            await replicate(
-                source=endpoint,
-                network=self._network,
-                src_recording_id=recording_id,
-                recording=recording,
-                stop_position=end_position,
-                on_progress=on_progress,
-                cluster_id=ClusterId(self._ctx.cluster_id),
-            )
-            await recording.stop()
-        except ClusterError as error:
-            if recording.failure is not None:
-                raise _DiskFailedError(recording.failure) from error
-            raise
-        return recording.recording_id
+        return await self._copier.copy(
+            endpoint,
+            remote,
+            stream_id,
+            start_position=start_position,
+            stop_position=stop_position,
+            on_progress=on_progress,
+            on_made=shipment.recording_ids.append,
+        )
 
     def _report(self, shipment: _Shipment) -> None:
         """Say now and then how far it has come."""
@@ -478,28 +444,9 @@ class SnapshotFetcher:
                 copied_bytes=shipment.copied_bytes,
             )
 
-    async def _list_remote(self, endpoint: Endpoint, recording_ids: list[int]) -> list[RecordingDescriptorRow]:
-        """Ask another member's archive about its recordings."""
-        cluster_id = format_cluster_id(self._ctx.cluster_id) or ""
-        async with ArchiveClient.connect(str(endpoint), cluster_id=cluster_id, network=self._network) as client:
-            return [await client.list_recording(recording_id) for recording_id in recording_ids]
-
     async def _discard(self, shipment: _Shipment) -> None:
         """Remove what was made for a shipment that comes to nothing; what a crash leaves, the next start removes."""
         try:
-            for recording_id in shipment.recording_ids:
-                active = self._archive.active_recording(recording_id)
-                if active is not None and active.failure is None:
-                    await active.stop()
-                if self._archive.active_recording(recording_id) is None:
-                    await self._archive.purge_recording(recording_id)
+            await self._copier.discard(shipment.recording_ids)
         except (ArchiveError, OSError) as error:
             self._on_failed(error)
-
-
-class _DiskFailedError(Exception):
-    """This member's own disk refused."""
-
-    def __init__(self, cause: ArchiveError) -> None:
-        super().__init__(str(cause))
-        self.cause = cause

@@ -15,7 +15,7 @@ from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from tests.unit.cluster.runtime.links.linked import ONE as PEER
 from tests.unit.cluster.runtime.links.linked import SETTINGS
-from trimaran.cluster.core.events import LeaderSaid
+from trimaran.cluster.core.events import LeaderSaid, StandbySaid
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.core.log.recording_log import RecordingLog
@@ -64,7 +64,7 @@ def _consensus_seeds() -> Iterator[bytes]:
         yield b"\xff" + head + framed([named], CONSENSUS_STREAM_ID)
 
 
-def _links(messages: list[Message | LeaderSaid]) -> MemberLinks:
+def _links(messages: list[Message | LeaderSaid | StandbySaid]) -> MemberLinks:
     return MemberLinks(
         SETTINGS,
         roster_at(0, {PEER: Endpoint("127.0.0.1", 1), MemberId(2): Endpoint("127.0.0.1", 2)}),
@@ -85,7 +85,7 @@ def consensus_link(data: bytes) -> None:
 
 
 def _receive_consensus(piece_length: int, stream: bytes) -> None:
-    messages: list[Message | LeaderSaid] = []
+    messages: list[Message | LeaderSaid | StandbySaid] = []
     links, gate = _links(messages), quiet_gate()
     inbound, transport = _Inbound(links, let_in(gate, Purpose.CONSENSUS)), FakeTransport()
     inbound.connection_made(transport)
@@ -97,7 +97,7 @@ def _receive_consensus(piece_length: int, stream: bytes) -> None:
         if not out_transport.is_closed:
             outbound.data_received(piece)
     for message in messages:
-        sender = "member_id" if isinstance(message, LeaderSaid) else SENDER_FIELDS[type(message)]
+        sender = "member_id" if isinstance(message, LeaderSaid | StandbySaid) else SENDER_FIELDS[type(message)]
         expect(sender is not None and getattr(message, sender) == PEER, "a link speaks for one", message=message)
     inbound.connection_lost(None)
     outbound.connection_lost(None)

@@ -12,11 +12,11 @@ from typing import Final
 
 from tests.unit.cluster.core.checks import expect
 from tests.unit.cluster.core.node import MS
-from tests.unit.cluster.core.solo import Solo, of
+from tests.unit.cluster.core.solo import Solo, of, said_by
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.peers.message_rules import SENDER_FIELDS
-from trimaran.cluster.messages.consensus import RequestVote, StopCatchup, TerminationPosition, Vote
+from trimaran.cluster.messages.consensus import RequestVote, Vote
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.fields import BlockField
 from trimaran.service_api.wire.message import Message
@@ -44,7 +44,7 @@ class Victim:
 
     def __init__(self, phase: str) -> None:
         self.solo = PHASES[phase]()
-        self.said: list[Message | ev.LeaderSaid] = []
+        self.said: list[Message | ev.LeaderSaid | ev.StandbySaid] = []
         """What the others have said, for them to say again."""
         self.refused_count = 0
         self.is_terminated = False
@@ -92,9 +92,7 @@ class Victim:
 
     def say(self, sender: MemberId, message: Message) -> None:
         """Have a member say something; its link would carry nothing in another's name."""
-        said: Message | ev.LeaderSaid = message
-        if isinstance(message, StopCatchup | TerminationPosition):
-            said = ev.LeaderSaid(sender, message)
+        said = said_by(sender, message)
         self.said.append(said)
         del self.said[:-64]
         self.feed(said)

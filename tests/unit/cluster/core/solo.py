@@ -14,12 +14,15 @@ from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.election_state import ElectionState
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.messages.backup import StandbySnapshot
 from trimaran.cluster.messages.consensus import (
     AppendPosition,
     CanvassPosition,
     CommitPosition,
     NewLeadershipTerm,
     RequestVote,
+    StopCatchup,
+    TerminationPosition,
     Vote,
 )
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, MemberId, RecordingId, TermId
@@ -27,6 +30,13 @@ from trimaran.service_api.wire.message import Message
 
 E = TypeVar("E")
 S = ElectionState
+
+
+def said_by(member_id: MemberId, message: Message) -> Message | ev.LeaderSaid | ev.StandbySaid:
+    """What a link hands over: of a message that names no sender, with whose link it is."""
+    if isinstance(message, StopCatchup | TerminationPosition):
+        return ev.LeaderSaid(member_id, message)
+    return ev.StandbySaid(member_id, message) if isinstance(message, StandbySnapshot) else message
 
 
 class Solo:

@@ -148,7 +148,7 @@ def test_suspended_cluster_takes_no_action_but_resume_and_abort(kind: ControlTog
 
 @pytest.mark.parametrize("leader", [lead, suspended])
 def test_a_standby_snapshot_is_refused_without_an_entry(leader: Callable[[], Solo]) -> None:
-    """A cluster has no standby nodes, so nobody would take it."""
+    """Nobody would take it."""
     solo = leader()
     appended(solo)
 
@@ -156,7 +156,8 @@ def test_a_standby_snapshot_is_refused_without_an_entry(leader: Callable[[], Sol
 
     assert steps(effects) == [(A.REFUSED, None, True)]
     assert details(effects) == [
-        "this cluster has no standby nodes: members take a snapshot with `trimaran snapshot take`"
+        "this cluster has no standby: add one with `trimaran member add --standby`, or have every member take a "
+        "snapshot with `trimaran snapshot take`"
     ]
     assert appended(solo) == []
 

@@ -87,8 +87,7 @@ class Rig:
             adapter=cast(BoundedLogAdapter, parts),
             queries=cast(QueryHandler, parts),
             service=cast(ClusteredServiceAgent, parts),
-            take_snapshot=lambda effect: parts.journal.append(effect),
-            purge_archive=lambda effect: parts.journal.append(effect),
+            snapshot_handlers=dict.fromkeys((fx.TakeSnapshot, fx.PurgeArchive), parts.journal.append),
             fetcher=cast(SnapshotFetcher, parts),
             divergence=DivergenceReporter(Path("node-0"), "tally:Tally"),
             roster=MemberRoster(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import get_args, get_origin
 
 import pytest
 
 from tests.unit.cluster.core.harness import Cluster
 from tests.unit.cluster.core.node import MS
-from tests.unit.cluster.core.solo import S, Solo, messages, of
+from tests.unit.cluster.core.solo import S, Solo, messages, of, said_by
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.peers.message_rules import SENDER_FIELDS
@@ -202,8 +203,11 @@ def draw_message(chance: random.Random, kind: type[Message]) -> Message:
     """Draw a message of a kind in the name of member 1 or 2, with extreme values, and some that fit."""
     values: dict[str, object] = {}
     for name, field in kind.model_fields.items():
-        if name == SENDER_FIELDS[kind]:
+        if name == SENDER_FIELDS.get(kind):
             values[name] = chance.choice((1, 2))
+        elif get_origin(field.annotation) is tuple:
+            element = get_args(field.annotation)[0]
+            values[name] = tuple(draw_message(chance, element) for _ in range(chance.randrange(3)))
         elif field.annotation is str:
             values[name] = chance.choice(("", "a:1", "a", "x" * 300, "[::]:99999999"))
         elif "bool" in str(field.annotation):
@@ -214,6 +218,8 @@ def draw_message(chance: random.Random, kind: type[Message]) -> Message:
             values[name] = chance.choice((0, 1, 2, 3, 254))
         elif "member_id" in name or name in (
             "service_id",
+            "version",
+            "response_stream_id",
             "log_session_id",
             "app_version",
             "protocol_version",
@@ -235,7 +241,7 @@ def test_no_numbers_end_a_member_or_reach_its_files(kind: type[Message], phase: 
         solo = IN_PHASE[phase]()
         solo.effects.clear()
         for _ in range(4):
-            solo.feed(draw_message(chance, kind))
+            solo.feed(said_by(MemberId(1), draw_message(chance, kind)))
             if of(solo.effects, fx.StopLog):
                 solo.feed(ev.LogStopped(solo.ctx.append_position))
             solo.wait(chance.choice((0, 15 * MS, 300 * MS)))

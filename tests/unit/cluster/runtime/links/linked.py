@@ -11,7 +11,7 @@ from tests.unit.cluster.core.rosters import roster_at
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport
 from trimaran.cluster.core.context import PROTOCOL_VERSION
-from trimaran.cluster.core.events import FeatureLevelSaid, LeaderSaid, MembersHeard
+from trimaran.cluster.core.events import FeatureLevelSaid, LeaderSaid, MembersHeard, StandbySaid
 from trimaran.cluster.messages.consensus import (
     CanvassPosition,
 )
@@ -90,7 +90,7 @@ class Links:
     """Links of member 0 to members 1 and 2, and what they told."""
 
     def __init__(self, peers: dict[MemberId, Endpoint] | None = None, *, member_id: MemberId = ME) -> None:
-        self.messages: list[Message | LeaderSaid] = []
+        self.messages: list[Message | LeaderSaid | StandbySaid] = []
         self.changes: list[tuple[MemberId, bool]] = []
         self.heard: list[MembersHeard] = []
         self.answers: asyncio.Queue[bytes | None] = asyncio.Queue()

@@ -1,0 +1,122 @@
+"""Copies the snapshot that a standby offers, from archive to archive, beside what is here.
+
+The copies are read through before the consensus module hears of them: markers, sessions and messages must be those of
+one snapshot at the place that was offered. Elections, the log and the service go on meanwhile, and nothing of what is
+here is touched. It is the consensus module that adds the copies to the recording log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from trimaran.archive import Archive, ArchiveError
+from trimaran.service_api import ClusterError
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
+from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
+
+from ...core import effects as fx
+from ...core import events as ev
+from ...core.context import ConsensusContext
+from ...core.log.recording_log import RecordingLog
+from ...core.snapshots.shipped_snapshot import ShippedRecording
+from ..activities import ActivityScope
+from .recording_copies import DiskFailedError, RecordingCopier
+from .recovery import read_snapshots
+
+_FETCH_LIMIT_S = 3600.0
+"""A copy that takes longer is given up: the standby has a newer snapshot by then."""
+
+logger = structlog.get_logger()
+
+
+class StandbySnapshotFetcher:
+    """Copies one standby's snapshot at a time."""
+
+    def __init__(
+        self,
+        ctx: ConsensusContext,
+        archive: Archive,
+        *,
+        network: NetworkStack,
+        post: Callable[[object], None],
+        on_failed: Callable[[BaseException], None],
+        monotonic_ns: Callable[[], int],
+        tasks: ActivityScope,
+    ) -> None:
+        self._ctx = ctx
+        self._archive = archive
+        self._copier = RecordingCopier(ctx, archive, network)
+        self._post = post
+        self._on_failed = on_failed
+        self._monotonic_ns = monotonic_ns
+        self._tasks = tasks
+
+    def fetch(self, effect: fx.FetchStandbySnapshot) -> None:
+        """Begin to copy; how it ends comes back as an event."""
+        self._tasks.create_task(self._run(effect), name=f"standby-snapshot-{effect.member_id}")
+
+    async def _run(self, effect: fx.FetchStandbySnapshot) -> None:
+        made: list[int] = []
+        outcome: ev.StandbySnapshotFetched | None = None
+        try:
+            async with asyncio.timeout(_FETCH_LIMIT_S):
+                outcome = await self._fetch(effect, made)
+        except (ClusterError, OSError) as error:  # a timeout is an OSError
+            reason = f"{type(error).__name__}: {error}"
+            logger.warning("standby_snapshot.fetch_failed", standby_member_id=effect.member_id, reason=reason)
+            await self._discard(made)
+            self._post(ev.StandbySnapshotFetchFailed(reason))
+        except DiskFailedError as error:
+            self._on_failed(error.cause)
+        if outcome is not None:
+            self._post(outcome)
+
+    async def _fetch(self, effect: fx.FetchStandbySnapshot, made: list[int]) -> ev.StandbySnapshotFetched:
+        began_ns = self._monotonic_ns()
+        endpoint = Endpoint.parse(self._ctx.roster.address_of(effect.member_id).archive)
+        remotes = await self._copier.list_remote(endpoint, [one.recording_id for one in effect.snapshots])
+        for snapshot, remote in zip(effect.snapshots, remotes, strict=True):
+            is_module = snapshot.service_id == CONSENSUS_MODULE_SERVICE_ID
+            stream_id = CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if is_module else SERVICE_SNAPSHOT_STREAM_ID
+            await self._copier.copy(endpoint, remote, stream_id, on_made=made.append)
+        copied_ids = {one.service_id: copy_id for one, copy_id in zip(effect.snapshots, made, strict=True)}
+        module_id = copied_ids.pop(CONSENSUS_MODULE_SERVICE_ID)
+        await self._read(effect.snapshots, made)
+        log_position = effect.snapshots[0].log_position
+        logger.info(
+            "standby_snapshot.fetched",
+            standby_member_id=effect.member_id,
+            log_position=log_position,
+            length_bytes=sum(map(self._archive.recorded_position, made)),
+            duration_ms=(self._monotonic_ns() - began_ns) // 1_000_000,
+        )
+        return ev.StandbySnapshotFetched(log_position, tuple(copied_ids[one] for one in sorted(copied_ids)), module_id)
+
+    async def _read(self, snapshots: Sequence[ShippedRecording], copied_ids: Sequence[int]) -> None:
+        """Read the copies as a start would.
+
+        Raises:
+            ClusterError: they are no snapshot, or one of another place.
+        """
+        recording_log = RecordingLog()
+        for snapshot, copy_id in zip(snapshots, copied_ids, strict=True):
+            recording_log.append_snapshot(
+                recording_id=copy_id,
+                leadership_term_id=snapshot.leadership_term_id,
+                term_base_log_position=snapshot.term_base_log_position,
+                log_position=snapshot.log_position,
+                timestamp=snapshot.timestamp,
+                service_id=snapshot.service_id,
+            )
+        await read_snapshots(self._archive, recording_log.latest_snapshots(self._ctx.config.service_count))
+
+    async def _discard(self, recording_ids: Sequence[int]) -> None:
+        try:
+            await self._copier.discard(recording_ids)
+        except (ArchiveError, OSError) as error:
+            self._on_failed(error)
