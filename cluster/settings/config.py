@@ -89,7 +89,7 @@ class NodeConfig(BaseSettings):
         ),
     ] = ""
     standby: Annotated[
-        bool,
+        Switch,
         Field(
             description="whether this member is to join as a standby, which takes the snapshots for the others; its "
             "log says what it is from then on"

@@ -82,7 +82,7 @@ async def test_suspended_cluster_lets_clients_wait_also_across_a_failover(data_d
         assert (again.exit_status, snapshot.exit_status) == (REFUSED, REFUSED)
         assert "resume it first" in again.errors
         assert (standby.exit_status, json.loads(standby.output)["outcome"]) == (REFUSED, "refused")
-        assert standby.errors.startswith("trimaran: standby-snapshot refused: this cluster has no standby nodes")
+        assert standby.errors.startswith("trimaran: standby-snapshot refused: this cluster has no standby: add one")
 
         cluster.members[leadership.leader_member_id].kill()
         await cluster.wait_for_leader(min_term_id=leadership.leadership_term_id + 1)

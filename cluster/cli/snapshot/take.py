@@ -1,4 +1,7 @@
-"""`trimaran snapshot take`: every member has a snapshot of one log position, taken there or by a standby. `shared.operation` says how it ends."""
+"""`trimaran snapshot take`: every member has a snapshot of one log position, taken there or by a standby.
+
+`shared.operation` says how it ends.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def take(
         bool,
         typer.Option(
             "--standby",
-            help="Have the standbys take it: the members copy it, and none stands still. Refused (exit status 12) while "
+            help="Have the standbys take it: the members copy it, none stands still. Refused (exit status 12) while "
             "no standby takes part.",
         ),
     ] = False,
