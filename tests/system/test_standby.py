@@ -29,7 +29,8 @@ async def test_members_start_from_what_the_standby_took_and_none_stood_still(dat
         leader = (await cluster.wait_for_leader()).leader_member_id
         assert cluster.make_place() == STANDBY
         cluster.join(STANDBY, 0, 1, 2)
-        cluster.processes.environments[STANDBY]["TRIMARAN_STANDBY"] = "true"
+        environments = cluster.processes.environments
+        cluster.processes.environments = {STANDBY: {**environments[STANDBY], "TRIMARAN_STANDBY": "true"}}
         cluster.start(STANDBY)
         endpoint = cluster.endpoints[STANDBY]
         await cluster.change_members("add", "--standby", "--endpoint", endpoint)
