@@ -1,8 +1,11 @@
-"""Makes a new cluster of a backup, as it was at its end, at a position or at a time.
+"""Makes a new cluster of a backup, as it was at its end, at a position or at a time; or of a standby's directory.
 
 The directories are written as `trimaran recover` writes them: the log up to that point and the snapshots in it, a term
 that no member has ever led, the new members, and a new cluster id. So no member of the old cluster is let in, and both
 may run at the same time: a drill costs nothing but disk.
+
+Of a standby everything is taken that its log holds. The end of it may not have been committed: then nobody was told
+that it was, and nobody that it was not.
 
 A point in time is exact to the message: what ends at the position, or has a time up to the one that is named, is in the
 new cluster; what comes after is not. A message of several frames is whole or not there.
@@ -20,9 +23,10 @@ from trimaran.archive.log.log_file import LogFile
 from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
 
+from ..core.membership.configuration import MemberKind
 from ..import_aeron.survey import Survey, survey_source
-from ..salvage.choice import choose
-from ..salvage.holding import read_holding
+from ..salvage.choice import SalvageChoice, choose
+from ..salvage.holding import Holding, read_holding
 from ..salvage.writing import RecoveryRecord, append_recovery_record, write_beside
 from ..settings.member_endpoints import MemberEndpoints
 from ..time_travel.member_log import MemberLog
@@ -60,13 +64,8 @@ def restore_backup(
     """
     holding = read_holding(source, now_ms=now_ms, on_progress=on_progress)
     holding.running = None  # an agent only adds to what is read here
-    choice = choose([holding])
-    if choice.problems or holding.source is None:
-        raise ClusterError(f"the backup cannot be restored: {'; '.join([*choice.problems, *holding.problems])}")
-    if cluster_id == choice.cluster_id:
-        raise ConfigurationError(
-            f"cluster_id={format_cluster_id(cluster_id)} expected another than that of the old cluster"
-        )
+    choice = _choose_only(holding, cluster_id)
+    assert holding.source is not None
     survey = holding.usable_survey
     if position is not None or time is not None:
         if holding.damage:
@@ -89,6 +88,58 @@ def restore_backup(
     record = append_recovery_record(choice, members, cluster_id=cluster_id, note=note, now_ms=now_ms)
     written = write_beside(record, target, members, now_ms=now_ms, on_progress=on_progress)
     return Restored(tuple(written), survey.stop_position, record)
+
+
+def transition_standby(
+    holding: Holding,
+    members: Sequence[MemberEndpoints],
+    target: Path,
+    *,
+    cluster_id: ClusterId,
+    now_ms: int,
+    on_progress: Callable[[int], None] = lambda count: None,
+) -> Restored:
+    """Write `target` with a directory `node-ID` for each member of a new cluster, with all that a standby holds.
+
+    Raises:
+        ConfigurationError: the directory is no standby's, or something is at the target.
+        ClusterError: the directory cannot be used; the error says why.
+        OSError: the disk refused.
+    """
+    choice = _choose_only(holding, cluster_id)
+    mine = None if holding.configuration is None else holding.configuration.find(holding.member_id or 0)
+    if mine is None or mine.kind is not MemberKind.STANDBY:
+        kind = "no member that its log knows" if mine is None else f"member {mine.member_id}, a {mine.kind}"
+        raise ConfigurationError(
+            f"directory={holding.name} is of {kind}: expected a standby's; make a cluster of what other members left "
+            "with `trimaran recover`, which asks first whether the others are gone"
+        )
+    position = holding.usable_survey.stop_position
+    note = (
+        f"made of standby {mine.member_id} of cluster {format_cluster_id(choice.cluster_id)} at "
+        f"log_position={position}: new_cluster_id={format_cluster_id(cluster_id)}"
+    )
+    record = append_recovery_record(choice, members, cluster_id=cluster_id, note=note, now_ms=now_ms)
+    written = write_beside(record, target, members, now_ms=now_ms, on_progress=on_progress)
+    return Restored(tuple(written), position, record)
+
+
+def _choose_only(holding: Holding, cluster_id: ClusterId) -> SalvageChoice:
+    """Choose the one directory that there is.
+
+    Raises:
+        ClusterError: it cannot be used.
+        ConfigurationError: the new cluster would have the old one's id.
+    """
+    choice = choose([holding])
+    if choice.problems or holding.source is None:
+        problems = "; ".join([*choice.problems, *holding.problems])
+        raise ClusterError(f"no cluster can be made of directory={holding.name}: {problems}")
+    if cluster_id == choice.cluster_id:
+        raise ConfigurationError(
+            f"cluster_id={format_cluster_id(cluster_id)} expected another than that of the old cluster"
+        )
+    return choice
 
 
 def _last_end(survey: Survey, wanted: int) -> int:

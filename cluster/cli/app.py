@@ -219,6 +219,12 @@ COMMANDS: Final = {
         OPERATE,
         "trimaran backup run --directory backup --config trimaran-data/cluster.toml; trimaran backup status backup",
     ),
+    "standby": CliCommand(
+        "trimaran.cluster.cli.standby:app",
+        "Make a cluster of its own of a standby.",
+        OPERATE,
+        "trimaran standby transition data/node-3 --members 0=10.1.0.1:9000 --directory apart",
+    ),
     "state": CliCommand(
         "trimaran.cluster.cli.state:member_state",
         "Show a member's node state and mark files.",

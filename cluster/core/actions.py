@@ -398,7 +398,7 @@ class ActionControl:
         return False
 
     def _on_replay_standby_snapshot(self, event: ClusterActionRequest, end_position: int) -> bool:
-        """Standbys take a snapshot here. The leader goes on, and whoever asked is told when it has a copy."""
+        """Standbys take a snapshot here. The leader goes on, and the caller is told when it has a copy."""
         pending = self._pending
         if pending is not None and pending.log_position == end_position:
             self._pending = None

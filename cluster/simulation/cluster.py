@@ -180,9 +180,10 @@ class SimulatedCluster:
         machine.on_exit = lambda error: self._on_exit(member, error)
         return member
 
-    def add_member(self, number: int, known: Iterable[ConfiguredMember]) -> Member:
+    def add_member(self, number: int, known: Iterable[ConfiguredMember], *, is_standby: bool = False) -> Member:
         """Make a member that is to join the cluster by the members that are known; it is not started."""
         member = self._make_member(number, (_at(number, _BASE_PORT),), _format_seeds(known))
+        member.config = member.config.model_copy(update={"standby": is_standby})
         self.members[member.member_id] = member
         self.on_member(member)
         return member

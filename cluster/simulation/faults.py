@@ -687,6 +687,7 @@ KINDS: Final = (
     Kind("abort", 0.2, 12.0, lambda nemesis, random: nemesis.operator.abort(random)),
     Kind("transfer", 0.5, 2.0, lambda nemesis, random: nemesis.operator.transfer(random)),
     Kind("add_member", 0.4, 5.0, lambda nemesis, random: nemesis.orders.add(random)),
+    Kind("standby", 0.4, 1.5, lambda nemesis, random: nemesis.orders.standby(random)),
     Kind("remove_member", 0.4, 6.0, lambda nemesis, random: nemesis.orders.remove(random)),
     Kind("replace_member", 0.3, 6.0, lambda nemesis, random: nemesis.orders.replace(random)),
     Kind("move_member", 0.4, 5.0, lambda nemesis, random: nemesis.orders.move(random)),

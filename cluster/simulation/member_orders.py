@@ -19,12 +19,13 @@ from trimaran.service_api.types import MemberId
 
 from ..core.control_toggle import ControlToggle
 from ..core.events import ActionRequested, TransferRequested
-from ..core.membership.configuration import ChangeRefusedError, Configuration, ConfigurationCause
+from ..core.membership.configuration import ChangeRefusedError, Configuration, ConfigurationCause, MemberKind
 from ..core.membership.member_change import MemberChange, MemberChangeKind
 from ..runtime.agent import ConsensusModuleAgent
 from ..settings.config import parse_members
 from .cluster import Member, SimulatedCluster, endpoints_at
 from .membership_rules import MembershipRules
+from .operator import post
 from .world.loop import SimulatedLoop
 
 _VOTER_LIMIT: Final = 7
@@ -97,6 +98,17 @@ class MemberOrders:
         number = self._add(random)
         if number is not None and becomes_voter:
             self._wish(self._promotion(number), random)
+        return number is not None
+
+    def standby(self, random: Random) -> bool:
+        """A new machine joins as a standby, and may become a voter later; while there is one, it takes snapshots."""
+        kinds = [one.kind for one in self._rules.current.members]
+        if MemberKind.STANDBY in kinds and random.random() < 0.9:
+            leader = self._cluster.leader()
+            return leader is not None and post(leader, ActionRequested(0, ControlToggle.STANDBY_SNAPSHOT))
+        number = self._add(random, MemberChangeKind.ADD_STANDBY)
+        if number is not None and random.random() < 0.2:
+            self._after(4 * self._unit_ns, self._wish, self._promotion(number), random)
         return number is not None
 
     def remove(self, random: Random) -> bool:
@@ -182,16 +194,16 @@ class MemberOrders:
         leader = self._cluster.leader()
         return leader.member_id if wants_leader and leader is not None and leader.member_id in member_ids else chosen
 
-    def _add(self, random: Random) -> int | None:
+    def _add(self, random: Random, kind: MemberChangeKind = MemberChangeKind.ADD) -> int | None:
         current = self._rules.current
         delay_ns = int(random.expovariate(1.0) * 0.5 * self._unit_ns) + 1
         if self._added_count >= _ADDED_LIMIT or len(current.members) >= _MEMBER_LIMIT or not current.log_position:
             return None
         self._added_count += 1
         number = max(current.high_member_id, *self._cluster.members) + 1
-        member = self._cluster.add_member(number, current.members)
+        member = self._cluster.add_member(number, current.members, is_standby=kind is MemberChangeKind.ADD_STANDBY)
         self._on_added(member)
-        change = MemberChange(MemberChangeKind.ADD, number, endpoints_at(number, 0))
+        change = MemberChange(kind, number, endpoints_at(number, 0))
         self._wish(_Wish(change, lambda: self._rules.current.find(number) is not None), random)
         self._after(delay_ns, self._start, member)
         return number

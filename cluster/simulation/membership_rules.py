@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from trimaran.service_api.types import MemberId, TermId
 
-from ..core.membership.configuration import Configuration, ConfigurationCause, MemberKind, find_configurations
+from ..core.membership.configuration import Configuration, ConfigurationCause, find_configurations
 from .cluster import Member
 from .member_disks import MemberDisks
 from .rules import expect
@@ -136,7 +136,7 @@ class MembershipRules:
             for one in found.members:
                 expect(
                     before.find(one.member_id) is not None
-                    or (one.member_id > before.high_member_id and one.kind is MemberKind.LEARNER),
+                    or (one.member_id > before.high_member_id and one.kind.is_promotable),
                     "a new member is a learner, with an id that no member had before",
                     member=one,
                     high_member_id=before.high_member_id,

@@ -54,10 +54,10 @@ class Operator:
     def transfer(self, random: Random) -> bool:
         """The leader hands over: to a given member, which may be itself or down, or to any."""
         target_id = random.choice([None, *(int(member_id) for member_id in self._cluster.members)])
-        return _post(self._asked(random), TransferRequested(0, target_id))
+        return post(self._asked(random), TransferRequested(0, target_id))
 
     def _order(self, action: ControlToggle, random: Random) -> bool:
-        return _post(self._asked(random), ActionRequested(0, action))
+        return post(self._asked(random), ActionRequested(0, action))
 
     def _asked(self, random: Random) -> Member | None:
         members = [*self._cluster.members.values()]
@@ -68,11 +68,12 @@ class Operator:
         leader = self._cluster.leader()
         node = None if leader is None else leader.node
         if node is not None and node.module.actions.state is ModuleState.SUSPENDED:
-            _post(leader, ActionRequested(0, ControlToggle.RESUME))
+            post(leader, ActionRequested(0, ControlToggle.RESUME))
         self._after(self._unit_ns // 2, self._resume)
 
 
-def _post(member: Member | None, order: ActionRequested | TransferRequested) -> bool:
+def post(member: Member | None, order: ActionRequested | TransferRequested) -> bool:
+    """Give an order to a member, which need not obey. False if it cannot be given one."""
     if member is None or member.node is None or member.machine.loop is None or member.is_paused:
         return False
     member.machine.loop.call_soon(member.node.agent.post, order)

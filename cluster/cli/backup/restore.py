@@ -12,10 +12,10 @@ import typer
 
 from trimaran.archive.tool.output import OutputFormat, OutputOption, new_table, print_object
 from trimaran.service_api import ConfigurationError
-from trimaran.service_api.cluster_id import format_cluster_id, parse_cluster_id
+from trimaran.service_api.cluster_id import ClusterId, format_cluster_id, parse_cluster_id
 
 from ...backup.fetching import fetch_backup
-from ...backup.restoring import restore_backup
+from ...backup.restoring import Restored, restore_backup
 from ...runtime.system_clock import SystemClock
 from ...settings.member_endpoints import parse_members
 from ..certs.development import draw_cluster_id
@@ -52,9 +52,7 @@ def restore(
     The new cluster has another cluster id, so nothing of the old cluster can join it, and both can run at once. Copy
     each directory to the machine of its member.
     """
-    new_id = draw_cluster_id() if cluster_id is None else parse_cluster_id(cluster_id)
-    if new_id == 0:
-        raise ConfigurationError(f"--cluster-id={cluster_id} expected 16 hexadecimal digits")
+    new_id = choose_cluster_id(cluster_id)
     with _as_directory(source, directory) as local, pass_bar("restoring", None) as on_progress:
         restored = restore_backup(
             local,
@@ -66,8 +64,25 @@ def restore(
             time=parse_time_option(time),
             on_progress=on_progress,
         )
+    print_restored(restored, new_id, output)
+
+
+def choose_cluster_id(text: str | None) -> ClusterId:
+    """Return the id of a new cluster: the one that is named, or one that is drawn.
+
+    Raises:
+        ConfigurationError: what is named is none.
+    """
+    chosen = draw_cluster_id() if text is None else parse_cluster_id(text)
+    if chosen == 0:
+        raise ConfigurationError(f"--cluster-id={text} expected 16 hexadecimal digits")
+    return chosen
+
+
+def print_restored(restored: Restored, cluster_id: ClusterId, output: OutputFormat) -> None:
+    """Print which cluster was made, of how much log, and where its directories are."""
     row = {
-        "cluster_id": format_cluster_id(new_id),
+        "cluster_id": format_cluster_id(cluster_id),
         "log_position": restored.log_position,
         "leadership_term_id": restored.record.leadership_term_id,
         "end_position": restored.record.end_position,

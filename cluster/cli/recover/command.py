@@ -141,7 +141,7 @@ def apply(
         print_recovery(document, output)
         _fail_on(choice.problems)
     asked = _refuse_living(choice, gone or [])
-    with _locked(choice.holdings):
+    with locked(choice.holdings):
         record = append_recovery_record(
             choice, new_members, cluster_id=new_id, note=_note(choice, new_id, now_ms), now_ms=now_ms
         )
@@ -227,7 +227,7 @@ def _refuse_living(choice: SalvageChoice, gone: list[int]) -> list[OldMember]:
 
 
 @contextlib.contextmanager
-def _locked(holdings: Sequence[Holding]) -> Iterator[None]:
+def locked(holdings: Sequence[Holding]) -> Iterator[None]:
     """Keep members from being started on the directories while they are copied."""
     disk = OsFileSystem()
     with contextlib.ExitStack() as stack:
