@@ -58,7 +58,7 @@ def transition(
     with pass_bar("reading and writing", None) as on_progress:
         holding = read_holding(source, now_ms=now_ms, on_progress=on_progress)
         if holding.running is not None:
-            fail(f"{source}: {holding.running}: stop the standby first", EXIT_REFUSED)
+            fail(f"{source}: {holding.running}", EXIT_REFUSED)
         with locked([holding]):
             made = transition_standby(
                 holding,
