@@ -70,6 +70,7 @@ from .runtime.secret_files import SecretFiles
 from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
 from .runtime.snapshots.backup_provider import BackupProvider
 from .runtime.snapshots.cold_shipper import ColdShipper
+from .runtime.snapshots.handlers import snapshot_handlers
 from .runtime.snapshots.recovery import (
     Recovered,
     check_replayed_code,
@@ -80,8 +81,7 @@ from .runtime.snapshots.recovery import (
 )
 from .runtime.snapshots.retention import Retention
 from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
-from .runtime.snapshots.snapshot_taker import SnapshotTaker, find_length_bytes
-from .runtime.snapshots.standby_fetcher import StandbySnapshotFetcher
+from .runtime.snapshots.snapshot_taker import find_length_bytes
 from .runtime.watching.disk_space import DiskSpaceWatch
 from .runtime.watching.log_tap import keep_failure
 from .runtime.watching.metrics_server import MetricsServer
@@ -345,26 +345,6 @@ class Node:
             on_known=lambda: self._links.announce(self._identity.cluster_id),
         )
         self._listen_to_links(self._links)
-        snapshots = SnapshotTaker(
-            self.archive,
-            self.service_agent,
-            post=self.agent.post,
-            on_failed=self.agent.terminate,
-            monotonic_ns=self._clock.monotonic_ns,
-            counts=self.vitals.counts.snapshots,
-            tasks=tasks,
-            copy_state=self._copy_state,
-        )
-        self._fetcher = self._make_fetcher(tasks)
-        standby_snapshots = StandbySnapshotFetcher(
-            self.module.ctx,
-            self.archive,
-            network=self._network,
-            post=self.agent.post,
-            on_failed=self.agent.terminate,
-            monotonic_ns=self._clock.monotonic_ns,
-            tasks=tasks,
-        )
         self.agent.attach(
             links=self._links,
             ingress=self._ingress,
@@ -372,12 +352,20 @@ class Node:
             adapter=self._adapter,
             service=self.service_agent,
             queries=self.queries,
-            snapshot_handlers={
-                fx.TakeSnapshot: snapshots.take,
-                fx.PurgeArchive: self._retention.purge,
-                fx.FetchStandbySnapshot: standby_snapshots.fetch,
-            },
-            fetcher=self._fetcher,
+            snapshot_handlers=snapshot_handlers(
+                self.module.ctx,
+                self.archive,
+                self.service_agent,
+                self._retention,
+                network=self._network,
+                post=self.agent.post,
+                on_failed=self.agent.terminate,
+                monotonic_ns=self._clock.monotonic_ns,
+                counts=self.vitals.counts.snapshots,
+                tasks=tasks,
+                copy_state=self._copy_state,
+            ),
+            fetcher=self._make_fetcher(tasks),
             roster=MemberRoster(self._links, log, self._files.members, tasks=tasks, on_failed=self.agent.terminate),
             divergence=DivergenceReporter(config.directory, config.service),
             tasks=tasks,
@@ -476,10 +464,7 @@ class Node:
         return await self._operations.run(Operation.RESUME)
 
     async def shutdown(self) -> int:
-        """Stop every member at one position, each with a snapshot of it. Otherwise as `take_snapshot`.
-
-        `run` ends on every member; here, which leads, last.
-        """
+        """Stop every member at one position, each with a snapshot of it, this one last. Otherwise as `take_snapshot`."""
         return await self._operations.run(Operation.SHUTDOWN)
 
     async def skip_entry(self, log_position: int) -> int:
@@ -635,7 +620,7 @@ class Node:
         )
 
     def _make_fetcher(self, tasks: ActivityScope) -> SnapshotFetcher:
-        return SnapshotFetcher(
+        self._fetcher = SnapshotFetcher(
             self.module.ctx,
             self.archive,
             self._files.recording_log,
@@ -646,6 +631,7 @@ class Node:
             monotonic_ns=self._clock.monotonic_ns,
             tasks=tasks,
         )
+        return self._fetcher
 
     async def _start_metrics(self, endpoint: Endpoint) -> None:
         # Here, because it takes 50 ms, and few members of a test or a simulation want metrics.

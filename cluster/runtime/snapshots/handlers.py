@@ -1,0 +1,54 @@
+"""What performs the effects of the core that are about snapshots on this member."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trimaran.archive import Archive
+from trimaran.service_api.transport import NetworkStack
+
+from ...core import effects as fx
+from ...core.context import ConsensusContext
+from ...service.agent import ClusteredServiceAgent
+from ..activities import ActivityScope
+from ..watching.vitals import SnapshotCounts
+from .retention import Retention
+from .snapshot_taker import SnapshotTaker
+from .standby_fetcher import StandbySnapshotFetcher
+from .state_copy import CopyState
+
+
+def snapshot_handlers(
+    ctx: ConsensusContext,
+    archive: Archive,
+    service: ClusteredServiceAgent,
+    retention: Retention,
+    *,
+    network: NetworkStack,
+    post: Callable[[object], None],
+    on_failed: Callable[[BaseException], None],
+    monotonic_ns: Callable[[], int],
+    counts: SnapshotCounts,
+    tasks: ActivityScope,
+    copy_state: CopyState | None,
+) -> dict[type, Callable[[Any], None]]:  # Any: each takes the effect that it is keyed by
+    """Return the handler of each effect: a snapshot is taken, one of a standby is copied, old ones are removed."""
+    taker = SnapshotTaker(
+        archive,
+        service,
+        post=post,
+        on_failed=on_failed,
+        monotonic_ns=monotonic_ns,
+        counts=counts,
+        tasks=tasks,
+        copy_state=copy_state,
+    )
+    fetcher = StandbySnapshotFetcher(
+        ctx, archive, network=network, post=post, on_failed=on_failed, monotonic_ns=monotonic_ns, tasks=tasks
+    )
+    return {
+        fx.TakeSnapshot: taker.take,
+        fx.FetchStandbySnapshot: fetcher.fetch,
+        fx.PurgeArchive: retention.purge,
+    }
