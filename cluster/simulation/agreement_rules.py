@@ -30,6 +30,20 @@ def expect_agreement(member: Member) -> None:
     expect(change is None, "a query leaves the state as it is", member=member.member_id, change=change)
 
 
+def expect_snapshots_committed(member: Member) -> None:
+    """Look at the newest snapshot that a member would start from: its log must be committed up to there, and here."""
+    assert member.node is not None
+    module = member.node.module
+    entries = module.snapshots.newest
+    expect(
+        not entries or entries[0].log_position <= module.ctx.commit_position,
+        "a member's snapshot is not ahead of what is committed and recorded there",
+        member=member.member_id,
+        snapshot_position=entries[0].log_position if entries else None,
+        commit_position=module.ctx.commit_position,
+    )
+
+
 def expect_same(member: Member, position: int, expected: tuple[object, ...], actual: tuple[object, ...]) -> None:
     """Check what a service was given, and what it has become, the last part of each, against what others did.
 

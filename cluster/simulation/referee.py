@@ -23,7 +23,7 @@ from trimaran.service_api.wire.message import Message, decode_message, registry_
 from ..core.service_messages import TrackerState
 from ..messages.consensus import AppendPosition, RequestVote, Vote
 from .action_rules import ActionRules
-from .agreement_rules import expect_agreement, expect_same
+from .agreement_rules import expect_agreement, expect_same, expect_snapshots_committed
 from .clock_rules import ClockRules
 from .cluster import Member, SimulatedCluster
 from .kept_log import complete_snapshot_positions, read_kept_log
@@ -59,6 +59,8 @@ class _View:
     """The newest term in which it has reported a position."""
     is_leader: bool = False
     log_start_position: int = 0
+    entry_count: int = 0
+    """Of its recording log, ever."""
 
 
 @dataclass(slots=True)
@@ -243,6 +245,10 @@ class Referee:
         self.actions.look(member)
         self.membership.look(member)
         expect_agreement(member)
+        entry_count = module.ctx.recording_log.next_entry_index
+        if entry_count != view.entry_count:
+            view.entry_count = entry_count
+            expect_snapshots_committed(member)
         assert self._trace is not None
         self._trace.on_member(member)
 

@@ -29,6 +29,7 @@ from . import (
     retention_plants,
     service_plants,
     snapshot_plants,
+    standby_plants,
     storage_plants,
 )
 from .plant import CHECKLIST, Plant
@@ -43,6 +44,7 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
             *storage_plants.PLANTS,
             *service_plants.PLANTS,
             *snapshot_plants.PLANTS,
+            *standby_plants.PLANTS,
             *action_plants.PLANTS,
             *bound_plants.PLANTS,
             *query_plants.PLANTS,

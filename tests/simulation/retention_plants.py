@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import trimaran.archive.net.replication
-import trimaran.cluster.runtime.snapshots.snapshot_shipping
+import trimaran.cluster.runtime.snapshots.recording_copies
 from trimaran.archive import Archive, Recording
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
@@ -68,7 +68,7 @@ def _name_copies_that_are_not_durable(planting: Planting) -> None:
         recording._context.files.sync_level = 0
         return await trimaran.archive.net.replication.replicate(recording=recording, **rest)
 
-    planting.replace(trimaran.cluster.runtime.snapshots.snapshot_shipping, "replicate", replicate)
+    planting.replace(trimaran.cluster.runtime.snapshots.recording_copies, "replicate", replicate)
 
 
 def _install_what_was_not_copied_to_its_end(planting: Planting) -> None:

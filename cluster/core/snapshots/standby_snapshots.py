@@ -87,6 +87,7 @@ class StandbySnapshots:
         self._places: dict[int, SnapshotPlace] = {}
         """Where this member has delivered actions for standbys, oldest first."""
         self._offers: dict[MemberId, _Offer] = {}
+        """The newest of each standby, whether this member has a copy of it or not."""
         self._fetching: tuple[MemberId, SnapshotPlace] | None = None
         self._awaited: _Awaited | None = None
         self._next_offer_ns = NEVER_NS
@@ -101,7 +102,9 @@ class StandbySnapshots:
     def on_replay_action(self, event: ClusterActionRequest, end_position: int) -> bool:
         """An action for standbys is delivered. True if this is one, and delivery has to stand still."""
         if self._ctx.config.service_count == 0:
-            return False
+            return self._snapshots.on_replay_action(
+                event, end_position
+            )  # a witness, which has next to nothing to write
         self._places[end_position] = SnapshotPlace(end_position, event.leadership_term_id, event.timestamp)
         if len(self._places) > _PLACE_LIMIT:
             del self._places[next(iter(self._places))]
@@ -195,11 +198,20 @@ class StandbySnapshots:
             return
         offer = _read_offer(said.message, service_count=self._ctx.config.service_count)
         known = self._offers.get(said.member_id)
-        if offer is None or not self._is_news(offer.place.log_position):
+        if offer is None:
             return
         if known is None or offer.place.log_position > known.place.log_position:
             self._offers[said.member_id] = offer
         self._look()
+
+    def find_offered(self) -> dict[MemberId, SnapshotPlace]:
+        """Find the newest snapshot that each standby has offered this member, while it is one."""
+        return {one: self._offers[one].place for one in self._find_standbys() if one in self._offers}
+
+    @property
+    def copied_from(self) -> MemberId | None:
+        """The standby whose snapshot is being copied."""
+        return None if self._fetching is None else self._fetching[0]
 
     def _is_news(self, position: int) -> bool:
         newest_position = self._snapshots.newest_position
@@ -210,11 +222,13 @@ class StandbySnapshots:
         if self._fetching is not None:
             return
         ctx = self._ctx
-        self._offers = {one: offer for one, offer in self._offers.items() if self._is_news(offer.place.log_position)}
         ready = [
             (-offer.place.log_position, offer.failure_count, member_id)
             for member_id, offer in self._offers.items()
-            if self._may_note(offer) and ctx.now_ns >= offer.retry_ns and member_id in ctx.roster.addresses
+            if ctx.now_ns >= offer.retry_ns
+            and self._is_news(offer.place.log_position)
+            and self._may_note(offer)
+            and member_id in ctx.roster.addresses
         ]
         if not ready:
             return

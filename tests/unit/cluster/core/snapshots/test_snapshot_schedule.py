@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from tests.unit.cluster.core.snapshots.test_snapshot import action, deliver_action
+from tests.unit.cluster.core.snapshots.test_standby_snapshots import STANDBY, offer, with_standbys
 from tests.unit.cluster.core.solo import Solo, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
@@ -14,7 +15,7 @@ from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
 from trimaran.cluster.core.module_state import ModuleState
 from trimaran.cluster.core.snapshots.snapshot_policy import SnapshotPolicy
 from trimaran.service_api.types import CorrelationId, TermId
-from trimaran.service_api.wire.log.messages import TimerEvent
+from trimaran.service_api.wire.log.messages import CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT, TimerEvent
 
 S: Final = 1_000_000_000
 ENTRY_BYTES: Final = 64
@@ -209,3 +210,64 @@ def test_age_counts_from_the_newest_snapshot_also_under_a_new_leader() -> None:
     newest_ms = solo.module.snapshots.find_newest_time_ms()
 
     assert newest_ms == next(entry.timestamp for entry in recording_log.entries if entry.is_valid_term)
+
+
+# --- with a standby
+
+
+def lead_with_standby(**policy: int) -> Solo:
+    """A leader with limits, in whose term a standby takes part."""
+    solo = with_standbys(lead(**policy))
+    commit(solo)
+    follow_on(solo)
+    return solo
+
+
+def follow_on(solo: Solo) -> None:
+    """The standby, and member 1, report where the log ends."""
+    for member_id in (1, STANDBY):
+        solo.feed(solo.append_position(member_id, solo.ctx.append_position))
+
+
+def asked_standbys(solo: Solo, seconds: int) -> list[int]:
+    """Let a second pass and another; give where the standbys were asked for a snapshot, as entries that commit."""
+    found: list[int] = []
+    for _ in range(seconds):
+        solo.wait(S)
+        commit(solo)
+        follow_on(solo)
+        if solo.module.actions.toggle is ControlToggle.STANDBY_SNAPSHOT:
+            position = solo.ctx.log_buffer.append_position
+            deliver_action(solo, action(position, flags=CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT))
+            found.append(position)
+    return found
+
+
+def test_standby_is_asked_where_one_takes_part_and_no_member_takes_a_snapshot() -> None:
+    solo = lead_with_standby(interval_ns=60 * S)
+
+    (position,) = asked_standbys(solo, 61)
+
+    assert begins(solo.effects) == []
+    assert solo.module.standbys.is_awaiting
+    solo.ctx.commit_position = position
+    solo.feed(offer(position, term_base=solo.ctx.term_base_log_position, term_id=solo.ctx.leadership_term_id))
+    solo.feed(ev.StandbySnapshotFetched(position, (24,), 25))
+    assert not solo.module.standbys.is_awaiting
+    assert asked_standbys(solo, 30) == []
+
+
+def test_members_take_the_next_one_where_nothing_came_of_the_standby() -> None:
+    solo = lead_with_standby(interval_ns=60 * S)
+    (position,) = asked_standbys(solo, 61)
+
+    solo.feed(offer(position, service_ids=()))
+    again = asked_standbys(solo, 3)
+
+    assert (again, len(begins(solo.effects))) == ([], 1)
+
+
+def test_members_take_them_while_no_standby_takes_part() -> None:
+    solo = with_standbys(lead(interval_ns=60 * S))
+
+    assert len(let_pass(solo, 61)) == 1

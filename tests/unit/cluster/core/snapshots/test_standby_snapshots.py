@@ -115,6 +115,14 @@ def test_member_passes_over_the_action_and_a_standby_stands_still_for_it() -> No
     assert solo.module.actions.state is ModuleState.SNAPSHOT
 
 
+def test_witness_takes_its_own_which_costs_nothing_so_that_it_can_let_old_log_go() -> None:
+    solo = Solo(terms=[(0, 0, END)], service_count=0).follow()
+
+    stands_still, effects = deliver(solo, 320)
+
+    assert (stands_still, len(of(effects, fx.TakeSnapshot))) == (True, 1)
+
+
 def test_standby_offers_its_snapshot_to_every_other_member_once_it_is_durable() -> None:
     solo = standby()
     deliver(solo, 320)
