@@ -464,7 +464,7 @@ class Node:
         return await self._operations.run(Operation.RESUME)
 
     async def shutdown(self) -> int:
-        """Stop every member at one position, each with a snapshot of it, this one last. Otherwise as `take_snapshot`."""
+        """Stop every member at one position, each with a snapshot, this one last. Otherwise as `take_snapshot`."""
         return await self._operations.run(Operation.SHUTDOWN)
 
     async def skip_entry(self, log_position: int) -> int:

@@ -136,9 +136,21 @@ class ConfiguredMemberStatus(DocumentPart):
 
     member_id: Id
     kind: Line
-    """`voter`, `learner` or `witness`."""
+    """`voter`, `learner`, `witness` or `standby`."""
     consensus: Line
     """Where the member that answers dials its consensus endpoint."""
+
+
+class StandbyStatus(DocumentPart):
+    """A standby, as the member that answers knows it."""
+
+    member_id: Id
+    snapshot_position: Position | None
+    """Where the newest snapshot was taken that it has offered; None before the first, since this member started."""
+    snapshot_age_s: Seconds | None
+    """How old that is, by the clock of the member that answers."""
+    is_copying: bool
+    """Whether the member that answers copies it now."""
 
 
 class CertificateStatus(DocumentPart):
@@ -221,6 +233,8 @@ class MemberStatus(Document):
     """The last query that changed the state of its service; None without one, and where queries are not checked."""
     snapshot_fetch: SnapshotFetchStatus | None = None
     """None unless it gets a snapshot from another member, because its own log begins too early."""
+    standbys: list[StandbyStatus] = Field(default_factory=list)
+    """The standbys of the cluster, and what they have offered this member."""
     held: HeldStatus | None = None
     """None unless it stands still before an entry that its service cannot take; then it delivers nothing."""
     clock: ClockStatus | None = None

@@ -137,7 +137,7 @@ class MembershipRules:
                 expect(
                     before.find(one.member_id) is not None
                     or (one.member_id > before.high_member_id and one.kind.is_promotable),
-                    "a new member is a learner, with an id that no member had before",
+                    "a new member is a learner or a standby, with an id that no member had before",
                     member=one,
                     high_member_id=before.high_member_id,
                 )

@@ -6,6 +6,7 @@ is, who uses it, and what its last election was about or why it did not answer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from rich.console import Group
@@ -29,7 +30,8 @@ def status_table(report: ClusterReport) -> Group:
     """Draw a report: the verdict, the positions, the processes."""
     verdict = Text(report.verdict, style="bold green" if report.has_quorum else "bold red")
     cluster = Text(f"cluster {report.cluster_id or 'not known yet'}", style="dim")
-    return Group(verdict, cluster, "", _positions(report), "", _processes(report))
+    tables = [_positions(report), _processes(report), *_standbys(report)]
+    return Group(verdict, cluster, *(part for table in tables for part in ("", table)))
 
 
 def _positions(report: ClusterReport) -> Table:
@@ -53,6 +55,31 @@ def _positions(report: ClusterReport) -> Table:
             format_number(member.append_lag_bytes),
         )
     return table
+
+
+def _standbys(report: ClusterReport) -> Iterator[Table]:
+    """What each standby has offered, as the leader knows it, and who has it; nothing where there is no standby."""
+    statuses = [member.status for member in report.members if member.status is not None]
+    leader = next((status for status in statuses if status.member_id == report.leader_member_id), None)
+    if leader is None or not leader.standbys:
+        return
+    table = new_table(
+        "standby", "snapshot", "age", "members that have it", numbers=["standby", "snapshot"]
+    )
+    for standby in leader.standbys:
+        position, age_s = standby.snapshot_position, standby.snapshot_age_s
+        having = [
+            str(status.member_id)
+            for status in statuses
+            if position is not None and status.snapshot_position is not None and status.snapshot_position >= position
+        ]
+        table.add_row(
+            str(standby.member_id),
+            format_number(position),
+            ABSENT if age_s is None else format_duration(age_s),
+            ", ".join(having) or ABSENT,
+        )
+    yield table
 
 
 def _state(status: MemberStatus) -> Text:

@@ -23,7 +23,7 @@ Source: aeron.md §6.2; Aeron `StandbySnapshotReplicator`, `ConsensusModuleAgent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -206,7 +206,7 @@ class StandbySnapshots:
 
     def find_offered(self) -> dict[MemberId, SnapshotPlace]:
         """Find the newest snapshot that each standby has offered this member, while it is one."""
-        return {one: self._offers[one].place for one in self._find_standbys() if one in self._offers}
+        return {one: self._offers[one].place for one in self.find_all() if one in self._offers}
 
     @property
     def copied_from(self) -> MemberId | None:
@@ -288,13 +288,18 @@ class StandbySnapshots:
 
     # --- the leader
 
+    def find_all(self) -> list[MemberId]:
+        """Find the standbys of the cluster, by this member's log."""
+        members = self._ctx.roster.current.members
+        return [one.member_id for one in members if one.kind is MemberKind.STANDBY]
+
     def find_present(self) -> list[MemberId]:
         """Find the standbys that take part in this leader's term."""
-        return [member_id for member_id in self._find_standbys() if self._is_present(member_id)]
+        return [member_id for member_id in self.find_all() if self._is_present(member_id)]
 
     def find_refusal(self) -> str | None:
         """Say why standbys are not asked for a snapshot, as things are; None if they may be."""
-        standby_ids = [*self._find_standbys()]
+        standby_ids = self.find_all()
         if not standby_ids:
             return (
                 "this cluster has no standby: add one with `trimaran member add --standby`, or have every member take "
@@ -349,10 +354,6 @@ class StandbySnapshots:
         awaited, self._awaited = self._awaited, None
         if awaited is not None:
             awaited.tell(step, detail)
-
-    def _find_standbys(self) -> Iterator[MemberId]:
-        members = self._ctx.roster.current.members
-        return (one.member_id for one in members if one.kind is MemberKind.STANDBY)
 
     def _is_present(self, member_id: MemberId) -> bool:
         ctx = self._ctx

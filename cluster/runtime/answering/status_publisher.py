@@ -32,10 +32,11 @@ from trimaran.service_api.member_status import (
     MemberStatus,
     ReluctanceStatus,
     SnapshotFetchStatus,
+    StandbyStatus,
 )
 from trimaran.service_api.tls.certificates import Certificate
 from trimaran.service_api.transport import Purpose
-from trimaran.service_api.types import MemberId
+from trimaran.service_api.types import TICKS_PER_MS, MemberId
 from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 
 from ...core.consensus_module import ConsensusModule
@@ -153,6 +154,7 @@ class StatusPublisher:
             message_divergence_count=module.service_messages.divergence_count,
             query_change=None if (change := self._query_change()) is None else printable_line(change),
             snapshot_fetch=_describe_fetch(self._snapshot_fetch()),
+            standbys=self._describe_standbys(),
             held=_describe_held(module),
             clock=_describe_clock(module, now_ns, self._clock.epoch_time()),
             reluctance=_describe_reluctance(module),
@@ -170,6 +172,20 @@ class StatusPublisher:
             disk_size_bytes=None if space is None else space.size_bytes,
             error_count=self._errors.observation_count,
         )
+
+    def _describe_standbys(self) -> list[StandbyStatus]:
+        standbys, ticks = self._module.standbys, TICKS_PER_MS[self._module.ctx.time_unit]
+        offered, now_ms = standbys.find_offered(), self._clock.epoch_time()
+        ages_s = {one: max(0, now_ms - place.timestamp // ticks) / _MS_PER_S for one, place in offered.items()}
+        return [
+            StandbyStatus(
+                member_id=member_id,
+                snapshot_position=offered[member_id].log_position if member_id in offered else None,
+                snapshot_age_s=ages_s.get(member_id),
+                is_copying=standbys.copied_from == member_id,
+            )
+            for member_id in standbys.find_all()
+        ]
 
     def _seconds_after_snapshot(self) -> float | None:
         """Return the age of the newest snapshot, by the wall clock; without one, that of the first term."""

@@ -107,6 +107,11 @@ def _snapshot_fetch(vitals: Vitals) -> Labelled:
     yield ("all",), 0 if progress is None else progress.length_bytes
 
 
+def _standby_age(vitals: Vitals) -> float:
+    ages_s = (standby.snapshot_age_s for standby in vitals.describe_status().standbys)
+    return min((age_s for age_s in ages_s if age_s is not None), default=0)
+
+
 def _disk_space(vitals: Vitals) -> Labelled:
     space = vitals.disk_space.newest
     if space is not None:
@@ -427,6 +432,12 @@ METRICS: Final = (
         "bytes of a snapshot that this member copies from another: `copied` so far, and in `all`; otherwise 0",
         _snapshot_fetch,
         ("what",),
+    ),
+    MetricRow(
+        "trimaran_standby_snapshot_age_seconds",
+        "gauge",
+        "age of the newest snapshot that a standby has offered this member; 0 while there is none",
+        _standby_age,
     ),
     # --- clients
     MetricRow(

@@ -13,7 +13,7 @@ from trimaran.archive.tool.output import format_duration
 from trimaran.cluster.cli.shared.cluster_report import ClusterReport, make_report
 from trimaran.cluster.cli.shared.cluster_table import describe_election, status_table
 from trimaran.cluster.documents.query import Outcome
-from trimaran.service_api.member_status import DifferingMember, ElectionStatus, SnapshotFetchStatus
+from trimaran.service_api.member_status import DifferingMember, ElectionStatus, SnapshotFetchStatus, StandbyStatus
 
 README = ROOT / "README.md"
 
@@ -73,6 +73,23 @@ def test_a_member_that_gets_a_snapshot_shows_how_far_it_has_come(copied: int, le
     table = drawn(make_report([answered(status)], asked_at_ms=0), width=140)
 
     assert f"CANVASS {shown}" in table
+
+
+def test_standbys_are_shown_with_the_age_of_their_snapshot_and_who_has_it() -> None:
+    standbys = [
+        StandbyStatus(member_id=3, snapshot_position=4_096, snapshot_age_s=125, is_copying=False),
+        StandbyStatus(member_id=4, snapshot_position=None, snapshot_age_s=None, is_copying=False),
+    ]
+    leader = member_status(1, state="LEADER").model_copy(update={"standbys": standbys, "snapshot_position": 4_096})
+    old = member_status(2).model_copy(update={"snapshot_position": 2_048})
+
+    shown = drawn(make_report([answered(leader), answered(old)], asked_at_ms=0))
+
+    assert [line.split() for line in shown.splitlines()[-3:]] == [
+        ["standby", "snapshot", "age", "members", "that", "have", "it"],
+        ["3", "4,096", "2", "min", "5", "s", "1"],
+        ["4", "-", "-", "-"],
+    ]
 
 
 def test_a_member_that_does_not_hear_another_shows_what_differs() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.tls import Issuer
 from tests.unit.cluster.core.node import MS
+from tests.unit.cluster.core.snapshots.test_standby_snapshots import deliver, follower, offer
 from tests.unit.cluster.core.solo import Solo
 from trimaran.archive.disk.file_system import DiskSpace
 from trimaran.archive.store.damage import DamagedPlace
@@ -116,6 +117,21 @@ def test_a_member_that_gets_a_snapshot_says_how_far_it_has_come() -> None:
     assert told is not None
     assert (told.leader_member_id, told.log_position, told.copied_bytes, told.length_bytes) == (1, 4096, 30, 200)
     assert asked(publisher_of(Solo())).snapshot_fetch is None
+
+
+def test_a_member_says_what_each_standby_has_offered_it_and_how_old_that_is() -> None:
+    solo = follower()
+    deliver(solo, 320)
+    solo.feed(offer(320))
+
+    told = asked(publisher_of(solo)).standbys
+
+    assert [(one.member_id, one.snapshot_position, one.is_copying) for one in told] == [
+        (3, 320, True),
+        (4, None, False),
+    ]
+    assert told[0].snapshot_age_s == (solo.timestamp - 9) / 1000
+    assert asked(publisher_of(Solo())).standbys == []
 
 
 def test_a_member_says_whom_it_does_not_hear() -> None:
