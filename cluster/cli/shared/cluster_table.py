@@ -63,9 +63,7 @@ def _standbys(report: ClusterReport) -> Iterator[Table]:
     leader = next((status for status in statuses if status.member_id == report.leader_member_id), None)
     if leader is None or not leader.standbys:
         return
-    table = new_table(
-        "standby", "snapshot", "age", "members that have it", numbers=["standby", "snapshot"]
-    )
+    table = new_table("standby", "snapshot", "age", "members that have it", numbers=["standby", "snapshot"])
     for standby in leader.standbys:
         position, age_s = standby.snapshot_position, standby.snapshot_age_s
         having = [

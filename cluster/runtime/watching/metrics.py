@@ -108,8 +108,7 @@ def _snapshot_fetch(vitals: Vitals) -> Labelled:
 
 
 def _standby_age(vitals: Vitals) -> float:
-    ages_s = (standby.snapshot_age_s for standby in vitals.describe_status().standbys)
-    return min((age_s for age_s in ages_s if age_s is not None), default=0)
+    return min((one.snapshot_age_s or 0 for one in vitals.describe_status().standbys), default=0)
 
 
 def _disk_space(vitals: Vitals) -> Labelled:
