@@ -29,7 +29,10 @@ MTU_LIMIT: Final = 65504
 _FRAME: Final = struct.Struct("<iBBHiiiiq")
 _CATALOG_ENTRY: Final = struct.Struct("<iii20s")
 _DESCRIPTOR: Final = struct.Struct("<qqqqqqqiiiiii")
-_ARCHIVE_FILES: Final = ("archive.catalog", "archive.catalog.redo", "archive.edit", "archive-mark.dat")
+_ARCHIVE_FILES: Final = (
+    *("archive.catalog", "archive.catalog.redo", "archive.edit", "archive-mark.dat"),
+    *("cold-cache", "cold-storage.json"),
+)
 _SEGMENT_NAME: Final = re.compile(r"(\d+)-(\d+)\.rec")
 _WORKING_NAME: Final = re.compile(r"(\d+)-(\d+)\.rec\.(next|zero)")
 

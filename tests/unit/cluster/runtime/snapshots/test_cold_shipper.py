@@ -4,123 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.s3_server import BUCKET, Fault, FaultKind, s3_server
 from tests.system.waiting import wait_until
-from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch, small_config
-from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, frames
-from trimaran.archive.cold.cache import CACHE_DIRECTORY_NAME
+from tests.unit.archive.streams import TERM_LENGTH
+from tests.unit.cluster.runtime.snapshots.cold_rig import CLUSTER_ID, NEEDED, member, whole_log
+from trimaran.archive import ArchiveError, ArchiveErrorCode, frames
 from trimaran.archive.cold.file_system import readable_disk
 from trimaran.archive.cold.manifest import COLD_RECORD_NAME, ColdManifest
 from trimaran.archive.cold.store import ColdStore
-from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.reading.verify import verify_recording
-from trimaran.archive.store.replay import ReplaySession
-from trimaran.archive.store.worker import ThreadWorker
-from trimaran.cluster.core import effects as fx
 from trimaran.cluster.runtime.snapshots import cold_shipper
-from trimaran.cluster.runtime.snapshots.cold_shipper import ColdShipper
-from trimaran.cluster.runtime.snapshots.retention import Retention
-from trimaran.service_api.types import MemberId
-
-END = 6 * TERM_LENGTH
-NEEDED = 5 * TERM_LENGTH
-CLUSTER_ID = "00000000000000c1"
-CACHED = 2
-
-
-class Rig:
-    """The retention and the cold storage of one member, over an archive with a log of six segments."""
-
-    def __init__(self, archive: Archive, url: str, member_id: int) -> None:
-        self.archive = archive
-        self.url = url
-        self.shipper = ColdShipper(
-            archive,
-            0,
-            url=url,
-            cache_bytes=CACHED * TERM_LENGTH,
-            member_id=MemberId(member_id),
-            cluster_id=lambda: CLUSTER_ID,
-            make_worker=ThreadWorker,
-            monotonic_ns=lambda: 0,
-        )
-        self.failures: list[BaseException] = []
-        self.retention = Retention(
-            archive,
-            0,
-            member_positions=dict,
-            monotonic_ns=lambda: 0,
-            on_failed=self.failures.append,
-            cold=self.shipper,
-        )
-
-    @property
-    def start_position(self) -> int:
-        return self.archive.descriptor(0).start_position
-
-    @property
-    def cache(self) -> list[str]:
-        return sorted(path.name.partition("-")[0] for path in (self.archive.directory / CACHE_DIRECTORY_NAME).iterdir())
-
-    async def purge(self, position: int = NEEDED) -> None:
-        self.retention.purge(fx.PurgeArchive((), position))
-        await wait_until(lambda: self.start_position == position, timeout_s=20, what=lambda: repr(self.shipper))
-
-    async def replay(self, position: int = 0) -> bytes:
-        sink = Sink()
-        session = ReplaySession(self.archive, 0, position=position, stop_position=END, sink=sink)
-        await session.run()
-        return bytes(sink.data)
-
-
-class Sink:
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def write(self, data: bytes) -> None:
-        self.data += data
-
-    async def drain(self) -> None:
-        pass
-
-
-@asynccontextmanager
-async def member(directory: Path, url: str, *, member_id: int = 0) -> AsyncIterator[Rig]:
-    """Run a member's archive, whose log is made if it is not there, with its retention and cold storage."""
-    is_new = not directory.exists()
-    archive = await launch(OsFileSystem(), directory, config=small_config(spares_readers=False))
-    if is_new:
-        recording = await archive.start_recording(
-            stream_id=100, session_id=1, channel="c", source_identity="s", preallocate=False
-        )
-        for chunk in StreamBuilder().fill_to(END):
-            recording.append(chunk)
-        recording.flush()
-        await recording.wait_recorded(END)
-    rig = Rig(archive, url, member_id)
-    tasks = [asyncio.create_task(rig.shipper.run()), asyncio.create_task(rig.retention.run())]
-    try:
-        yield rig
-        assert not [task for task in tasks if task.done()]
-        assert rig.failures == []
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await archive.aclose()
-
-
-def whole_log() -> bytes:
-    return b"".join(StreamBuilder().fill_to(END))
 
 
 def manifest(url: str, member_id: int = 0) -> ColdManifest:
@@ -213,8 +114,8 @@ async def test_while_the_store_fails_segments_stay_and_then_they_go(
     async with member(tmp_path / "0", url) as rig:
         with monkeypatch.context() as broken:
             broken.setattr(ObjectStore, "put_file", refuse)
-            rig.retention.purge(fx.PurgeArchive((), NEEDED))
-            await wait_until(lambda: rig.shipper.standing.failed_count > 0, timeout_s=20, what="a failure")
+            rig.want()
+            await rig.fail()
 
             assert rig.start_position == 0
             assert rig.shipper.standing.pending_bytes == NEEDED
@@ -237,7 +138,7 @@ async def test_a_store_that_hangs_stops_nobody(tmp_path: Path, url: str, monkeyp
 
     monkeypatch.setattr(ObjectStore, "put_file", hang)
     async with member(tmp_path / "0", url) as rig:
-        rig.retention.purge(fx.PurgeArchive((), NEEDED))
+        rig.want()
 
         assert await rig.replay() == whole_log()
         assert rig.start_position == 0
@@ -301,8 +202,8 @@ async def test_a_damaged_segment_stays_until_another_member_has_shipped_it(tmp_p
         data = bytearray(path.read_bytes())
         data[1000] ^= 1
         path.write_bytes(data)
-        zero.retention.purge(fx.PurgeArchive((), NEEDED))
-        await wait_until(lambda: zero.shipper.standing.failed_count > 0, timeout_s=20, what="a failure")
+        zero.want()
+        await zero.fail()
         assert "recorded frame is not valid" in zero.shipper.standing.failure
         await wait_until(lambda: zero.start_position == TERM_LENGTH, timeout_s=20, what="the segment before")
 
@@ -323,3 +224,19 @@ def test_the_record_says_where_the_store_is(tmp_path: Path, url: str) -> None:
             return (rig.archive.directory / COLD_RECORD_NAME).read_text()
 
     assert f"{url}/{CLUSTER_ID}" in asyncio.run(ship())
+
+
+async def test_a_store_over_http_that_refuses_and_cuts_gets_all_and_gives_it_back(tmp_path: Path) -> None:
+    with s3_server() as server:
+        server.faults += [
+            Fault(FaultKind.UNAVAILABLE, "PUT", count=2),
+            Fault(FaultKind.CUT, "PUT", count=1),
+            Fault(FaultKind.LOST_ANSWER, "PUT", ".json", count=1),
+            Fault(FaultKind.SLOW, "GET", ".rec", count=2),
+        ]
+        url = f"s3://{BUCKET}/cold"
+        async with member(tmp_path / "0", url) as rig:
+            await rig.purge()
+
+            assert await rig.replay() == whole_log()
+        assert [segment.base_position for segment in manifest(url).segments] == [n * TERM_LENGTH for n in range(5)]
