@@ -67,8 +67,8 @@ class MemberLog:
         self._frame_check = make_frame_check(self._file)
         self._newest_read: tuple[tuple[int, int, int], bytes] = (-1, 0, 0), b""
         """What was read of the log last, and its arguments: two services that are compared read the same."""
-        self._skipped_entries: dict[int, dict[int, int]] = {}
-        """By the end of the log that was looked through."""
+        self._skipped_entries: dict[tuple[int, int], dict[int, int]] = {}
+        """By the range of the log that was looked through."""
 
     def __repr__(self) -> str:
         return f"<MemberLog {self._source.name} start={self.log.start_position} end={self.recorded_position}>"
@@ -149,29 +149,33 @@ class MemberLog:
 
         One that a member took before it learned that an earlier entry is skipped is none of them.
         """
-        skipped = self.skipped_entries(0).items()
+        complete = self.recording_log.complete_snapshots(service_count)
+        positions = [sets[0].log_position for sets in complete if sets[0].log_position >= self.log.start_position]
+        skipped = self.skipped_entries(min(positions, default=self.recorded_position), 0).items()
         found = [
             SnapshotSet(sets[0].log_position, sets[0].leadership_term_id, sets[0].timestamp, sets)
-            for sets in self.recording_log.complete_snapshots(service_count)
+            for sets in complete
             if self.log.start_position <= sets[0].log_position <= self.recorded_position
             and not any(entry <= sets[0].log_position < skip for entry, skip in skipped)
         ]
         return sorted(found, key=lambda snapshot: snapshot.log_position)
 
-    def skipped_entries(self, end_position: int) -> dict[int, int]:
+    def skipped_entries(self, begin_position: int, end_position: int) -> dict[int, int]:
         """Find the entries that an operator has skipped, by where they end: where the entry ends that says so.
 
-        What says so is committed, or lies before `end_position`. The whole log is looked through, once, for the bytes
-        that such an entry begins with.
+        What says so lies after `begin_position`, where a replay begins, and is committed, or lies before
+        `end_position`. That much of the log is looked through, once, for the bytes that such an entry begins with.
         """
-        end_position = max(end_position, self.committed_position)
-        if end_position not in self._skipped_entries:
-            self._skipped_entries[end_position] = self._look_for_skips(end_position)
-        return self._skipped_entries[end_position]
+        bounds = begin_position, max(end_position, self.committed_position)
+        if bounds not in self._skipped_entries:
+            self._skipped_entries[bounds] = self._look_for_skips(*bounds)
+        return self._skipped_entries[bounds]
 
-    def _look_for_skips(self, end_position: int) -> dict[int, int]:
+    def _look_for_skips(self, begin_position: int, end_position: int) -> dict[int, int]:
         found = dict[int, int]()
         for base in self.segment_base_positions:
+            if base + self.log.segment_file_length <= begin_position:
+                continue
             begin = max(base, self.log.start_position)
             if begin < end_position and self._may_skip_entries(begin, end_position):
                 self._find_entry_skips(begin, min(base + self.log.segment_file_length, end_position), found)

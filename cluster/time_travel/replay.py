@@ -92,7 +92,7 @@ class ReplayedService:
         self.start_position = log.log.start_position if start is None else start.log_position
         """Where the replay began."""
         self._adapter.start_from(self.start_position)
-        self._module.ctx.skipped_entries = log.skipped_entries(end_position)
+        self._module.ctx.skipped_entries = log.skipped_entries(self.start_position, end_position)
         self._adapter.know_skips(self._module.ctx.skipped_entries)
         self.container.log_position = self.start_position
         run_coroutine(self._start(start))

@@ -24,6 +24,7 @@ from trimaran.service_api import ClusterError
 from trimaran.service_api.types import MemberId
 
 from ...core import effects as fx
+from ..activities import ActivityScope
 from .cold_shipper import ColdShipper
 
 STALE_NS: Final = 30_000_000_000
@@ -114,6 +115,12 @@ class Retention:
         now_ns = self._monotonic_ns()
         self._leases[reader] = _Lease(recording_ids, log_position, now_ns, now_ns)
 
+    def start(self, tasks: ActivityScope) -> None:
+        """Begin to purge, and to send to cold storage what is to be purged."""
+        tasks.create_task(self.run(), name="retention")
+        if self.cold is not None:
+            tasks.create_task(self.cold.run(), name="cold-storage")
+
     async def run(self) -> None:
         """Purge what there is to purge, whenever there is something, until cancelled."""
         while True:
@@ -127,11 +134,6 @@ class Retention:
                     await self._wake.wait()
             except TimeoutError:
                 continue
-
-    async def run_cold_storage(self) -> None:
-        """Send to cold storage what is to be purged, until cancelled; without one, nothing."""
-        if self.cold is not None:
-            await self.cold.run()
 
     async def finish(self) -> None:
         """Purge once more what nobody reads, when `run` has ended in order: a shutdown comes right after a snapshot.
