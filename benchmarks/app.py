@@ -15,6 +15,7 @@ import typer
 
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 
+from .backups.command import backup, restore
 from .chaos.command import chaos
 from .guard import guard as guards
 from .guard.instructions import interpreter
@@ -58,7 +59,7 @@ from .scenarios.spark import SparkParameters
 from .scenarios.stream import StreamParameters
 from .scenarios.table import TableParameters
 from .scenarios.time_travel import TimeTravelParameters
-from .statistics.report import Report, first_leaf, print_table, write_json
+from .statistics.report import finish, first_leaf, print_table, write_json
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Trimaran.")
 
@@ -77,7 +78,9 @@ def _joined(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers))
 
 
+app.command()(backup)
 app.command()(chaos)
+app.command()(restore)
 
 
 @app.callback()
@@ -125,7 +128,7 @@ def echo(
         time_limit_s=time_limit,
     )
     report = echo_scenario.run(parameters, directory=directory, keep=keep)
-    _finish(report, json, _echo_title(parameters))
+    finish(report, json, _echo_title(parameters))
 
 
 @app.command()
@@ -137,7 +140,7 @@ def codec(
 ) -> None:
     """What a message costs on each hot path of a node and a client, without sockets, disks or a cluster."""
     report = codec_scenario.run(CodecParameters(payload=payload, messages=messages, rounds=rounds))
-    _finish(report, json, f"codec: nanoseconds a message, payload {payload} B")
+    finish(report, json, f"codec: nanoseconds a message, payload {payload} B")
 
 
 @app.command()
@@ -175,7 +178,7 @@ def request(
     )
     report = request_scenario.run(parameters, directory=directory, keep=keep)
     title = f"request: {members} members, {payload} B, {inflight} in flight, file sync level {file_sync_level}"
-    _finish(report, json, title)
+    finish(report, json, title)
 
 
 @app.command()
@@ -193,7 +196,7 @@ def typed(
         payload=payload, inflight=inflight, requests=requests, file_sync_level=file_sync_level
     )
     report = typed_scenario.run(parameters, rounds=rounds, directory=directory)
-    _finish(report, json, f"typed: 3 members, {payload} B, {inflight} in flight, file sync level {file_sync_level}")
+    finish(report, json, f"typed: 3 members, {payload} B, {inflight} in flight, file sync level {file_sync_level}")
 
 
 @app.command()
@@ -222,7 +225,7 @@ def failover(
         node_settings=dict(_parse_setting(text) for text in setting or ()),
     )
     report = failover_scenario.run(parameters, directory=directory, keep=keep)
-    _finish(report, json, f"failover: {members} members, {runs} of each kind, file sync level {file_sync_level}")
+    finish(report, json, f"failover: {members} members, {runs} of each kind, file sync level {file_sync_level}")
 
 
 @app.command()
@@ -251,7 +254,7 @@ def query(
         time_limit_s=time_limit,
     )
     report = query_scenario.run(parameters, directory=directory, keep=keep)
-    _finish(report, json, f"query: {members} members, 1 client, {payload} B, file sync level {file_sync_level}")
+    finish(report, json, f"query: {members} members, 1 client, {payload} B, file sync level {file_sync_level}")
 
 
 @app.command()
@@ -307,7 +310,7 @@ def fairness(
         time_limit_s=time_limit,
     )
     report = fairness_scenario.run(parameters, directory=directory, keep=keep)
-    _finish(report, json, f"fairness: {members} members, 2 clients, file sync level {file_sync_level}")
+    finish(report, json, f"fairness: {members} members, 2 clients, file sync level {file_sync_level}")
 
 
 @app.command()
@@ -340,7 +343,7 @@ def flood(
         time_limit_s=time_limit,
     )
     report = flood_scenario.run(parameters, directory=directory, keep=keep)
-    _finish(report, json, f"flood: {members} members, {connections} hostile connections")
+    finish(report, json, f"flood: {members} members, {connections} hostile connections")
 
 
 @app.command()
@@ -370,7 +373,7 @@ def snapshot(
     )
     report = snapshot_scenario.run(parameters, directory=directory, keep=keep)
     state = f"{orders} orders by {way}" if orders else f"{state_mib} MiB of state"
-    _finish(report, json, f"snapshot: {members} members, {state}, file sync level {file_sync_level}")
+    finish(report, json, f"snapshot: {members} members, {state}, file sync level {file_sync_level}")
 
 
 @app.command()
@@ -393,7 +396,7 @@ def replay(
         node_settings=dict(_parse_setting(text) for text in setting or ()),
     )
     report = replay_scenario.run(parameters, directory=directory, keep=keep)
-    _finish(report, json, f"replay: {log_mib} MiB of messages of {payload} B, file sync level {file_sync_level}")
+    finish(report, json, f"replay: {log_mib} MiB of messages of {payload} B, file sync level {file_sync_level}")
 
 
 @app.command(name="time-travel")
@@ -412,7 +415,7 @@ def time_travel(
         messages=messages, payload=payload, snapshots=snapshots, rounds=rounds, with_spark=spark
     )
     report = time_travel_scenario.run(parameters, directory=directory, keep=keep)
-    _finish(report, json, f"time-travel: {messages} messages of {payload} B, {snapshots} snapshots")
+    finish(report, json, f"time-travel: {messages} messages of {payload} B, {snapshots} snapshots")
 
 
 @app.command()
@@ -439,7 +442,7 @@ def catchup(
         node_settings=dict(_parse_setting(text) for text in setting or ()),
     )
     report = catchup_scenario.run(parameters, directory=directory, keep=keep)
-    _finish(report, json, f"catchup: {missed_mib} MiB missed, {rate:,.0f} msg/s, file sync level {file_sync_level}")
+    finish(report, json, f"catchup: {missed_mib} MiB missed, {rate:,.0f} msg/s, file sync level {file_sync_level}")
 
 
 @app.command()
@@ -591,7 +594,7 @@ def archive(
     """Recordings are scanned and verified: bytes and frames a second of one core, beside zlib.crc32."""
     parameters = ArchiveParameters(mib=mib, rounds=rounds, verify_mib=verify_mib)
     report = archive_scenario.run(parameters, directory=directory, keep=keep)
-    _finish(report, json, f"archive: {mib} MiB each of frames of {', '.join(archive_scenario.SHAPES)}, page cache warm")
+    finish(report, json, f"archive: {mib} MiB each of frames of {', '.join(archive_scenario.SHAPES)}, page cache warm")
 
 
 @app.command()
@@ -607,7 +610,7 @@ def spark(
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     parameters = SparkParameters(mib=mib, rounds=rounds, only=names)
     report = spark_scenario.run(parameters, directory=directory, keep=keep)
-    _finish(report, json, f"spark: {mib} MiB, local[2], page cache warm, {rounds} rounds")
+    finish(report, json, f"spark: {mib} MiB, local[2], page cache warm, {rounds} rounds")
 
 
 @app.command()
@@ -630,7 +633,7 @@ def stream(
         payload=payload,
     )
     report = stream_scenario.run(parameters, directory=directory, keep=keep)
-    _finish(report, json, f"stream: {members} members, messages of {payload} B, {seconds} s at each rate")
+    finish(report, json, f"stream: {members} members, messages of {payload} B, {seconds} s at each rate")
 
 
 def main() -> None:
@@ -679,17 +682,3 @@ def _echo_title(parameters: EchoParameters) -> str:
         f"echo: {parameters.members} members, {parameters.clients} client(s), {parameters.payload} B, {load},"
         f" file sync level {parameters.file_sync_level}"
     )
-
-
-def _finish(report: Report, json_path: Path | None, title: str) -> None:
-    rows: dict[str, object] = {}
-    for name, value in report.items():
-        if name in ("environment", "parameters", "scenario", "runs", "usage", "latency_percentiles_us"):
-            continue
-        if isinstance(value, dict):
-            rows.update({f"{name} {key}": f"{n:,}" for key, n in value.items() if isinstance(n, int | float)})
-        else:
-            rows[name] = value if isinstance(value, str) else f"{value:,}"
-    print_table(title, rows)
-    if json_path is not None:
-        write_json(report, json_path)

@@ -37,6 +37,7 @@ classes beside bytes by `python -m trimaran.benchmarks typed --json benchmarks/r
 `python -m trimaran.benchmarks report benchmarks/results/*.json -o report.html` makes one page for a browser of the same
 files.
 Other runs, at another hour or on another machine, are in directories below, with a table of the targets for each.
+The benchmarks `backup` and `restore` are on the page of [backups](backup.md#what-a-loss-costs).
 
 Members, client and harness share the cores of one machine. An echo is a message of a client that a majority has
 recorded, that the service of every member has been given, and that the leader's service has sent back. *Level* is the

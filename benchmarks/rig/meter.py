@@ -104,7 +104,7 @@ class Meter:
         counts = {}
         for member_id, member in cluster.members.items():
             endpoint = _metrics_endpoint(RigMemberLog(cluster.log_path_of(member_id)))
-            counts[member.name] = _count_syncs(await _fetch(endpoint, cluster.network))
+            counts[member.name] = _count_syncs(await fetch_page(endpoint, cluster.network))
         return counts
 
 
@@ -124,7 +124,7 @@ def _metrics_endpoint(log: RigMemberLog) -> Endpoint:
     return Endpoint.parse(str(found[-1]["endpoint"]))
 
 
-async def _fetch(endpoint: Endpoint, network: NetworkStack) -> str:
+async def fetch_page(endpoint: Endpoint, network: NetworkStack) -> str:
     """Get the page of metrics.
 
     Raises:

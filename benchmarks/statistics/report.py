@@ -89,6 +89,21 @@ def print_table(title: str, rows: dict[str, object]) -> None:
     console.print(table)
 
 
+def finish(report: Report, json_path: Path | None, title: str) -> None:
+    """Print the figures of a report, and write all of it to a file where one is named."""
+    rows: dict[str, object] = {}
+    for name, value in report.items():
+        if name in ("environment", "parameters", "scenario", "runs", "usage", "latency_percentiles_us"):
+            continue
+        if isinstance(value, dict):
+            rows.update({f"{name} {key}": f"{n:,}" for key, n in value.items() if isinstance(n, int | float)})
+        else:
+            rows[name] = value if isinstance(value, str) else f"{value:,}"
+    print_table(title, rows)
+    if json_path is not None:
+        write_json(report, json_path)
+
+
 def first_leaf(error: BaseException) -> BaseException:
     """The error inside a group of errors that a user can be told about first."""
     while isinstance(error, BaseExceptionGroup):

@@ -41,7 +41,7 @@ class Manifest(Document):
 
     KIND: ClassVar[str] = "manifest of a backup"
 
-    cluster_id: ClusterIdLine | None
+    cluster_id: ClusterIdLine
     log_started_ms: Count
     """When the copy of the log was begun, by the clock of its machine: another copy has another time."""
     log_start_position: Position

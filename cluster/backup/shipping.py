@@ -21,13 +21,12 @@ may run meanwhile; it only adds, but for snapshots that it removes: should one g
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from trimaran.archive.disk.file_system import OsFileSystem, opened, read_fully
+from trimaran.archive.disk.file_system import OsFileSystem, opened, read_file, read_fully
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.files.catalog import encode_catalog, read_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
@@ -98,6 +97,11 @@ def ship_backup(directory: Path, url: str, *, now_ms: int) -> Shipped:
         ClusterError: a snapshot or a segment went away meanwhile; another copy does without it.
         OSError: the disk or the store refused. What was written stays, and the next call goes on from there.
     """
+    cluster_id = format_cluster_id(kept_cluster_id(directory / "cluster"))
+    if cluster_id is None:
+        raise ConfigurationError(
+            f"no backup in {directory}: expected cluster/{CLUSTER_ID_FILE_NAME}, which `trimaran backup run` writes"
+        )
     store, log = ObjectStore(url), MemberLog.open(directory)
     stop_position = log.recorded_position
     kept = _keep_reached(log.recording_log, stop_position)
@@ -107,11 +111,10 @@ def ship_backup(directory: Path, url: str, *, now_ms: int) -> Shipped:
             descriptors, next_recording_id=max(descriptor.recording_id for descriptor in descriptors) + 1
         ),
         RECORDING_LOG_NAME: b"".join(with_checksum(w.data, w.file_position) for w in kept.take_writes()),
+        CLUSTER_ID_NAME: read_file(OsFileSystem(), directory / "cluster" / CLUSTER_ID_FILE_NAME),
     }
-    with contextlib.suppress(FileNotFoundError):  # a member that has not heard of its cluster's id has none
-        files[CLUSTER_ID_NAME] = (directory / "cluster" / CLUSTER_ID_FILE_NAME).read_bytes()
     wanted = Manifest(
-        cluster_id=format_cluster_id(kept_cluster_id(directory / "cluster")),
+        cluster_id=cluster_id,
         log_started_ms=log.log.start_timestamp_ms,
         log_start_position=log.log.start_position,
         log_stop_position=stop_position,

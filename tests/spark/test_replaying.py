@@ -15,9 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.s3_server import BUCKET, S3Server
 from tests.unit.cluster.time_travel.ledger import FeeLedger, Ledger
 from tests.unit.cluster.time_travel.recorded import Recorded, record
+from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.spark import register
 from trimaran.archive.spark.analyses import timers
 from trimaran.cluster.backup.shipping import ship_backup
+from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
 from trimaran.cluster.time_travel import MemberLog, Output, OutputKind, replay_service, what_if
 from trimaran.cluster.time_travel.spark import (
     replay_outputs,
@@ -27,6 +29,7 @@ from trimaran.cluster.time_travel.spark import (
     what_if_frame,
 )
 from trimaran.service_api import ClusteredService, ConfigurationError
+from trimaran.service_api.cluster_id import ClusterId
 
 LEDGER = "tests.unit.cluster.time_travel.ledger:Ledger"
 
@@ -84,6 +87,7 @@ def test_states_of_a_member_behind_a_url_are_those_of_its_directory(
     positions = sorted(recorded.observed)[::50]
     url = f"local://{recorded.directory.absolute()}" if scheme == "local" else f"s3://{BUCKET}/recorded"
     if scheme == "s3":
+        ClusterIdFile.open(recorded.directory / "cluster", OsFileSystem()).store(ClusterId(1))  # a backup has one
         ship_backup(recorded.directory, url, now_ms=0)
 
     found = states_at(spark, url, LEDGER, positions, extract=digest_and_balances, schema="digest string, total long")

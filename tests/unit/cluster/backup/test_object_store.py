@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -169,6 +170,16 @@ def test_directory_that_was_begun_again_is_refused(stages: list[Path], store: Ob
 
     with pytest.raises(ClusterError, match="it is another backup; name another URL"):
         ship(stages[2], store)
+
+
+def test_directory_without_a_cluster_id_is_refused(stages: list[Path], store: ObjectStore, tmp_path: Path) -> None:
+    """What came of it could not be restored: a member's directory that has no id may be one of Aeron's."""
+    directory = Path(shutil.copytree(stages[0], tmp_path / "directory"))
+    (directory / "cluster" / "cluster-id").unlink()
+
+    with pytest.raises(ConfigurationError, match=r"no backup in .*directory: expected cluster/cluster-id"):
+        ship(directory, store)
+    assert read_backup_manifest(store) is None
 
 
 def test_empty_store_has_no_backup(store: ObjectStore, tmp_path: Path) -> None:

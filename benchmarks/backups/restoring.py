@@ -1,0 +1,140 @@
+"""The recovery time: from a backup of a long log, on a disk or in a store, to a cluster that serves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from trimaran.cluster.backup.shipping import ship_backup
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.member_status import MemberStatus
+
+from ..logs.long_log import LongLog, lengthen_log
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe
+from ..rig.member_status import wait_for_status
+from ..rig.processes import ClusterProcesses, ProcessError
+from ..services import ECHO_SERVICE
+from ..statistics.report import ProgressLine, Report, progress_line
+from .stores import Store, store_of
+
+_LIMIT_S: Final = 3_600.0
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class RestoreParameters:
+    """What one run does.
+
+    Raises:
+        ConfigurationError: values that make no run.
+    """
+
+    log_mib: int = 256
+    payload: int = 1_024
+    store: str = "none"
+
+    def __post_init__(self) -> None:
+        for name in ("log_mib", "payload"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 1")
+
+
+def run(parameters: RestoreParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
+    """Run the benchmark; every process it starts has ended when it returns or raises.
+
+    Raises:
+        ClusterError: it could not be measured: a process failed, or something took too long.
+    """
+    with ExitStack() as stack:
+        data_dir = stack.enter_context(data_directory(directory, "restore", keep=keep))
+        store = stack.enter_context(store_of(parameters.store, data_dir))
+        progress = stack.enter_context(progress_line(3))
+        source, log = _make_backup(parameters, data_dir, progress)
+        log_bytes = log.stop_position
+        figures: dict[str, float] = {}
+        if store is not None:
+            progress.describe("shipping it to the store")
+            ship_s = _timed(lambda: ship_backup(source, store.url, now_ms=time.time_ns() // 1_000_000))
+            figures |= {"ship_s": round(ship_s, 2), "ship_mib_per_s": round((log_bytes >> 20) / ship_s)}
+        progress.update(1)
+        progress.describe("restoring it")
+        restored = ClusterProcesses(data_dir / "restored", ECHO_SERVICE, 1)
+        restore_s = _timed(lambda: _restore(source, store, restored, data_dir))
+        progress.update(2)
+        progress.describe("starting the new cluster")
+        in_service_s = _timed(lambda: _serve(restored, log))
+        return {
+            "scenario": "restore",
+            "log_bytes": log_bytes,
+            "messages": log.message_count,
+            **figures,
+            "restore_s": round(restore_s, 2),
+            "restore_mib_per_s": round((log_bytes >> 20) / restore_s),
+            "in_service_s": round(in_service_s, 2),
+            "recovery_s": round(restore_s + in_service_s, 2),
+            "parameters": asdict(parameters),
+            "environment": {**describe(data_dir), "load_average": os.getloadavg()[0]},
+        }
+
+
+def _make_backup(parameters: RestoreParameters, data_dir: Path, progress: ProgressLine) -> tuple[Path, LongLog]:
+    """Make a directory as a backup's: a member's, with a long log."""
+    progress.describe("a member's first start")
+    old = ClusterProcesses(data_dir, ECHO_SERVICE, 1)
+    _serve(old, None)
+    progress.describe(f"making a log of {parameters.log_mib} MiB")
+    log = lengthen_log(
+        old.directory_of(0),
+        parameters.log_mib << 20,
+        payload=parameters.payload,
+        begin_ms=time.time_ns() // 1_000_000,
+    )
+    return old.directory_of(0), asyncio.run(log)
+
+
+def _serve(cluster: ClusterProcesses, log: LongLog | None) -> None:
+    """Start a cluster of one, wait until it leads and has delivered the log, and stop it in order."""
+    position = 1 if log is None else log.stop_position
+
+    def is_so(status: MemberStatus) -> bool:
+        return status.role == "LEADER" and status.delivered_position >= position and bool(status.cluster_id)
+
+    with cluster:
+        asyncio.run(wait_for_status(cluster, 0, is_so, time_limit_s=_LIMIT_S))
+        member = cluster.members[0].popen
+        member.terminate()
+        member.wait(_LIMIT_S)
+
+
+def _restore(source: Path, store: Store | None, target: ClusterProcesses, data_dir: Path) -> None:
+    """Run the command, and put what it wrote where the new member has its files."""
+    again = data_dir / "again"
+    members = f"0=127.0.0.1:{target.base_ports[0]}"
+    origin = str(source) if store is None else store.url
+    command = (sys.executable, "-m", "trimaran", "backup", "restore", "--from", origin)
+    result = subprocess.run(
+        (*command, "--members", members, "--directory", str(again)),
+        env=None if store is None else store.environment,
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=False,
+    )
+    if result.returncode:
+        raise ProcessError(f"restore failed: exit_status={result.returncode}\n{result.stdout}{result.stderr}")
+    target.data_dir.mkdir()
+    (again / "node-0").rename(target.directory_of(0))
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begin = time.monotonic()
+    work()
+    return time.monotonic() - begin

@@ -1,0 +1,85 @@
+"""The object store of a run: a directory, one that is there already, or an S3 server that is started for the run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trimaran.archive.disk.remote_file_system import open_store
+from trimaran.service_api.errors import ClusterTimeoutError
+
+from ..rig.processes import ProcessGroup, find_base_ports
+
+_START_LIMIT_S: Final = 60.0
+_BUCKET: Final = "benchmark"
+
+
+@dataclass(slots=True, frozen=True)
+class Store:
+    """Where a backup is shipped to, and what a process needs to find it."""
+
+    url: str
+    environment: Mapping[str, str]
+
+
+@contextmanager
+def store_of(wanted: str, data_dir: Path) -> Iterator[Store | None]:
+    """Give the store that is `wanted`: "none", "file", "s3" for a server of the run's own, or a URL.
+
+    The server is moto's: it keeps objects in memory, so what it shows is HTTP and the copy, not Amazon's disks.
+
+    Raises:
+        ClusterTimeoutError: the server did not start.
+    """
+    if wanted == "none":
+        yield None
+    elif wanted == "file":
+        yield Store(f"file://{data_dir.absolute()}/store", os.environ)
+    elif wanted != "s3":
+        yield Store(wanted, os.environ)
+    else:
+        with ProcessGroup() as group:
+            yield _start_server(group, data_dir)
+
+
+def _start_server(group: ProcessGroup, data_dir: Path) -> Store:
+    port = find_base_ports(1)[0]
+    endpoint = f"http://127.0.0.1:{port}"
+    process = group.spawn(
+        "s3-server",
+        (sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)),
+        log_path=data_dir / "s3-server.log",
+    )
+    deadline = time.monotonic() + _START_LIMIT_S
+    while not _answers(endpoint):
+        process.check_running()
+        if time.monotonic() > deadline:
+            raise ClusterTimeoutError(f"no S3 server after {_START_LIMIT_S:g} s: {process.log_tail()}")
+        time.sleep(0.05)
+    found = {
+        "AWS_ENDPOINT_URL_S3": endpoint,
+        "AWS_ACCESS_KEY_ID": "benchmark",
+        "AWS_SECRET_ACCESS_KEY": "benchmark",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    os.environ.update(found)
+    store, _ = open_store(f"s3://{_BUCKET}")
+    store.mkdir(_BUCKET)
+    return Store(f"s3://{_BUCKET}/backup", os.environ)
+
+
+def _answers(endpoint: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{endpoint}/moto-api/", timeout=2):
+            return True
+    except (OSError, urllib.error.URLError):
+        return False
