@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.disk.remote_file_system import open_store
 from trimaran.service_api.errors import ClusterTimeoutError
 
 from ..rig.processes import ProcessGroup, find_base_ports
@@ -72,8 +71,9 @@ def _start_server(group: ProcessGroup, data_dir: Path) -> Store:
         "AWS_EC2_METADATA_DISABLED": "true",
     }
     os.environ.update(found)
-    store, _ = open_store(f"s3://{_BUCKET}")
-    store.mkdir(_BUCKET)
+    import s3fs  # here: only such runs need it
+
+    s3fs.S3FileSystem().mkdir(_BUCKET)
     return Store(f"s3://{_BUCKET}/backup", os.environ)
 
 
