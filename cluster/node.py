@@ -643,9 +643,8 @@ class Node:
             monotonic_ns=self._clock.monotonic_ns,
             access=MetricsAccess(self._secret_files.metrics_token),
         )
-        logger.info(
-            "metrics.listening", endpoint=str(await self._metrics.start(self._network, endpoint, gate=self.gate))
-        )
+        found = await self._metrics.start(self._network, endpoint, gate=self.gate)
+        logger.info("metrics.listening", endpoint=str(found))
 
     async def _run_housekeeping(self, log: LogControl) -> None:
         """Show in the mark file that this process is alive, look for clients that left, and what has moved."""

@@ -1,0 +1,220 @@
+"""What a backup has to hold, asked of the product as it is and of one with a bug planted: the second must be found.
+
+Plants are in `tests/simulation`; these need no cluster that runs for long, so they are found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from tests.unit.cluster.backup.backed_up import Backup, backed_up
+from tests.unit.cluster.backup.test_agent import payloads
+from tests.unit.cluster.simulation.small_cluster import SmallCluster
+from tests.unit.cluster.simulation.test_snapshots import Keeper, take
+from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.archive.files.reader import MessageReader
+from trimaran.archive.log.log_file import LogFile
+from trimaran.archive.log.member_directory import MemberDirectory
+from trimaran.cluster.backup import directory as backup_directory
+from trimaran.cluster.backup import fetching, restoring, shipping
+from trimaran.cluster.backup.manifest import MANIFEST_NAME, StoredObject, object_digest
+from trimaran.cluster.settings.member_endpoints import parse_members
+from trimaran.cluster.time_travel.replay import replay_service
+from trimaran.service_api import ClusterError
+from trimaran.service_api.cluster_id import ClusterId
+
+NOW_MS = 1_800_000_000_000
+Planted = Callable[[pytest.MonkeyPatch], None]
+
+
+def restored(source: Path, target: Path, *, position: int | None = None) -> list[str]:
+    """What the service of a cluster has been given that was made of a backup."""
+    found = restoring.restore_backup(
+        str(source), parse_members("0=a:7000"), target, cluster_id=ClusterId(0x1234), now_ms=NOW_MS, position=position
+    )
+    return payloads(found.directories[0])
+
+
+# --- a restore has everything that was backed up
+
+
+def a_restore_has_the_whole_log(stages: list[Path], place: Path) -> None:
+    url = f"file://{place}/store"
+    shipping.ship_backup(stages[0], url, now_ms=NOW_MS)
+    fetching.fetch_backup(url, place / "back")
+    assert restored(place / "back", place / "restored") == payloads(stages[0])
+
+
+def skip_the_tail(patch: pytest.MonkeyPatch) -> None:
+    """The last segment of the log, which is still being filled, is left out."""
+    real = shipping._segments
+
+    def segments(*arguments: Any) -> Iterator[Any]:  # Any: whatever it takes and gives
+        yield from [found for found in real(*arguments) if found.is_final]
+
+    patch.setattr(shipping, "_segments", segments)
+
+
+def skip_the_end_of_the_point_in_time(patch: pytest.MonkeyPatch) -> None:
+    """The message that ends at the position is taken for one after it."""
+    real = restoring._last_end
+    patch.setattr(restoring, "_last_end", lambda survey, wanted: real(survey, wanted - 1))
+
+
+def a_restore_has_the_message_at_its_position(stages: list[Path], place: Path) -> None:
+    """The last position at which one message less is restored is that where the last message ends."""
+    everything = payloads(stages[0])
+    log = LogFile.find(MemberDirectory.find(str(stages[0])))
+    ends = [message.end_position for message in MessageReader(log.reader())]
+    last = next(end for end in reversed(ends) if replayed(stages[0], end - 1) < len(everything))
+    assert replayed(stages[0], last) == len(everything)
+    assert restored(stages[0], place / "restored", position=last) == everything
+
+
+def replayed(directory: Path, position: int) -> int:
+    """How many messages the service has been given up to a position, by a replay."""
+    service = replay_service(directory, Keeper, bound="recorded", position=position).service
+    assert isinstance(service, Keeper)
+    return len(service.payloads)
+
+
+# --- a reader of a store never sees half a backup
+
+
+def a_copy_that_is_cut_off_anywhere_leaves_a_backup(stages: list[Path], place: Path) -> None:
+    url = f"memory://backups/{place.name}"
+    allowed = [payloads(stages[1]), payloads(stages[2])]
+    for count in range(100):
+        shipping.ship_backup(stages[1], f"{url}/{count}", now_ms=NOW_MS)
+        is_whole = ship_with_writes(stages[2], f"{url}/{count}", count)
+        fetching.fetch_backup(f"{url}/{count}", place / str(count))
+        assert payloads(place / str(count)) in allowed
+        if is_whole:
+            return
+    raise AssertionError("the copy never ends")
+
+
+def ship_with_writes(stage: Path, url: str, count: int) -> bool:
+    """Copy until so many objects were written; return whether that was all."""
+    with pytest.MonkeyPatch.context() as patch:
+        real, left = ObjectStore.put, iter(range(count))
+
+        def put(self: ObjectStore, name: str, data: bytes) -> None:
+            if next(left, None) is None:
+                raise OSError("cut off")
+            real(self, name, data)
+
+        patch.setattr(ObjectStore, "put", put)
+        try:
+            shipping.ship_backup(stage, url, now_ms=NOW_MS)
+        except OSError:
+            return False
+        return True
+
+
+def write_the_manifest_before_its_objects(patch: pytest.MonkeyPatch) -> None:
+    """The manifest names all that is wanted, and what it names follows."""
+    real = shipping._put_segments
+
+    def put_segments(store: ObjectStore, wanted: Any, known: Any, segments: Any) -> Any:  # Any: passed on
+        found = [*segments]
+        objects = [
+            StoredObject(
+                name=each.name,
+                length=each.length,
+                file_length=each.file_length,
+                sha256=object_digest(shipping._read(each.path, each.length)),
+                is_final=each.is_final,
+            )
+            for each in found
+        ]
+        store.put(MANIFEST_NAME, wanted.model_copy(update={"objects": objects}).model_dump_json().encode())
+        return real(store, wanted, known, iter(found))
+
+    patch.setattr(shipping, "_put_segments", put_segments)
+
+
+# --- retention keeps what a backup still needs
+
+
+def every_position_of_the_log_can_be_restored(stages: list[Path], place: Path) -> None:
+    """A backup that begins at a snapshot keeps that one, however many follow."""
+    with backed_up() as (small, backup):
+        between = three_snapshots(small, backup)
+        backup.write_to(place / "backup")
+
+    assert restored(place / "backup", place / "restored", position=between)
+
+
+def three_snapshots(small: SmallCluster, backup: Backup) -> int:
+    """Back up from the first on, keeping one; give a position between the first and the second."""
+    small.send(150, length=1_000)
+    first = take(small)
+    backup.start(from_snapshot=True, keep_snapshots=1)
+    backup.catch_up(snapshot_position=first)
+    small.send(20)
+    between = backup.catch_up(snapshot_position=first).recorded_position
+    for _ in range(2):
+        small.send(20)
+        backup.catch_up(snapshot_position=take(small))
+    return between
+
+
+def remove_the_snapshot_that_the_log_begins_with(patch: pytest.MonkeyPatch) -> None:
+    """Retention takes every log for one that begins at 0."""
+    real = backup_directory.BackupDirectory.note_snapshot
+
+    async def note_snapshot(self: backup_directory.BackupDirectory, *arguments: Any, **rest: Any) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(backup_directory.BackupDirectory, "log_start_position", property(lambda self: 0))
+            await real(self, *arguments, **rest)
+
+    patch.setattr(backup_directory.BackupDirectory, "note_snapshot", note_snapshot)
+
+
+CASES = [
+    pytest.param(a_restore_has_the_whole_log, skip_the_tail, id="restore-skips-the-tail"),
+    pytest.param(
+        a_restore_has_the_message_at_its_position,
+        skip_the_end_of_the_point_in_time,
+        id="restore-skips-the-last-message",
+    ),
+    pytest.param(
+        a_copy_that_is_cut_off_anywhere_leaves_a_backup, write_the_manifest_before_its_objects, id="manifest-too-early"
+    ),
+    pytest.param(
+        every_position_of_the_log_can_be_restored,
+        remove_the_snapshot_that_the_log_begins_with,
+        id="retention-removes-what-is-needed",
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_objects_stay() -> Iterator[None]:
+    yield
+    memory = fsspec.filesystem("memory")
+    if memory.exists("/backups"):
+        memory.rm("/backups", recursive=True)
+
+
+@pytest.mark.parametrize(("holds", "plant"), CASES)
+def test_it_holds(
+    holds: Callable[[list[Path], Path], None], plant: Planted, stages: list[Path], tmp_path: Path
+) -> None:
+    holds(stages, tmp_path)
+
+
+@pytest.mark.parametrize(("holds", "plant"), CASES)
+def test_planted_bug_is_found(
+    holds: Callable[[list[Path], Path], None], plant: Planted, stages: list[Path], tmp_path: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        with pytest.raises((AssertionError, ClusterError)):
+            holds(stages, tmp_path)
