@@ -34,7 +34,7 @@ from ..rig.meter import METRICS_SETTING, Meter, fetch_page
 from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessError, ProcessGroup, find_base_ports
 from ..services import ECHO_SERVICE
 from ..statistics.report import ProgressLine, Report, first_leaf, progress_line
-from .stores import Store, store_of
+from .stores import RunStore, store_of
 
 _LOOK_INTERVAL_S: Final = 0.1
 _START_LIMIT_S: Final = 60.0
@@ -105,7 +105,7 @@ async def _measure(
     parameters: BackupParameters,
     cluster: ClusterProcesses,
     group: ProcessGroup,
-    store: Store | None,
+    store: RunStore | None,
     progress: ProgressLine,
     count: int,
 ) -> Report:
@@ -143,7 +143,7 @@ async def _measure(
 
 
 async def _start_backup(
-    cluster: ClusterProcesses, group: ProcessGroup, store: Store | None, interval_s: float
+    cluster: ClusterProcesses, group: ProcessGroup, store: RunStore | None, interval_s: float
 ) -> Endpoint:
     """Start the agent, and what ships to the store once there is something; give where the agent's metrics are."""
     copy, data_dir = cluster.data_dir / "copy", cluster.data_dir

@@ -24,7 +24,7 @@ from ..rig.member_status import wait_for_status
 from ..rig.processes import ClusterProcesses, ProcessError
 from ..services import ECHO_SERVICE
 from ..statistics.report import ProgressLine, Report, progress_line
-from .stores import Store, store_of
+from .stores import RunStore, store_of
 
 _LIMIT_S: Final = 3_600.0
 
@@ -114,7 +114,7 @@ def _serve(cluster: ClusterProcesses, log: LongLog | None) -> None:
         member.wait(_LIMIT_S)
 
 
-def _restore(source: Path, store: Store | None, target: ClusterProcesses, data_dir: Path) -> None:
+def _restore(source: Path, store: RunStore | None, target: ClusterProcesses, data_dir: Path) -> None:
     """Run the command, and put what it wrote where the new member has its files."""
     again = data_dir / "again"
     members = f"0=127.0.0.1:{target.base_ports[0]}"

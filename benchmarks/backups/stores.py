@@ -22,7 +22,7 @@ _BUCKET: Final = "benchmark"
 
 
 @dataclass(slots=True, frozen=True)
-class Store:
+class RunStore:
     """Where a backup is shipped to, and what a process needs to find it."""
 
     url: str
@@ -30,7 +30,7 @@ class Store:
 
 
 @contextmanager
-def store_of(wanted: str, data_dir: Path) -> Iterator[Store | None]:
+def store_of(wanted: str, data_dir: Path) -> Iterator[RunStore | None]:
     """Give the store that is `wanted`: "none", "file", "s3" for a server of the run's own, or a URL.
 
     The server is moto's: it keeps objects in memory, so what it shows is HTTP and the copy, not Amazon's disks.
@@ -41,15 +41,15 @@ def store_of(wanted: str, data_dir: Path) -> Iterator[Store | None]:
     if wanted == "none":
         yield None
     elif wanted == "file":
-        yield Store(f"file://{data_dir.absolute()}/store", os.environ)
+        yield RunStore(f"file://{data_dir.absolute()}/store", os.environ)
     elif wanted != "s3":
-        yield Store(wanted, os.environ)
+        yield RunStore(wanted, os.environ)
     else:
         with ProcessGroup() as group:
             yield _start_server(group, data_dir)
 
 
-def _start_server(group: ProcessGroup, data_dir: Path) -> Store:
+def _start_server(group: ProcessGroup, data_dir: Path) -> RunStore:
     port = find_base_ports(1)[0]
     endpoint = f"http://127.0.0.1:{port}"
     process = group.spawn(
@@ -74,7 +74,7 @@ def _start_server(group: ProcessGroup, data_dir: Path) -> Store:
     import s3fs  # here: only such runs need it
 
     s3fs.S3FileSystem().mkdir(_BUCKET)
-    return Store(f"s3://{_BUCKET}/backup", os.environ)
+    return RunStore(f"s3://{_BUCKET}/backup", os.environ)
 
 
 def _answers(endpoint: str) -> bool:
