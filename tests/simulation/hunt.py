@@ -21,7 +21,7 @@ from .plant import CONTROL_OPTIONS, Plant, planted
 from .scenarios import SCENARIOS, run_scenario
 
 RUN_LIMIT_S: Final = 120.0
-"""How long one run may take before it counts as endless, in seconds of this machine."""
+"""The processor time that a run may take before it counts as endless, in seconds."""
 
 CONTROL: Final = "(control)"
 """The name of the run without a plant."""
@@ -125,13 +125,13 @@ def _limited(limit_s: float) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise Endless
 
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    previous = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, limit_s)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, previous)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, previous)
 
 
 # --- side by side

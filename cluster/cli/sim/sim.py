@@ -61,7 +61,7 @@ from .trace_output import TraceOutput
 from .workers import WorkerPool, run_guarded
 
 SEED_LIMIT_S: Final = 300.0
-"""How long a seed may take, in real time; one takes some seconds."""
+"""The processor time that a seed may take; one takes some seconds."""
 
 SHRINK_LIMIT_S: Final = 180.0
 SHRINK_COUNT: Final = 3

@@ -36,6 +36,9 @@ _JOIN_TIMEOUT_S: Final = 5.0
 _NOTE_LIMIT: Final = 6_000
 """The most characters of a stack that are shown."""
 
+_WAIT_FACTOR: Final = 10
+"""So many times its limit of processor time a seed may take by the clock: on a busy machine it waits."""
+
 _WATCHDOG_MARK: Final = "Timeout ("
 """How the watchdog's text begins."""
 
@@ -55,7 +58,7 @@ class _Worker:
 class WorkerPool:
     """Runs seeds in processes of their own; a context manager that leaves none behind.
 
-    Bounded: as many seeds as processes are under way, `submit` refuses more.
+    Bounded: as many seeds as processes are under way, `submit` refuses more. `limit_s` is the processor time of a seed.
     """
 
     def __init__(self, simulate: Simulate, *, count: int, limit_s: float, monotonic_ns: Callable[[], int]) -> None:
@@ -106,7 +109,7 @@ class WorkerPool:
         """Wait for at most a fifth of a second; give the outcomes that have come since."""
         ready = wait([worker.connection for worker in self._workers], _TICK_S)
         outcomes = [self._collect(worker) for worker in [*self._workers] if worker.connection in ready]
-        overdue_ns = self._monotonic_ns() - int((self._limit_s + _GRACE_S) * 1e9)
+        overdue_ns = self._monotonic_ns() - int((_WAIT_FACTOR * self._limit_s + _GRACE_S) * 1e9)
         for worker in self._workers:
             if worker.task is not None and worker.started_ns < overdue_ns:
                 worker.process.kill()
@@ -170,7 +173,7 @@ class WorkerPool:
 
 
 def _failure_of_death(exit_code: int | None, note: str, limit_s: float) -> Failure:
-    if note.startswith(_WATCHDOG_MARK):
+    if note.startswith(_WATCHDOG_MARK) or exit_code == -signal.SIGPROF:
         return Failure(ENDLESS_RULE, f"{ENDLESS_RULE}: limit_s={limit_s:g}\n{note}".rstrip(), 0.0)
     how = f"exit_code={exit_code}"
     if exit_code is not None and exit_code < 0:
@@ -190,10 +193,13 @@ def _serve(connection: Connection, simulate: Simulate, note_file: Path, limit_s:
     os.dup2(2, 1)  # what a service prints must not get among the figures
     with note_file.open("w", encoding="utf-8") as note, contextlib.suppress(EOFError, BrokenPipeError):
         faulthandler.enable(note)
+        faulthandler.register(signal.SIGPROF, note, chain=True)  # which ends the process
         while True:
             seed, options = connection.recv()
-            faulthandler.dump_traceback_later(limit_s, exit=True, file=note)
+            faulthandler.dump_traceback_later(_WAIT_FACTOR * limit_s, exit=True, file=note)
+            signal.setitimer(signal.ITIMER_PROF, limit_s)
             outcome = run_guarded(simulate, seed, options)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             faulthandler.cancel_dump_traceback_later()
             connection.send(outcome)
 

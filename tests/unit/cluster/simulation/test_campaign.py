@@ -66,6 +66,11 @@ def simulate_in_process(seed: int, options: Options) -> RunOutcome:
             threading.Event().wait()
         case 4:
             faulthandler._sigsegv()  # type: ignore[attr-defined]  # for tests like this one
+        case 5:
+            while True:
+                pass
+        case 6:
+            threading.Event().wait(0.6)
     return RunOutcome(seed, options, trace_hash=str(os.getpid()))
 
 
@@ -180,13 +185,22 @@ def test_an_error_that_leaves_the_simulator_is_a_failure_of_the_seed() -> None:
     assert "simulate_in_process" in outcome.failure.message
 
 
-def test_a_seed_without_an_end_is_a_failure_that_says_where_it_was() -> None:
-    with make_pool(limit_s=0.1) as pool:
-        outcome = pool.run(3, Options())
+@pytest.mark.parametrize("seed", [3, 5], ids=["waits", "is busy"])
+def test_a_seed_without_an_end_is_a_failure_that_says_where_it_was(seed: int) -> None:
+    with make_pool(limit_s=0.2) as pool:
+        outcome = pool.run(seed, Options())
 
     assert outcome.failure is not None
     assert outcome.failure.rule == ENDLESS_RULE
     assert "simulate_in_process" in outcome.failure.message
+
+
+def test_the_limit_of_a_seed_is_of_processor_time() -> None:
+    """Where many want the processors, a seed waits for one longer than it runs."""
+    with make_pool(limit_s=0.3) as pool:
+        outcome = pool.run(6, Options())
+
+    assert outcome.failure is None
 
 
 def test_no_process_outlives_its_pool() -> None:
