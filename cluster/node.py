@@ -148,7 +148,9 @@ class Node:
         )
         self.departure = Departure(self.agent, self.stop, timeout_s=config.handover_timeout_ms / 1e3)
         self._audit = AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=host.clock.monotonic_ns)
-        self._operations = OperationHandler(self.agent, audit=self._audit, depart=self.departure.run)
+        self._operations = OperationHandler(
+            self.agent, audit=self._audit, depart=self.departure.run, scrub=lambda: self.upkeep.ask()
+        )
         self.gate = make_gate(config, host.descriptor_limit)
         self._ingress = Ingress.of_config(self.agent, ctx, config, gate=self.gate, trim_memory=host.trim_memory)
         self.service_agent = self._make_service_agent(services, code)
@@ -160,11 +162,11 @@ class Node:
         self._skips = EntrySkips(ctx, files, self._adapter, self.agent, directory=config.directory)
         self._skips.attach(holds=holds)
         watch_delivery(self._adapter, self.stalls)
-        self._disk_space = DiskSpaceWatch(host.file_system, config.directory)
+        self.upkeep, self._disk_space = self._make_upkeep(host), DiskSpaceWatch(host.file_system, config.directory)
         self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
         self._metrics: MetricsServer | None = None
         self._fetcher: SnapshotFetcher | None = None
-        self._retention, self.upkeep = self._make_retention(host), self._make_upkeep(host)
+        self._retention = self._make_retention(host)
         self._progress = self._make_progress_tracker()
         self._status = self._make_status_publisher(services)
 
@@ -537,7 +539,7 @@ class Node:
             delivered_position=lambda: self._adapter.position,
             connection_count=lambda: len(self._ingress.connections),
             gate=self.gate,
-            damaged_places=lambda: self.archive.damage.places,
+            upkeep=self.upkeep,
             differing_members=lambda: self._links.differences,
             snapshot_length=lambda: find_length_bytes(self.archive, self.module.snapshots.newest),
             snapshotless_services=[type(service).__qualname__ for service in services if not service.takes_snapshots],
@@ -575,6 +577,7 @@ class Node:
             disk_space=self._disk_space,
             certificate=lambda: self._network.expires,
             archive=self.archive,
+            upkeep=self.upkeep,
             counts=EffectCounts(),
             clock=self._clock,
             delivered_position=lambda: self._adapter.position,

@@ -97,6 +97,29 @@ class DamagedPlaceStatus(DocumentPart):
     file: Line
     """The segment file in its directory `archive`."""
     reason: Line
+    lost: Line | None = None
+    """Why no member can give what belongs there; None while that is not known."""
+
+
+class ScrubStatus(DocumentPart):
+    """What a member does to find and mend damage; the counts are since its process began."""
+
+    is_running: bool
+    recording_id: Id | None
+    """The recording that the scrub is reading; None between passes."""
+    position: Position
+    """Up to where it has read that one."""
+    read_bytes: Count
+    """What it has read in this pass, or in the last one."""
+    pass_count: Count
+    """How often it has read everything."""
+    last_pass_s: Seconds | None
+    """How long ago the last pass came to its end; None: there was none."""
+    found_count: Count
+    """Damaged places that it has found."""
+    mended_count: Count
+    """Damaged places that were mended, no matter which read found them."""
+    mended_bytes: Count
 
 
 class ColdStorageStatus(DocumentPart):
@@ -223,6 +246,8 @@ class MemberStatus(Document):
     """Where its archive could not be read since its process began: the first few."""
     damaged_place_count: Count = 0
     """How many there are in all, as far as they are told apart."""
+    scrub: ScrubStatus | None = None
+    """The search for damage; None from an older member."""
     differing_members: list[DifferingMember] = Field(default_factory=list)
     """Members that it does not hear, because their settings differ from its own."""
     divergences: list[DivergenceStatus] = Field(default_factory=list)

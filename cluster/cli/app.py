@@ -123,6 +123,12 @@ COMMANDS: Final = {
         OPERATE,
         "trimaran leader transfer --to 2 --config trimaran-data/cluster.toml",
     ),
+    "scrub": CliCommand(
+        "trimaran.cluster.cli.operate.scrub:scrub",
+        "Show the search for damage on each member, or begin it now.",
+        OPERATE,
+        "trimaran scrub --start --wait 600 --config trimaran-data/cluster.toml",
+    ),
     "suspend": CliCommand(
         "trimaran.cluster.cli.operate.suspend:suspend",
         "Stop accepting input; clients wait.",

@@ -373,7 +373,9 @@ def _find_damage(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
     place, more_count = status.damaged_places[0], status.damaged_place_count - 1
     what = "its log" if place.recording_id == status.log_recording_id else "a recording that is not its log"
     more = f", and {more_count} more places" if more_count > 0 else ""
-    yield f"cannot read {what}: recording_id={place.recording_id} position={place.position} file={place.file}{more}"
+    place_text = f"recording_id={place.recording_id} position={place.position} file={place.file}"
+    lost = "" if place.lost is None else f"; no member can mend it: {place.lost}"
+    yield f"cannot read {what}: {place_text}{more}{lost}"
 
 
 def _find_cold_storage_fails(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
@@ -472,8 +474,8 @@ MEMBER_RULES: Final = (
     MemberRule(
         ProblemKind.DAMAGED,
         _find_damage,
-        "take a snapshot; when the other members are healthy, stop this one, replace its disk if that failed, remove "
-        "its directory and start it: it copies all from them",
+        "the member mends it from another one when it can, see `trimaran scrub`; what no member can mend stays until a "
+        "snapshot makes it superfluous: run `trimaran snapshot take`; replace a disk that does this again",
         is_ready=True,  # it serves its clients; who needs what is damaged gets it from another member
     ),
     MemberRule(

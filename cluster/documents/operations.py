@@ -58,6 +58,8 @@ class Operation(StrEnum):
     """The leader hands its term over to another member."""
     STOP_MEMBER = "stop-member"
     """The member that is asked stops alone; where it leads, it hands over first."""
+    SCRUB = "scrub"
+    """The member that is asked reads everything it has recorded, to find damage."""
     RAISE_FEATURE_LEVEL = "raise-feature-level"
     """Services behave by another feature level from one log position on."""
     STANDBY_SNAPSHOT = "standby-snapshot"

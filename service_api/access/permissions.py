@@ -51,6 +51,7 @@ class Permission(StrEnum):
     CHANGE_MEMBERS = "change-members"
     TRANSFER = "transfer"
     STOP_MEMBER = "stop-member"
+    SCRUB = "scrub"
     RAISE_FEATURE_LEVEL = "raise-feature-level"
     STANDBY_SNAPSHOT = "standby-snapshot"
 
@@ -88,6 +89,7 @@ PERMISSIONS: Final[Mapping[Permission, Row]] = {
     Permission.CHANGE_MEMBERS: _OPERATING,
     Permission.TRANSFER: _OPERATING,
     Permission.STOP_MEMBER: _OPERATING,
+    Permission.SCRUB: _OPERATING,
     Permission.RAISE_FEATURE_LEVEL: _OPERATING,
     Permission.STANDBY_SNAPSHOT: _OPERATING,
 }

@@ -6,6 +6,7 @@ Issue 20 §4. And what is written is for its owner alone.
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import stat
 from pathlib import Path
@@ -15,7 +16,6 @@ import pytest
 from tests.system.cluster_process import Member, SystemCluster
 from trimaran.archive import ArchiveError
 from trimaran.archive.net.client import ArchiveClient
-from trimaran.benchmarks.rig.member_status import wait_for_status
 
 pytestmark = [pytest.mark.slow, pytest.mark.damages_directories]
 
@@ -51,7 +51,7 @@ async def test_a_damaged_leader_and_a_replaced_disk_heal_through_the_third_membe
             cluster.processes.data_dir.mkdir(parents=True, exist_ok=True)
             await cluster._start_first()
             leader = (await cluster.wait_for_leader()).leader_member_id
-            wiped, whole = (member_id for member_id in cluster.members if member_id != leader)
+            wiped, _ = (member_id for member_id in cluster.members if member_id != leader)
             async with cluster.requester() as requester:
                 await requester.request(600)
                 flip(cluster, leader)
@@ -61,14 +61,15 @@ async def test_a_damaged_leader_and_a_replaced_disk_heal_through_the_third_membe
                 await requester.request(100)
 
             damaged = cluster.members[leader]
-            assert damaged.process.is_running
-            (told,) = damaged.events("recording.damaged")
+            told = await damaged.wait_for_event("recording.damaged")
             assert (told["recording_id"], told["position"], told["file"]) == (0, 0, "0-0.rec")
-            assert (await cluster.wait_for_leader()).leader_member_id == whole
-            status = await wait_for_status(
-                cluster.processes, leader, lambda status: status.damaged_place_count == 1, time_limit_s=30
-            )
-            assert status.damaged_places[0].file == "0-0.rec"
+            await damaged.wait_for_event("recording.repaired", recording_id=0, position=0)
+            await cluster.wait_for_leader()
+            status, said = await cluster.run_command("scrub", "--start", "--wait", "60", "-o", "json")
+            assert status == 0, said
+            assert [
+                (each["scrub"]["pass_count"], each["damaged_place_count"]) for each in json.loads(said)["members"]
+            ] == [(1, 0)] * 3
 
 
 async def test_a_stranger_who_replays_damage_stops_no_node(data_dir: Path) -> None:
@@ -88,6 +89,7 @@ async def test_a_stranger_who_replays_damage_stops_no_node(data_dir: Path) -> No
                             await replay_all(client)
                 await requester.request(100)
 
+            await cluster.members[leader].wait_for_event("recording.repaired")
             assert len(cluster.members[leader].events("recording.damaged")) == 1
             assert (await cluster.wait_for_leader()).leader_member_id == leader
 

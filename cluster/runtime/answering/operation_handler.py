@@ -52,9 +52,11 @@ class OperationHandler:
         *,
         audit: AuditTrail,
         depart: Callable[[], AsyncGenerator[fx.ActionProgressed, None]],
+        scrub: Callable[[], object],
     ) -> None:
         self._agent = agent
         self._depart = depart
+        self._scrub = scrub
         self._audit = audit
 
     def __repr__(self) -> str:
@@ -168,6 +170,8 @@ class OperationHandler:
             return self._agent.run_transfer(document.target_member_id)
         if document.operation is Operation.STOP_MEMBER:
             return self._depart()
+        if document.operation is Operation.SCRUB:
+            return self._begin_scrub()
         wanted = ActionRequested(
             NULL_VALUE,
             _TOGGLES[document.operation],
@@ -176,6 +180,17 @@ class OperationHandler:
             document.feature_level,
         )
         return self._agent.run_action(wanted)
+
+    async def _begin_scrub(self) -> AsyncGenerator[fx.ActionProgressed, None]:
+        self._scrub()
+        yield fx.ActionProgressed(
+            request_id=NULL_VALUE,
+            step=ActionStep.DONE,
+            log_position=None,
+            detail="it reads everything that it has recorded",
+            member_id=None,
+            is_final=True,
+        )
 
     def _describe(self, operation: Operation, step: fx.ActionProgressed) -> bytes:
         member_id = self._agent.module.ctx.config.member_id

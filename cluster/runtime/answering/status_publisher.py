@@ -31,6 +31,7 @@ from trimaran.service_api.member_status import (
     MemberClock,
     MemberStatus,
     ReluctanceStatus,
+    ScrubStatus,
     SnapshotFetchStatus,
     StandbyStatus,
 )
@@ -43,6 +44,7 @@ from ...core.consensus_module import ConsensusModule
 from ...core.digests.divergence import Divergence
 from ...service.service_code import format_code
 from ..divergence_reporter import kind_name
+from ..repair.upkeep import Upkeep
 from ..snapshots.snapshot_shipping import FetchProgress
 from ..watching.error_log import ErrorLog
 from ..watching.progress_tracker import ProgressTracker
@@ -73,7 +75,7 @@ class StatusPublisher:
         delivered_position: Callable[[], int],
         connection_count: Callable[[], int],
         gate: ConnectionGate,
-        damaged_places: Callable[[], Sequence[DamagedPlace]],
+        upkeep: Upkeep,
         differing_members: Callable[[], Mapping[MemberId, str]],
         snapshot_length: Callable[[], int | None],
         snapshotless_services: Sequence[str],
@@ -92,7 +94,7 @@ class StatusPublisher:
         self._delivered_position = delivered_position
         self._connection_count = connection_count
         self._gate = gate
-        self._damaged_places = damaged_places
+        self._upkeep = upkeep
         self._differing_members = differing_members
         self._snapshot_length = snapshot_length
         self._snapshotless_services = snapshotless_services
@@ -118,7 +120,7 @@ class StatusPublisher:
         module, ctx = self._module, self._module.ctx
         now_ns, space, stalled_ns = self._clock.monotonic_ns(), self._disk_space(), self._progress.look()
         descriptors = self._gate.descriptors
-        damaged = self._damaged_places()
+        damaged = self._upkeep.damage.places
         return MemberStatus(
             member_id=ctx.config.member_id,
             cluster_id=format_cluster_id(ctx.cluster_id),
@@ -144,8 +146,9 @@ class StatusPublisher:
             log_after_snapshot_s=self._seconds_after_snapshot(),
             stalled_s=None if stalled_ns is None else _seconds(stalled_ns),
             log_recording_id=ctx.log_recording_id,
-            damaged_places=_describe_damage(damaged),
+            damaged_places=_describe_damage(damaged, self._upkeep),
             damaged_place_count=len(damaged),
+            scrub=_describe_scrub(self._upkeep, self._clock.epoch_time()),
             differing_members=[
                 DifferingMember(member_id=member_id, detail=printable_line(detail))
                 for member_id, detail in sorted(self._differing_members().items())
@@ -273,13 +276,30 @@ def _describe_cold_storage(standing: ColdStanding | None, now_ns: int) -> ColdSt
     )
 
 
-def _describe_damage(damaged: Sequence[DamagedPlace]) -> list[DamagedPlaceStatus]:
+def _describe_scrub(upkeep: Upkeep, epoch_ms: int) -> ScrubStatus:
+    progress, counts = upkeep.progress, upkeep.counts
+    last_pass_ms = progress.last_pass_ms
+    return ScrubStatus(
+        is_running=progress.is_running,
+        recording_id=progress.recording_id,
+        position=progress.position,
+        read_bytes=progress.read_bytes,
+        pass_count=progress.pass_count,
+        last_pass_s=None if last_pass_ms is None else max(0, epoch_ms - last_pass_ms) / 1_000,
+        found_count=progress.found_count,
+        mended_count=counts.mended_count,
+        mended_bytes=counts.mended_bytes,
+    )
+
+
+def _describe_damage(damaged: Sequence[DamagedPlace], upkeep: Upkeep) -> list[DamagedPlaceStatus]:
     return [
         DamagedPlaceStatus(
             recording_id=place.recording_id,
             position=place.position,
             file=printable_line(place.file_name),
             reason=printable_line(place.reason),
+            lost=None if (why := upkeep.lost(place)) is None else printable_line(why),
         )
         for place in damaged[:_DAMAGED_PLACE_LIMIT]
     ]

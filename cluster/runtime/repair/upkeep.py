@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trimaran.archive import Archive
+from trimaran.archive.store.damage import DamagedPlace, DamageTracker
 from trimaran.archive.store.scrub import Scrub, ScrubProgress
 
 from ...core.context import ConsensusContext
@@ -27,6 +28,7 @@ class Upkeep:
         post: Callable[[object], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
+        self._archive = archive
         self._repairer = Repairer(ctx, archive, network=host.network, post=post, on_failed=on_failed)
         self._scrub = Scrub(
             archive,
@@ -52,6 +54,15 @@ class Upkeep:
     def counts(self) -> RepairCounts:
         """What was mended, and what nobody can mend."""
         return self._repairer.counts
+
+    @property
+    def damage(self) -> DamageTracker:
+        """What is known to be damaged."""
+        return self._archive.damage
+
+    def lost(self, place: DamagedPlace) -> str | None:
+        """Return why no member can give what belongs in a damaged place; None while that is not known."""
+        return self.counts.lost.get((place.recording_id, place.position))
 
     def ask(self) -> None:
         """Have a pass of the scrub begin now, if none runs."""

@@ -314,14 +314,24 @@ METRICS: Final = (
         "trimaran_damaged_places",
         "gauge",
         "places in this member's archive that are known to be damaged: not valid, or the disk cannot read them",
-        lambda v: len(v.damage.places),
+        lambda v: len(v.upkeep.damage.places),
     ),
     MetricRow(
         "trimaran_damaged_reads_total",
         "counter",
         "reads of this member's archive that met damage and failed",
-        lambda v: v.damage.failed_read_count,
+        lambda v: v.upkeep.damage.failed_read_count,
     ),
+    MetricRow(
+        "trimaran_mended_places_total", "counter", "damaged places mended", lambda v: v.upkeep.counts.mended_count
+    ),
+    MetricRow(
+        "trimaran_lost_places", "gauge", "damaged places no member can mend", lambda v: len(v.upkeep.counts.lost)
+    ),
+    MetricRow(
+        "trimaran_scrub_read_bytes", "gauge", "what this or the last pass read", lambda v: v.upkeep.progress.read_bytes
+    ),
+    MetricRow("trimaran_scrub_passes_total", "counter", "passes of the scrub", lambda v: v.upkeep.progress.pass_count),
     MetricRow(
         "trimaran_log_start_position_bytes",
         "gauge",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..agent import ConsensusModuleAgent
     from ..links.ingress import Ingress
     from ..queries import QueryHandler
+    from ..repair.upkeep import Upkeep
     from ..snapshots.snapshot_shipping import FetchProgress
     from .disk_space import DiskSpaceWatch
     from .error_log import ErrorLog
@@ -146,6 +147,7 @@ class Vitals:
     certificate: Callable[[], Certificate | None]
     """The certificate that expires first; None without TLS."""
     archive: Archive
+    upkeep: Upkeep
     counts: EffectCounts
     clock: Clock
     delivered_position: Callable[[], int]

@@ -32,7 +32,7 @@ CLUSTER = ClusterId(0xABCDEF)
 @pytest.mark.parametrize("operation", Operation, ids=lambda operation: operation.name)
 def test_every_operation_is_the_action_and_the_permission_of_its_name(operation: Operation) -> None:
     """Nobody reads one name as the other: a table holds them together."""
-    if operation is not Operation.STOP_MEMBER:  # of one member
+    if operation not in (Operation.STOP_MEMBER, Operation.SCRUB):  # of one member
         assert operation is Operation.TRANSFER or _TOGGLES[operation].name == operation.name
     assert Permission(operation.value).name == operation.name
 
@@ -56,9 +56,11 @@ class Asked:
         def log(event: str, **fields: object) -> None:
             self.lines.append((event, fields))
 
+        self.scrubs: list[bool] = []
         self.handler = OperationHandler(
             cast(ConsensusModuleAgent, SimpleNamespace(module=module, run_action=run_action)),
             depart=lambda: run_action(ActionRequested(0, ControlToggle.INACTIVE)),
+            scrub=lambda: self.scrubs.append(True),
             audit=AuditTrail(info=log, warn=log, monotonic_ns=lambda: 0),
         )
         self.asker: AcceptedConnection = let_in(quiet_gate(), Purpose.DOCUMENTS)
@@ -154,3 +156,13 @@ def test_a_clients_admin_request_has_lines_in_the_audit_trail_too() -> None:
 async def test_what_is_no_request_needs_no_permission() -> None:
     with pytest.raises(RemoteProtocolError):
         Asked().handler.row.permission(b"{}")
+
+
+async def test_a_scrub_of_the_member_that_is_asked_begins_at_once() -> None:
+    asked = Asked()
+
+    steps = [step async for step in asked.answer(OperationRequest(operation=Operation.SCRUB))]
+
+    assert len(asked.scrubs) == 1
+    assert [read_document(OperationProgress, step).step for step in steps] == [ActionStep.DONE]
+    assert asked.actions == []

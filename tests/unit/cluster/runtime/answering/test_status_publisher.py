@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 from tests.tls import Issuer
 from tests.unit.cluster.core.node import MS
@@ -12,8 +14,11 @@ from tests.unit.cluster.core.snapshots.test_standby_snapshots import deliver, fo
 from tests.unit.cluster.core.solo import Solo
 from trimaran.archive.disk.file_system import DiskSpace
 from trimaran.archive.store.damage import DamagedPlace
+from trimaran.archive.store.scrub import ScrubProgress
 from trimaran.cluster.core.events import LogImageClosed
 from trimaran.cluster.runtime.answering.status_publisher import StatusPublisher
+from trimaran.cluster.runtime.repair.repairer import RepairCounts
+from trimaran.cluster.runtime.repair.upkeep import Upkeep
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
 from trimaran.cluster.runtime.watching.error_log import ErrorLog, ErrorObservation
 from trimaran.cluster.runtime.watching.progress_tracker import ProgressTracker
@@ -49,6 +54,18 @@ class NoArea:
         raise OSError("no room")
 
 
+def upkeep_with(damaged: Sequence[DamagedPlace]) -> Upkeep:
+    """A scrub that has found these places, and a repairer that knows that the first one is lost."""
+    lost = {(place.recording_id, place.position): "nobody has it" for place in damaged[:1]}
+    found = SimpleNamespace(
+        damage=SimpleNamespace(places=damaged),
+        progress=ScrubProgress(position=32, read_bytes=64, pass_count=2, found_count=len(damaged)),
+        counts=RepairCounts(mended_count=3, mended_bytes=96, lost=lost),
+        lost=lambda place: lost.get((place.recording_id, place.position)),
+    )
+    return cast(Upkeep, found)
+
+
 def publisher_of(
     solo: Solo,
     fetch: FetchProgress | None = None,
@@ -65,7 +82,7 @@ def publisher_of(
         delivered_position=lambda: 64,
         connection_count=lambda: 5,
         gate=ConnectionGate({Purpose.INGRESS: GateLimits.of_count(7)}),
-        damaged_places=lambda: damaged,
+        upkeep=upkeep_with(damaged),
         differing_members=lambda: differing or {},
         snapshot_length=lambda: None,
         cold_standing=lambda: None,
@@ -103,6 +120,9 @@ def test_a_member_says_where_its_archive_cannot_be_read_the_first_few_places_of_
     told = asked(publisher_of(Solo(), damaged=places))
 
     assert told.damaged_place_count == 64
+    assert [place.lost for place in told.damaged_places][:2] == ["nobody has it", None]
+    assert told.scrub is not None
+    assert (told.scrub.pass_count, told.scrub.found_count, told.scrub.mended_count) == (2, 64, 3)
     assert [(place.recording_id, place.position, place.file) for place in told.damaged_places][:2] == [
         (0, 0, "0-0.rec"),
         (0, 32, "0-0.rec"),
