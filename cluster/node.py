@@ -65,6 +65,7 @@ from .runtime.member_files import MemberFiles, launch_archive, open_files
 from .runtime.member_network import make_network
 from .runtime.member_roster import MemberRoster
 from .runtime.queries import QueryHandler
+from .runtime.repair.at_start import mend_at_start
 from .runtime.repair.upkeep import Upkeep
 from .runtime.secret_files import SecretFiles
 from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
@@ -130,13 +131,7 @@ class Node:
         self.stalls = make_stall_tracker(config, host.clock.monotonic_ns)
         self._secret_files = SecretFiles(config, host.network)
         ctx = make_context(
-            config,
-            files,
-            recording,
-            host,
-            code=code,
-            services=services,
-            secrets=self._secret_files.secrets,
+            config, files, recording, host, code=code, services=services, secrets=self._secret_files.secrets
         )
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
@@ -148,8 +143,9 @@ class Node:
         )
         self.departure = Departure(self.agent, self.stop, timeout_s=config.handover_timeout_ms / 1e3)
         self._audit = AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=host.clock.monotonic_ns)
+        self.upkeep = self._make_upkeep(host)
         self._operations = OperationHandler(
-            self.agent, audit=self._audit, depart=self.departure.run, scrub=lambda: self.upkeep.ask()
+            self.agent, audit=self._audit, depart=self.departure.run, scrub=self.upkeep.ask
         )
         self.gate = make_gate(config, host.descriptor_limit)
         self._ingress = Ingress.of_config(self.agent, ctx, config, gate=self.gate, trim_memory=host.trim_memory)
@@ -162,7 +158,7 @@ class Node:
         self._skips = EntrySkips(ctx, files, self._adapter, self.agent, directory=config.directory)
         self._skips.attach(holds=holds)
         watch_delivery(self._adapter, self.stalls)
-        self.upkeep, self._disk_space = self._make_upkeep(host), DiskSpaceWatch(host.file_system, config.directory)
+        self._disk_space = DiskSpaceWatch(host.file_system, config.directory)
         self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
         self._metrics: MetricsServer | None = None
         self._fetcher: SnapshotFetcher | None = None
@@ -202,6 +198,7 @@ class Node:
         with open_files(config, host) as files, keep_failure(files.errors.observe):
             archive = await launch_archive(config, files, host)
             try:
+                await mend_at_start(config, archive, files, host, service_count=len(services))
                 recording = await open_log(archive, files.recording_log.recording_log)
                 files.mark.confirm_boot()
                 recovered = await load_snapshots(archive, files.recording_log, recording, service_count=len(services))

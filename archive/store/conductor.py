@@ -132,11 +132,13 @@ class Archive:
         make_worker: WorkerFactory = ThreadWorker,
         monotonic_ns: Callable[[], int] = time.perf_counter_ns,
         is_power_loss_possible: bool = False,
+        tolerates_damage: bool = False,
     ) -> Self:
         """Open the archive in `directory`, creating it if need be, and repair the tails of a crash.
 
         `is_power_loss_possible` says that the machine may have gone down since the archive was last open, and not just
-        the process: the last batch may then be torn in any order (see `trimaran.archive.store.repair`).
+        the process: the last batch may then be torn in any order (see `trimaran.archive.store.repair`). With
+        `tolerates_damage` it opens where the end of a recording is found behind damage, which `damage` knows of then.
 
         Raises:
             ArchiveInUseError: another process, or another archive of this one, runs on the directory.
@@ -153,7 +155,7 @@ class Archive:
             is_power_loss_possible=is_power_loss_possible,
         )
         try:
-            await run_whole(archive._open)
+            await run_whole(lambda: archive._open(archive.damage if tolerates_damage else None))
         except BaseException:
             archive._close_files(in_order=True)
             raise
@@ -604,13 +606,13 @@ class Archive:
         self._active.clear()
         self._close_files(in_order=False)
 
-    def _open(self) -> None:
+    def _open(self, damage: DamageTracker | None) -> None:
         """Load the catalog and repair what a crash left. Blocks."""
         self._file_system.make_directory(self.directory)
         restrict_access(self._file_system, self.directory)
         self._mark = ArchiveMarkFile.open(self.directory, now_ms=self._clock_ms(), file_system=self._file_system)
         self._catalog.open()
-        make_good(self._editing, torn_limit_bytes=self._torn_limit_bytes)
+        make_good(self._editing, torn_limit_bytes=self._torn_limit_bytes, damage=damage)
 
     def _tell_activity(self) -> None:
         """Say in the mark file that the archive is alive, now and about once a second from now on."""

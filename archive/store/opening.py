@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
-from ..format.descriptor import RecordingState
+from ..errors import CorruptionError
+from ..format.descriptor import RecordingDescriptor, RecordingState
+from .damage import DamageTracker
 from .editing import EditContext, complete
 from .repair import repair_tail
 
 _log = structlog.get_logger(__name__)
 
 
-def make_good(ctx: EditContext, *, torn_limit_bytes: int) -> None:
+def make_good(ctx: EditContext, *, torn_limit_bytes: int, damage: DamageTracker | None = None) -> None:
     """Complete what a crash left of an edit or a purge, and find where each recording ends that was active. Blocks.
 
-    The catalog is open. `torn_limit_bytes` is as for `repair_tail`.
+    The catalog is open. `torn_limit_bytes` is as for `repair_tail`. With a tracker, damage before the end of a
+    recording is told to it, and the end is looked for behind it.
 
     Raises:
         CorruptionError: something is wrong that no crash leaves; nothing was changed there.
@@ -32,7 +36,10 @@ def make_good(ctx: EditContext, *, torn_limit_bytes: int) -> None:
         if descriptor.state is RecordingState.DELETED and str(descriptor.recording_id) in present:
             ctx.files(descriptor).remove_all()
         if descriptor.state is RecordingState.VALID and descriptor.stop_position is None:
-            result = repair_tail(ctx.files(descriptor), descriptor, torn_limit_bytes=torn_limit_bytes)
+            on_damage = None if damage is None else partial(_tell, damage, descriptor)
+            result = repair_tail(
+                ctx.files(descriptor), descriptor, torn_limit_bytes=torn_limit_bytes, on_damage=on_damage
+            )
             ctx.catalog.update(
                 replace(descriptor, stop_position=result.stop_position, stop_timestamp_ms=ctx.clock_ms())
             )
@@ -43,3 +50,8 @@ def make_good(ctx: EditContext, *, torn_limit_bytes: int) -> None:
                 reason=result.reason,
                 cut=result.cut,
             )
+
+
+def _tell(damage: DamageTracker, descriptor: RecordingDescriptor, error: CorruptionError) -> None:
+    assert error.position is not None
+    damage.on_failed_read(error, descriptor, error.position)

@@ -23,6 +23,7 @@ refused as Aeron does. Every function here blocks. Source: samples set A README 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,25 +68,34 @@ class _Walk:
     last_frame_position: int | None
 
 
-def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_limit_bytes: int) -> RepairResult:
+OnDamage = Callable[[CorruptionError], object]
+"""Told of damage that a search for the end has gone on behind."""
+
+
+def repair_tail(
+    files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_limit_bytes: int, on_damage: OnDamage | None = None
+) -> RepairResult:
     """Find the stop position of a recording without one, and make sure nothing but zeros follows it.
 
     Everything below the stop position, and the zeros after it, are durable when this returns. `torn_limit_bytes` is
-    how far after a wrong frame a power loss may have left valid ones; 0 when the machine did not go down.
+    how far after a wrong frame a power loss may have left valid ones; 0 when the machine did not go down. With
+    `on_damage` the end is looked for behind what is damaged; that has to be mended before anybody reads there.
 
     Raises:
         CorruptionError: frames that may have been acknowledged are not valid, or segments are missing.
         OSError: the disk refused.
     """
     files.remove_unpublished()
-    end = find_tail(files, descriptor, torn_limit_bytes=torn_limit_bytes)
+    end = find_tail(files, descriptor, torn_limit_bytes=torn_limit_bytes, on_damage=on_damage)
     if end.base_position is None:
         return RepairResult(end.stop_position, end.reason, cut=False)
     cut = files.clean_after(end.base_position, end.stop_position)
     return RepairResult(end.stop_position, end.reason, cut)
 
 
-def find_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_limit_bytes: int) -> TailEnd:
+def find_tail(
+    files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_limit_bytes: int, on_damage: OnDamage | None = None
+) -> TailEnd:
     """Find where a recording without a stop position ends, and change nothing. As `repair_tail` otherwise.
 
     Raises:
@@ -95,38 +105,46 @@ def find_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_limi
     bases = files.base_positions()
     if not bases:
         return TailEnd(descriptor.start_position, "no segment file", None)
-    _check_segments_adjoin(bases, descriptor)
-    walk = _walk_segment(files, descriptor, bases[-1], torn_limit_bytes)
+    _check_segments_adjoin(bases, descriptor, on_damage)
+    walk = _walk_segment(files, descriptor, bases[-1], torn_limit_bytes, on_damage)
     stop_position, base = walk.end_position, bases[-1]
     if walk.last_frame_position is None and len(bases) > 1:
         # It was durable before the one after it got its name: no power loss has torn it.
-        before = _walk_segment(files, descriptor, bases[-2], 0)
+        before = _walk_segment(files, descriptor, bases[-2], 0, on_damage)
         if before.end_position != base:
             walk, stop_position, base = before, before.end_position, bases[-2]
     return TailEnd(stop_position, walk.reason, base)
 
 
-def _check_segments_adjoin(bases: list[int], descriptor: RecordingDescriptor) -> None:
+def _check_segments_adjoin(bases: list[int], descriptor: RecordingDescriptor, on_damage: OnDamage | None) -> None:
     expected = descriptor.segment_base_position(descriptor.start_position)
     for base in bases:
         if base != expected:
-            raise CorruptionError(
+            damage = CorruptionError(
                 f"segment file missing: expected={descriptor.segment_file_name(expected)} "
                 f"found={descriptor.segment_file_name(base)}; {RESTORE_ADVICE}",
                 recording_id=descriptor.recording_id,
                 position=expected,
             )
+            if on_damage is None or base < expected:
+                raise damage
+            on_damage(damage)
+            expected = base
         expected += descriptor.segment_file_length
 
 
 def _walk_segment(
-    files: SegmentFiles, descriptor: RecordingDescriptor, base_position: int, torn_limit_bytes: int
+    files: SegmentFiles,
+    descriptor: RecordingDescriptor,
+    base_position: int,
+    torn_limit_bytes: int,
+    on_damage: OnDamage | None,
 ) -> _Walk:
     """Walk the frames of one segment to where they end, and judge what is behind that place."""
     name = descriptor.segment_file_name(base_position)
     with opened(files.file_system, files.directory / name) as handle:
         length = min(files.file_system.file_length(handle), descriptor.segment_file_length)
-        return _SegmentWalker(files, descriptor, handle, base_position, length).walk(torn_limit_bytes)
+        return _SegmentWalker(files, descriptor, handle, base_position, length, on_damage).walk(torn_limit_bytes)
 
 
 class _SegmentWalker:
@@ -139,6 +157,7 @@ class _SegmentWalker:
         handle: int,
         base_position: int,
         length: int,
+        on_damage: OnDamage | None,
     ) -> None:
         self._file_system = files.file_system
         self._descriptor = descriptor
@@ -146,6 +165,7 @@ class _SegmentWalker:
         self._handle = handle
         self._base_position = base_position
         self._length = length
+        self._on_damage = on_damage
         self._block = b""
         self._block_offset = 0
 
@@ -168,9 +188,12 @@ class _SegmentWalker:
                 continue
             fault, frame_end = self._examine(offset)
             if fault is not None:
-                reason = fault
                 if torn_limit_bytes == 0 or self._is_anything_written_from(offset + torn_limit_bytes):
-                    self._refuse_if_frames_follow(offset, fault)
+                    resumes_at = self._find_following_frame(offset, fault)
+                    if resumes_at is not None:
+                        offset = resumes_at
+                        continue
+                reason = fault
                 break
             last = offset
             offset = frame_end
@@ -226,8 +249,12 @@ class _SegmentWalker:
             offset += len(data)
         return False
 
-    def _refuse_if_frames_follow(self, offset: int, fault: str) -> None:
-        """Raise when a valid frame lies after the wrong one at `offset`: then this is not a torn tail."""
+    def _find_following_frame(self, offset: int, fault: str) -> int | None:
+        """Find the offset of the next valid frame after the wrong one at `offset`; None if this is a torn tail.
+
+        Raises:
+            CorruptionError: there is one, and nobody wants to go on behind damage.
+        """
         term_length = self._descriptor.term_buffer_length
         position = self._base_position + offset + 32
         end = self._base_position + self._length
@@ -236,14 +263,19 @@ class _SegmentWalker:
             data = read_fully(self._file_system, self._handle, term_end - position, position - self._base_position)
             found = next(self._rules.find_valid_frames(data, position), None)
             if found is not None:
-                raise CorruptionError(
+                damage = CorruptionError(
                     f"frame is not valid, and is not the last one: {fault}; a valid frame follows at "
                     f"position={found}. Nothing was changed. Run `trimaran archive verify`, then restore this "
                     "directory from another member or remove it to let the member catch up",
                     recording_id=self._descriptor.recording_id,
                     position=self._base_position + offset,
                 )
+                if self._on_damage is None:
+                    raise damage
+                self._on_damage(damage)
+                return found - self._base_position
             position = term_end
+        return None
 
     def _refuse_if_undecidable(self, last_offset: int, end_offset: int) -> None:
         """Raise when the last frame may be torn at a page boundary and there is no checksum to check it."""

@@ -120,6 +120,7 @@ async def launch_archive(config: NodeConfig, files: MemberFiles, host: Host) -> 
         make_worker=host.make_worker,
         monotonic_ns=host.clock.monotonic_ns,
         is_power_loss_possible=not files.mark.is_same_boot,
+        tolerates_damage=True,
     )
     _tell_unknown_checksums(archive)
     return archive

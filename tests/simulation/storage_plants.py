@@ -8,14 +8,14 @@ from typing import Any
 
 from trimaran.archive.disk import file_system
 from trimaran.archive.disk.file_system import FileSystem, WritableBytes
-from trimaran.archive.errors import ArchiveError, CorruptionError
+from trimaran.archive.errors import ArchiveError
 from trimaran.archive.files import catalog
 from trimaran.archive.files.catalog import Catalog
 from trimaran.archive.files.segment_files import Segment, SegmentFiles
 from trimaran.archive.format import layout
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.archive.format.frame_rules import frame_rules_of
-from trimaran.archive.store import conductor, range_reader, recording, repair
+from trimaran.archive.store import opening, range_reader, recording, repair
 from trimaran.archive.store.conductor import Archive
 from trimaran.archive.store.recording import Recording
 from trimaran.archive.store.repair import RepairResult
@@ -120,7 +120,7 @@ def _believe_torn_frames(planting: Planting) -> None:
         return frame_rules_of(descriptor, checksummed=False)
 
     planting.replace(repair, "frame_rules_of", header_rules_of)
-    for name in ("_refuse_if_undecidable", "_refuse_if_frames_follow"):
+    for name in ("_refuse_if_undecidable", "_find_following_frame"):
         if hasattr(repair._SegmentWalker, name):
             planting.replace(repair._SegmentWalker, name, lambda *_, **__: None)
 
@@ -194,15 +194,13 @@ def _sync_only_the_newest_segment(planting: Planting) -> None:
 
 def _end_at_corruption(planting: Planting) -> None:
     """A frame that is not valid is the end of the log, whatever follows."""
-    real = repair._SegmentWalker._refuse_if_frames_follow
+    real = repair._SegmentWalker._find_following_frame
 
-    def refuse(self: Any, *args: Any) -> None:  # the walker is private to its module
-        try:
-            real(self, *args)
-        except CorruptionError:
+    def find_none(self: Any, *args: Any) -> None:  # the walker is private to its module
+        if real(self, *args) is not None:
             planting.ran()
 
-    planting.replace(repair._SegmentWalker, "_refuse_if_frames_follow", refuse)
+    planting.replace(repair._SegmentWalker, "_find_following_frame", find_none)
 
 
 def _read_without_looking(planting: Planting) -> None:
@@ -297,7 +295,7 @@ def _stop_a_frame_too_far(planting: Planting) -> None:
         planting.ran()
         return replace(result, stop_position=result.stop_position + 32)
 
-    planting.replace(conductor, "repair_tail", repair_tail)
+    planting.replace(opening, "repair_tail", repair_tail)
 
 
 def _stop_a_segment_too_early(planting: Planting) -> None:
@@ -313,7 +311,7 @@ def _stop_a_segment_too_early(planting: Planting) -> None:
         files.remove_from(base)
         return replace(result, stop_position=base)
 
-    planting.replace(conductor, "repair_tail", repair_tail)
+    planting.replace(opening, "repair_tail", repair_tail)
 
 
 def _recover_without_syncing(planting: Planting) -> None:

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from trimaran.archive import Archive
 from trimaran.archive.store.damage import DamagedPlace, DamageTracker
 from trimaran.archive.store.scrub import Scrub, ScrubProgress
+from trimaran.service_api.cluster_id import ClusterId
 
 from ...core.context import ConsensusContext
 from ...settings.config import NodeConfig
 from ..activities import ActivityScope
 from ..host import Host
-from .repairer import RepairCounts, Repairer
+from .fetching import RepairPeer
+from .mender import Mender, RepairCounts, RepairFacts
+from .repairer import Repairer
 
 
 class Upkeep:
@@ -29,7 +32,8 @@ class Upkeep:
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self._archive = archive
-        self._repairer = Repairer(ctx, archive, network=host.network, post=post, on_failed=on_failed)
+        self._mender = Mender(archive, network=host.network, facts=lambda: _describe_facts(ctx), on_failed=on_failed)
+        self._repairer = Repairer(ctx, archive, self._mender, post=post, on_failed=on_failed)
         self._scrub = Scrub(
             archive,
             host.file_system,
@@ -38,7 +42,7 @@ class Upkeep:
             bound=lambda recording_id: (
                 ctx.commit_position if recording_id == ctx.log_recording_id else archive.recorded_position(recording_id)
             ),
-            on_damage=self._repairer.repair,
+            on_damage=self._mender.mend,
             clock_ms=host.clock.epoch_time,
         )
 
@@ -53,7 +57,7 @@ class Upkeep:
     @property
     def counts(self) -> RepairCounts:
         """What was mended, and what nobody can mend."""
-        return self._repairer.counts
+        return self._mender.counts
 
     @property
     def damage(self) -> DamageTracker:
@@ -72,3 +76,18 @@ class Upkeep:
         """Find and mend, for as long as the member runs."""
         tasks.create_task(self._scrub.run(), name="scrub")
         tasks.create_task(self._repairer.run(), name="repair")
+
+
+def _describe_facts(ctx: ConsensusContext) -> RepairFacts:
+    others = {member.member_id for member in ctx.others}
+    return RepairFacts(
+        log_recording_id=ctx.log_recording_id,
+        commit_position=ctx.commit_position,
+        recording_log=ctx.recording_log,
+        peers={
+            member_id: RepairPeer(member_id, address.consensus, address.archive)
+            for member_id, address in ctx.roster.addresses.items()
+            if member_id in others
+        },
+        cluster_id=ClusterId(ctx.cluster_id),
+    )

@@ -19,7 +19,7 @@ from tests.unit.cluster.simulation.test_snapshots import Keeper, take
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.cluster.core.reluctance import Reluctance
-from trimaran.cluster.runtime.repair.repairer import Repairer, RepairOutcome
+from trimaran.cluster.runtime.repair.mender import Mender, RepairOutcome
 from trimaran.cluster.simulation.cluster import Member
 
 
@@ -27,10 +27,10 @@ from trimaran.cluster.simulation.cluster import Member
 def nobody_mends(monkeypatch: pytest.MonkeyPatch) -> None:
     """What holds as long as nothing is mended: `test_repair` looks at what is."""
 
-    async def wait(repairer: Repairer, recording_id: int, position: int) -> RepairOutcome:
-        return RepairOutcome.WAITS
+    async def wait(mender: Mender, recording_id: int, position: int) -> tuple[RepairOutcome, str]:
+        return RepairOutcome.WAITS, "nobody has it"
 
-    monkeypatch.setattr(Repairer, "repair", wait)
+    monkeypatch.setattr(Mender, "mend", wait)
 
 
 @pytest.fixture

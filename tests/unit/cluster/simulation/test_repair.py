@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.unit.cluster.simulation.small_cluster import SmallCluster, small_cluster
+from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, small_cluster
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_damage import damage, segment_path
 from tests.unit.cluster.simulation.test_snapshots import Keeper, newest, take
@@ -142,3 +143,88 @@ def test_nothing_is_taken_while_nobody_else_is_there_and_it_is_tried_again(small
     files = archive_of(member)
     assert files["0-0.rec"] == whole["0-0.rec"]
     assert member.is_running
+
+
+@pytest.mark.parametrize("position", [70_000, 190_000])
+@pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "killed"])
+def test_a_start_mends_the_log_that_it_needs(*, is_stopped: bool, position: int) -> None:
+    """Of a killed member the end is looked for, behind the damage; of a stopped one it is known."""
+    with small_cluster(make_service=Keeper) as small:
+        small.start()
+        small.send(400, length=400)
+        member = small.follower
+        whole = archive_of(member)
+        path = segment_path(member, position)
+        if is_stopped:
+            stop(small, member)
+        else:
+            small.cluster.kill(member.member_id)
+        damage(small, member, position)
+
+        small.cluster.start(member.member_id)
+        small.wait(lambda: is_back(small, member))
+
+        assert archive_of(member)[path.name] == whole[path.name]
+
+
+def test_a_start_mends_the_snapshot_that_it_needs(small: SmallCluster) -> None:
+    member = small.follower
+    whole = archive_of(member)
+    entry = newest(member)
+    assert entry is not None
+    small.cluster.kill(member.member_id)
+    name = f"{entry.recording_id}-0.rec"
+    member.machine.disk.damage(member.config.directory / "archive" / name, 50, b"\xff\xff")
+    small.referee.damaged[member.member_id] = None
+
+    small.cluster.start(member.member_id)
+    small.wait(lambda: is_back(small, member))
+
+    assert archive_of(member)[name] == whole[name]
+
+
+def test_a_start_of_all_members_mends_the_damaged_one_once_the_others_have_a_leader() -> None:
+    with small_cluster(make_service=Keeper) as small:
+        small.start()
+        small.send(400, length=400)
+        damaged = small.leader
+        whole = archive_of(damaged)
+        for member in small.cluster.running():
+            small.cluster.kill(member.member_id)
+        damage(small, damaged, 150_000)
+
+        for member in small.cluster.members.values():
+            small.cluster.start(member.member_id)
+        small.wait(lambda: small.cluster.leader() is not None and is_back(small, damaged))
+
+        assert archive_of(damaged)["0-131072.rec"][: 1 << 15] == whole["0-131072.rec"][: 1 << 15]
+
+
+def test_a_member_alone_refuses_to_start_on_damage_and_says_why() -> None:
+    with small_cluster(settings=replace(QUICK, member_count=1), make_service=Keeper) as small:
+        small.start()
+        small.send(400, length=400)
+        member = small.leader
+        small.cluster.kill(member.member_id)
+        before = archive_of(member)
+        damage(small, member, 150_000)
+        damaged = archive_of(member)
+        assert damaged != before
+
+        small.cluster.start(member.member_id)
+        small.wait(lambda: not member.is_running)
+
+        assert "it was not mended: there is no other member" in str(member.refusal)
+        assert archive_of(member) == damaged
+
+
+def is_back(small: SmallCluster, member: Member) -> bool:
+    return member.node is not None and member.node.module.election is None and small.is_at_rest()
+
+
+def stop(small: SmallCluster, member: Member) -> None:
+    """Stop a member in order."""
+    assert member.node is not None
+    assert member.machine.loop is not None
+    member.machine.loop.call_soon(member.node.departure.begin)
+    small.wait(lambda: not member.is_running)

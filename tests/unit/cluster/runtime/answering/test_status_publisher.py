@@ -17,7 +17,7 @@ from trimaran.archive.store.damage import DamagedPlace
 from trimaran.archive.store.scrub import ScrubProgress
 from trimaran.cluster.core.events import LogImageClosed
 from trimaran.cluster.runtime.answering.status_publisher import StatusPublisher
-from trimaran.cluster.runtime.repair.repairer import RepairCounts
+from trimaran.cluster.runtime.repair.mender import RepairCounts
 from trimaran.cluster.runtime.repair.upkeep import Upkeep
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
 from trimaran.cluster.runtime.watching.error_log import ErrorLog, ErrorObservation

@@ -1,0 +1,113 @@
+"""Mends what a member needs to start, before it takes part in anything: before it votes or acknowledges.
+
+A start loads the newest snapshot and replays the log after it. If either is damaged, the member cannot start, and need
+not be lost either: the others have what it had, as far as that was committed. So both are read through first; where
+that meets damage, it is mended from a member that has committed it in the same leadership term. If all members start at
+once, the whole ones elect a leader meanwhile and then know what is committed: `WAIT_S` is for that. What nobody has
+committed by then may be an end that never was; nothing is cut off or guessed, and the start is refused with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from trimaran.archive import Archive, ArchiveError, CorruptionError
+from trimaran.archive.errors import is_damage
+from trimaran.service_api.cluster_id import ClusterId
+from trimaran.service_api.types import MemberId
+
+from ...settings.config import NodeConfig
+from ..host import Host
+from ..member_files import MemberFiles
+from .fetching import RepairPeer
+from .mender import Mender, RepairFacts, RepairOutcome
+
+WAIT_S: Final = 60.0
+_PAUSE_S: Final = 0.5
+_READ_BYTES: Final = 1 << 20
+
+logger = structlog.get_logger()
+
+
+async def mend_at_start(
+    config: NodeConfig, archive: Archive, files: MemberFiles, host: Host, *, service_count: int
+) -> None:
+    """Read what a start needs, and mend it where it is damaged. The log is not active yet.
+
+    Raises:
+        CorruptionError: it is damaged, and nobody can give what belongs there; the error says why.
+        ArchiveError: the disk refused.
+    """
+    recording_log = files.recording_log.recording_log
+    last, snapshots = recording_log.last_term(), recording_log.latest_snapshots(service_count)
+    if last is None:
+        return
+    peers = _find_peers(config, files)
+    failures: list[BaseException] = []
+    mender = Mender(
+        archive,
+        network=host.network,
+        facts=lambda: RepairFacts(
+            log_recording_id=last.recording_id,
+            commit_position=None,
+            recording_log=recording_log,
+            peers=peers,
+            cluster_id=ClusterId(files.cluster_id.cluster_id),
+        ),
+        on_failed=failures.append,
+    )
+    present = {descriptor.recording_id for descriptor in archive.descriptors()}
+    for recording_id in (*(entry.recording_id for entry in snapshots), last.recording_id):
+        if recording_id not in present:
+            continue  # what opens it says what is wrong
+        position = archive.descriptor(recording_id).start_position
+        if recording_id == last.recording_id and snapshots:
+            position = max(position, snapshots[0].log_position)
+        await _read_through(archive, mender, recording_id, position, failures)
+
+
+async def _read_through(
+    archive: Archive, mender: Mender, recording_id: int, position: int, failures: list[BaseException]
+) -> None:
+    end_position = archive.recorded_position(recording_id)
+    while position < end_position:
+        try:
+            position += len(archive.read(recording_id, position, _READ_BYTES, stop_position=end_position))
+        except ArchiveError as error:
+            if not is_damage(error):
+                raise
+            await _mend(mender, recording_id, error.position or position, error)
+            if failures:
+                raise failures[0] from error
+        await asyncio.sleep(0)
+
+
+async def _mend(mender: Mender, recording_id: int, position: int, damage: ArchiveError) -> None:
+    """Try until it is mended, or nobody can; at most `WAIT_S`."""
+    loop = asyncio.get_running_loop()
+    deadline_s, pause_s = loop.time() + WAIT_S, _PAUSE_S
+    while True:
+        outcome, reason = await mender.mend(recording_id, position)
+        if outcome is RepairOutcome.MENDED:
+            return
+        if outcome is RepairOutcome.LOST or loop.time() + pause_s > deadline_s:
+            raise CorruptionError(
+                f"{damage}; it was not mended: {reason}", recording_id=recording_id, position=position
+            ) from damage
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, 5.0)
+
+
+def _find_peers(config: NodeConfig, files: MemberFiles) -> dict[MemberId, RepairPeer]:
+    """Find the other members: those that this member knows to be committed, or else those of its settings."""
+    newest, configured = files.members.newest, {MemberId(member.member_id): member for member in config.members}
+    if newest is None:
+        known = {member_id: (member.consensus, member.archive) for member_id, member in configured.items()}
+    else:
+        known = {member.member_id: (member.endpoints[1], member.endpoints[4]) for member in newest.members}
+        known |= {each: (configured[each].consensus, configured[each].archive) for each in known if each in configured}
+    known.pop(MemberId(config.member_id), None)
+    return {member_id: RepairPeer(member_id, *endpoints) for member_id, endpoints in known.items()}
