@@ -76,7 +76,7 @@ def members_that_cannot_read_who_they_are(scene: Scene) -> None:
 
     for member in damaged:
         scene.cluster.start(member.member_id)
-    scene.run(10)
+    scene.run(40)  # a start waits for members that may mend it, and goes on then
     expect(all(member.is_running for member in damaged), "members wait for others who know", cluster=scene.cluster)
     for member in whole:
         scene.cluster.start(member.member_id)

@@ -4,7 +4,9 @@ A start loads the newest snapshot and replays the log after it. If either is dam
 not be lost either: the others have what it had, as far as that was committed. So both are read through first; where
 that meets damage, it is mended from a member that has committed it in the same leadership term. If all members start at
 once, the whole ones elect a leader meanwhile and then know what is committed: `WAIT_S` is for that. What nobody has
-committed by then may be an end that never was; nothing is cut off or guessed, and the start is refused with the reason.
+committed by then may be an end that never was. Nothing is cut off or guessed: where the end of the log is in doubt, or
+the snapshot is damaged, the start is refused with the reason. Otherwise the member starts, does not stand where it
+cannot read who the members are, and stops before it would deliver what is damaged; its repairer goes on.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from ..member_files import MemberFiles
 from .fetching import RepairPeer
 from .mender import Mender, RepairFacts, RepairOutcome
 
-WAIT_S: Final = 60.0
+WAIT_S: Final = 20.0
 _PAUSE_S: Final = 0.5
 _READ_BYTES: Final = 1 << 20
 
@@ -59,6 +61,7 @@ async def mend_at_start(
         ),
         on_failed=failures.append,
     )
+    doubtful = {(place.recording_id, place.position) for place in archive.damage.places}  # by who looked for the end
     present = {descriptor.recording_id for descriptor in archive.descriptors()}
     for recording_id in (*(entry.recording_id for entry in snapshots), last.recording_id):
         if recording_id not in present:
@@ -66,37 +69,40 @@ async def mend_at_start(
         position = archive.descriptor(recording_id).start_position
         if recording_id == last.recording_id and snapshots:
             position = max(position, snapshots[0].log_position)
-        await _read_through(archive, mender, recording_id, position, failures)
+        is_log = recording_id == last.recording_id
+        end_position = archive.recorded_position(recording_id)
+        while position < end_position:
+            try:
+                position += len(archive.read(recording_id, position, _READ_BYTES, stop_position=end_position))
+            except ArchiveError as error:
+                if not is_damage(error):
+                    raise
+                why = await _mend(mender, recording_id, position, failures)
+                if why is not None and (not is_log or (recording_id, position) in doubtful):
+                    raise CorruptionError(
+                        f"{error}; it was not mended: {why}", recording_id=recording_id, position=position
+                    ) from error
+                if why is not None:
+                    return
+            await asyncio.sleep(0)
 
 
-async def _read_through(
-    archive: Archive, mender: Mender, recording_id: int, position: int, failures: list[BaseException]
-) -> None:
-    end_position = archive.recorded_position(recording_id)
-    while position < end_position:
-        try:
-            position += len(archive.read(recording_id, position, _READ_BYTES, stop_position=end_position))
-        except ArchiveError as error:
-            if not is_damage(error):
-                raise
-            await _mend(mender, recording_id, error.position or position, error)
-            if failures:
-                raise failures[0] from error
-        await asyncio.sleep(0)
+async def _mend(mender: Mender, recording_id: int, position: int, failures: list[BaseException]) -> str | None:
+    """Try until it is mended, or nobody can, at most `WAIT_S`; say why it was not.
 
-
-async def _mend(mender: Mender, recording_id: int, position: int, damage: ArchiveError) -> None:
-    """Try until it is mended, or nobody can; at most `WAIT_S`."""
+    Raises:
+        ArchiveError: the own disk refuses, or does not keep what it takes.
+    """
     loop = asyncio.get_running_loop()
     deadline_s, pause_s = loop.time() + WAIT_S, _PAUSE_S
     while True:
         outcome, reason = await mender.mend(recording_id, position)
+        if failures:
+            raise failures[0]
         if outcome is RepairOutcome.MENDED:
-            return
+            return None
         if outcome is RepairOutcome.LOST or loop.time() + pause_s > deadline_s:
-            raise CorruptionError(
-                f"{damage}; it was not mended: {reason}", recording_id=recording_id, position=position
-            ) from damage
+            return reason
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, 5.0)
 
