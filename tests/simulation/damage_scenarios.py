@@ -48,3 +48,42 @@ def _flip_in_old_entry(scene: Scene, offset: int) -> None:
     expect(victim.is_running, "a member whose log is damaged gets what it has lost", member=victim)
     mended = victim.machine.disk.durable_read(path, 1, begin + offset)[0]
     expect(mended == byte, "what is mended is what was there", expected=byte, actual=mended)
+
+
+def a_repair_that_a_minority_offers(scene: Scene) -> None:
+    """A deposed leader has other entries where a member's committed ones are damaged; who has them is away for now."""
+    deposed = scene.start()
+    scene.add_flood("flood", 100)
+    scene.run(0.3)
+    for follower in scene.followers():
+        scene.cut(deposed, follower)
+    others = [member for member in scene.cluster.members.values() if member is not deposed]
+    scene.run_until(lambda: any(member.is_leader for member in others), 30, "a majority has a leader")
+    leader = next(member for member in others if member.is_leader)
+    victim = next(member for member in others if member is not leader)
+    assert leader.node is not None
+    assert deposed.node is not None
+    ctx = leader.node.module.ctx
+    last = ctx.recording_log.last_term()
+    assert last is not None
+    begin = last.term_base_log_position
+    scene.run_until(lambda: ctx.commit_position > begin + (16 << 10), 30, "a majority serves")
+    scene.cluster.clients["flood"].kill()
+    scene.run(1)
+    expect(deposed.node.module.ctx.append_position > begin, "a minority has other entries", member=deposed)
+
+    offset = begin % victim.config.segment_length_bytes
+    path = victim.config.directory / "archive" / f"{last.recording_id}-{begin - offset}.rec"
+    disk, length = victim.machine.disk, 8 << 10
+    whole = disk.durable_read(path, length, offset)
+    disk.damage(path, offset + HEADER_LENGTH + 8, bytes([whole[HEADER_LENGTH + 8] ^ 1]))
+    scene.referee.damaged[victim.member_id] = None
+    scene.cluster.kill(leader.member_id)
+    scene.cluster.network.unblock_all()
+    assert victim.node is not None
+    victim.node.upkeep.ask()
+    scene.run(5)
+    scene.cluster.start(leader.member_id)
+    scene.run(90)  # it tries again after a minute at the latest
+    mended = disk.durable_read(path, length, offset)
+    expect(mended == whole, "what is mended is what was committed", position=begin)

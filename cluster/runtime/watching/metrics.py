@@ -322,9 +322,7 @@ METRICS: Final = (
         "reads of this member's archive that met damage and failed",
         lambda v: v.upkeep.damage.failed_read_count,
     ),
-    MetricRow(
-        "trimaran_mended_places_total", "counter", "damaged places mended", lambda v: v.upkeep.counts.mended_count
-    ),
+    MetricRow("trimaran_mended_places_total", "counter", "places mended", lambda v: v.upkeep.counts.mended_count),
     MetricRow(
         "trimaran_lost_places", "gauge", "damaged places no member can mend", lambda v: len(v.upkeep.counts.lost)
     ),
