@@ -609,14 +609,8 @@ class Node:
         return retention
 
     def _make_upkeep(self, host: Host) -> Upkeep:
-        return Upkeep(
-            self.module.ctx,
-            self.archive,
-            self._config,
-            host=host,
-            post=self.agent.post,
-            on_failed=self.agent.terminate,
-        )
+        post, on_failed = self.agent.post, self.agent.terminate
+        return Upkeep(self.module.ctx, self.archive, self._config, host=host, post=post, on_failed=on_failed)
 
     def _make_fetcher(self, tasks: ActivityScope) -> SnapshotFetcher:
         self._fetcher = SnapshotFetcher(
