@@ -127,6 +127,9 @@ chaos: $(STAMP) compiled  ## Real processes under checked load and real faults f
 upgrade-test: $(STAMP) compiled  ## Run the version of tests/upgrade/baseline.txt beside this one: up and back under load.
 	@$(SUITE) -n 0 tests/system/test_mixed_versions.py $(ARGS)
 
+flipped-bits: $(STAMP) compiled  ## Flip a bit in each kind of file of a running cluster; print what happened (a minute).
+	@$(BIN)/python -m tests.system.flipped_bits $(ARGS)
+
 format: $(STAMP)  ## Format the code and sort its imports.
 	@$(BIN)/ruff check --quiet --select I --fix $(SOURCES)
 	@$(BIN)/ruff format --quiet $(SOURCES)

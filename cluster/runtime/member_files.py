@@ -76,7 +76,12 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
                 has_voted=NODE_STATE_FILE_NAME in disk.list_directory(directory),
             )
             stack.callback(mark.close)
-            node_state = NodeStateFile.open(directory, file_sync_level=sync_level, file_system=disk)
+            node_state = NodeStateFile.open(
+                directory,
+                file_sync_level=sync_level,
+                file_system=disk,
+                sets_aside=len(config.members) > 1 or bool(config.join),
+            )
             stack.callback(node_state.close)
             recording_log = RecordingLogFile.open(directory, file_sync_level=sync_level, file_system=disk)
             stack.callback(recording_log.close)

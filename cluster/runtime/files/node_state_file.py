@@ -32,6 +32,8 @@ import zlib
 from pathlib import Path
 from typing import Final, Self
 
+import structlog
+
 from trimaran.archive.disk.file_system import (
     FileSystem,
     OsFileSystem,
@@ -52,6 +54,7 @@ NODE_STATE_VERSION: Final = 0x0000_0300
 """0.3.0 as major << 16 | minor << 8 | patch; a file of another major version is refused."""
 
 _HEADER: Final = struct.Struct("<ii")
+_VERSION: Final = struct.Struct("<i")
 _FRAME_LENGTH: Final = struct.Struct("<i")
 _FRAME_LENGTH_OFFSET: Final = 8
 _RECORD_HEADER_LENGTH: Final = 16
@@ -60,6 +63,8 @@ _COPY: Final = struct.Struct("<qqq")
 _MAGIC: Final = b"TRIMARAN"
 _CHECKSUM: Final = struct.Struct("<I")
 _TRAILER_LENGTH: Final = _COPY.size + len(_MAGIC) + _CHECKSUM.size
+
+logger = structlog.get_logger()
 
 
 class NodeStateFile:
@@ -100,8 +105,18 @@ class NodeStateFile:
         return f"<NodeStateFile candidate_term_id={self.candidate_term_id} path={self._path}>"
 
     @classmethod
-    def open(cls, directory: Path, *, file_sync_level: int = 1, file_system: FileSystem | None = None) -> Self:
+    def open(
+        cls,
+        directory: Path,
+        *,
+        file_sync_level: int = 1,
+        file_system: FileSystem | None = None,
+        sets_aside: bool = False,
+    ) -> Self:
         """Open the file in `directory`, making it if it is missing: under another name first, so never half.
+
+        With `sets_aside` a damaged file is renamed, and one without a vote takes its place: its member is no voter then
+        until it has caught up with a leader, so that it cannot vote twice in a term whose vote it has forgotten.
 
         Raises:
             ClusterError: the file is of another major version, or damaged; what is wrong is named.
@@ -124,6 +139,11 @@ class NodeStateFile:
             _check(data, position, length)
         except RemoteProtocolError as error:
             disk.close_file(handle)
+            if sets_aside and data[: _VERSION.size] == _VERSION.pack(NODE_STATE_VERSION):
+                kept_path = path.with_name(path.name + ".damaged")
+                disk.rename(path, kept_path)
+                logger.error("node_state.set_aside", path=str(path), kept_path=str(kept_path), reason=str(error))
+                return cls.open(directory, file_sync_level=file_sync_level, file_system=file_system)
             advice = "restore the newest copy of this directory: a member that forgot a vote may vote twice in one term"
             raise ClusterError(f"damaged node state: path={path}: {error}; {advice}") from error
         except BaseException:

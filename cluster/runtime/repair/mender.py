@@ -178,6 +178,8 @@ class Mender:
             )
             plan.may_wait = plan.may_wait or not is_final
             return False
+        if end_position == found.position:
+            return True  # it was mended meanwhile
         self.counts.mended_count += 1
         self.counts.mended_bytes += end_position - found.position
         logger.warning(

@@ -228,3 +228,38 @@ def stop(small: SmallCluster, member: Member) -> None:
     assert member.machine.loop is not None
     member.machine.loop.call_soon(member.node.departure.begin)
     small.wait(lambda: not member.is_running)
+
+
+def test_a_member_that_cannot_trust_its_vote_comes_back_without_one_until_it_has_caught_up(small: SmallCluster) -> None:
+    member = small.follower
+    small.cluster.kill(member.member_id)
+    disk, directory = member.machine.disk, member.config.directory / "cluster"
+    byte = disk.content(directory / "node-state.dat")[32]
+    disk.damage(directory / "node-state.dat", 32, bytes([byte ^ 1]))
+    small.referee.damaged[member.member_id] = None
+    voters = []
+    small.cluster.on_node = lambda made: voters.append(made.node is not None and made.node.module.ctx.is_voter)
+
+    small.cluster.start(member.member_id)
+    small.wait(lambda: is_back(small, member))
+
+    assert voters == [False]
+    assert member.node is not None
+    assert member.node.module.ctx.is_voter
+    assert "node-state.dat.damaged" in disk.list_directory(directory)
+
+
+def test_a_member_alone_does_not_set_its_vote_aside() -> None:
+    with small_cluster(settings=replace(QUICK, member_count=1), make_service=Keeper) as small:
+        small.start()
+        member = small.leader
+        small.cluster.kill(member.member_id)
+        path = member.config.directory / "cluster" / "node-state.dat"
+        byte = member.machine.disk.content(path)[32]
+        member.machine.disk.damage(path, 32, bytes([byte ^ 1]))
+        small.referee.damaged[member.member_id] = None
+
+        small.cluster.start(member.member_id)
+        small.wait(lambda: not member.is_running)
+
+        assert "damaged node state" in str(member.refusal)
