@@ -71,7 +71,7 @@ class Nemesis:
         self._is_over = False
         self._excused: dict[MemberId, str] = {}
         """Members that may stop by themselves, and which fault is to blame."""
-        self._flipped_below: tuple[Member, Path, int, int] | None = None
+        self._flipped_below: tuple[Member, Path, int, bytes] | None = None
         """Whose disk has a bit flipped below its newest snapshot: in which file, at which offset, and the bit."""
         self._abandoned: list[Member] = []
         """Members that are left for dead in the end."""
@@ -395,7 +395,7 @@ class Nemesis:
         if not (data := disk.durable_read(path, 1, offset)):
             return False
         disk.damage(path, offset, bytes([data[0] ^ bit]))
-        self._flipped_below = leader, path, offset, bit
+        self._flipped_below = leader, path, offset, data
         for member in (leader, wiped):
             referee.damaged[member.member_id] = None
         self._cluster.kill(wiped.member_id)
@@ -404,12 +404,12 @@ class Nemesis:
         return True
 
     def mend_below_snapshot(self) -> None:
-        """Put the bit right; a segment that was purged meanwhile has none."""
+        """Put the bit right, if nobody has mended it; a segment that was purged meanwhile has none."""
         if self._flipped_below is None:
             return
-        (member, path, offset, bit), self._flipped_below = self._flipped_below, None
-        if data := member.machine.disk.durable_read(path, 1, offset):
-            member.machine.disk.damage(path, offset, bytes([data[0] ^ bit]))
+        (member, path, offset, whole), self._flipped_below = self._flipped_below, None
+        if member.machine.disk.durable_read(path, 1, offset):
+            member.machine.disk.damage(path, offset, whole)
         self._referee.damaged.pop(member.member_id, None)
 
     def _flip_catalog(self, random: Random) -> bool:
