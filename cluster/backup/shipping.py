@@ -110,7 +110,7 @@ def ship_backup(directory: Path, url: str, *, now_ms: int) -> Shipped:
         CATALOG_NAME: encode_catalog(
             descriptors, next_recording_id=max(descriptor.recording_id for descriptor in descriptors) + 1
         ),
-        RECORDING_LOG_NAME: b"".join(with_checksum(w.data, w.file_position) for w in kept.take_writes()),
+        RECORDING_LOG_NAME: _encode_recording_log(kept),
         CLUSTER_ID_NAME: read_file(OsFileSystem(), directory / "cluster" / CLUSTER_ID_FILE_NAME),
     }
     wanted = Manifest(
@@ -203,6 +203,14 @@ def _keep_reached(recording_log: RecordingLog, stop_position: int) -> RecordingL
     for entry in chain.from_iterable(reversed(found) for found in reached):
         kept.append_snapshot_of(entry)
     return kept
+
+
+def _encode_recording_log(recording_log: RecordingLog) -> bytes:
+    """Write a new recording log as its file. A slot may be written several times: the last one counts."""
+    slots = {
+        write.file_position: with_checksum(write.data, write.file_position) for write in recording_log.take_writes()
+    }
+    return b"".join(slots[position] for position in sorted(slots))
 
 
 def _descriptors(directory: Path, log: MemberLog, kept: RecordingLog, stop_position: int) -> list[RecordingDescriptor]:

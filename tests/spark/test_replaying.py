@@ -29,7 +29,7 @@ from trimaran.cluster.time_travel.spark import (
     what_if_frame,
 )
 from trimaran.service_api import ClusteredService, ConfigurationError
-from trimaran.service_api.cluster_id import ClusterId
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 
 LEDGER = "tests.unit.cluster.time_travel.ledger:Ledger"
 
@@ -87,7 +87,9 @@ def test_states_of_a_member_behind_a_url_are_those_of_its_directory(
     positions = sorted(recorded.observed)[::50]
     url = f"local://{recorded.directory.absolute()}" if scheme == "local" else f"s3://{BUCKET}/recorded"
     if scheme == "s3":
-        ClusterIdFile.open(recorded.directory / "cluster", OsFileSystem()).store(ClusterId(1))  # a backup has one
+        known = ClusterIdFile.open(recorded.directory / "cluster", OsFileSystem())
+        if known.cluster_id == NULL_CLUSTER_ID:  # a backup has one; a member that ran for a moment need not
+            known.store(ClusterId(1))
         ship_backup(recorded.directory, url, now_ms=0)
 
     found = states_at(spark, url, LEDGER, positions, extract=digest_and_balances, schema="digest string, total long")

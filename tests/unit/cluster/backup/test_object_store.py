@@ -10,13 +10,15 @@ import fsspec
 import pytest
 
 from tests.s3_server import BUCKET
+from tests.unit.cluster.backup.backed_up import backed_up
 from tests.unit.cluster.backup.test_agent import payloads
-from tests.unit.cluster.simulation.test_snapshots import Keeper
+from tests.unit.cluster.simulation.test_snapshots import Keeper, restart
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.cluster.backup.fetching import fetch_backup
 from trimaran.cluster.backup.manifest import DRAFT_NAME, MANIFEST_NAME
 from trimaran.cluster.backup.shipping import Shipped, read_backup_manifest, ship_backup
 from trimaran.cluster.backup.verification import verify_backup
+from trimaran.cluster.time_travel.member_log import MemberLog
 from trimaran.service_api import ClusterError, ConfigurationError
 
 NOW_MS = 1_800_000_000_000
@@ -50,6 +52,28 @@ def test_what_was_shipped_comes_back_and_is_valid(stages: list[Path], store: Obj
     assert manifest == shipped.manifest
     assert [check.problem for check in verify_backup(str(tmp_path / "back"), service=Keeper) if check.problem] == []
     assert payloads(tmp_path / "back") == payloads(stages[2])
+
+
+def test_backup_of_several_terms_comes_back(store: ObjectStore, tmp_path: Path) -> None:
+    """A term's entry is written again when the next term begins."""
+    with backed_up() as (small, backup):
+        backup.start()
+        for _ in range(3):
+            small.send(5)
+            restart(small, small.leader)
+        small.send(5)
+        backup.catch_up()
+        terms = [entry for entry in backup.recording_log.entries if entry.is_valid_term]
+        backup.write_to(tmp_path / "backup")
+
+    ship(tmp_path / "backup", store)
+
+    fetch_backup(store.url, tmp_path / "back")
+    for place in (store.url, str(tmp_path / "back")):
+        assert [check.problem for check in verify_backup(place, service=Keeper) if check.problem] == []
+        assert [entry for entry in MemberLog.open(place).recording_log.entries if entry.is_valid_term] == terms
+    assert len(terms) >= 3
+    assert payloads(tmp_path / "back") == payloads(tmp_path / "backup")
 
 
 def test_each_copy_writes_what_is_new_and_removes_what_the_backup_has_removed(
