@@ -4,6 +4,7 @@ Every reader of a directory lists it, opens segments by name, and asks the catal
 all there is to change: the listing has the cold segments as well, opening one fetches it into the cache, and the log
 begins where its cold segments do. Who writes gets the plain disk.
 
+Code for cold storage is loaded where there is some: other readers need neither pydantic nor a store.
 The record of the directory is read again whenever a segment is missed, for the member may run and move it meanwhile.
 """
 
@@ -11,19 +12,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from trimaran.service_api.documents import read_document
-from trimaran.service_api.errors import RemoteProtocolError
-
-from ..disk.file_system import OsFileSystem, read_file
-from ..errors import CorruptionError
+from ..disk.file_system import OsFileSystem
 from ..format.descriptor import RecordingDescriptor
-from ..format.layout import segment_file_name
+from ..format.layout import COLD_RECORD_NAME, segment_file_name
 from ..format.segment_names import parse_segment_file_name
-from .cache import CACHE_DIRECTORY_NAME, SegmentCache
-from .manifest import COLD_RECORD_NAME, ColdIndex, ColdRecord
-from .store import ColdStore
+
+if TYPE_CHECKING:
+    from .manifest import ColdRecord
+    from .store import ColdStore
 
 
 class ColdFileSystem(OsFileSystem):
@@ -56,6 +54,9 @@ class ColdFileSystem(OsFileSystem):
             segment = next((found for found in record.segments if found.base_position == parsed[1]), None)
             if segment is None:
                 raise
+        from .cache import CACHE_DIRECTORY_NAME, SegmentCache
+        from .store import ColdStore
+
         store = self._stores.get(record.url)
         if store is None:
             store = self._stores[record.url] = ColdStore(record.url)
@@ -76,28 +77,14 @@ class ColdFileSystem(OsFileSystem):
         record = self._record()
         if record is None or record.recording_id != descriptor.recording_id:
             return descriptor
+        from .manifest import ColdIndex
+
         return replace(descriptor, start_position=ColdIndex(record.segments).oldest_position(descriptor))
 
     def _record(self) -> ColdRecord | None:
+        from .manifest import read_record
+
         return read_record(self.directory)
-
-
-def read_record(directory: Path) -> ColdRecord | None:
-    """Read what an archive directory says of its cold storage; None where it has none.
-
-    Raises:
-        CorruptionError: the file is damaged.
-        OSError: the disk refused.
-    """
-    path = directory / COLD_RECORD_NAME
-    try:
-        return read_document(ColdRecord, read_file(OsFileSystem(), path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except RemoteProtocolError as error:
-        raise CorruptionError(
-            f"bad record of cold storage: path={path}: {error}; start the member, which writes it again from the store"
-        ) from error
 
 
 def readable_disk(directory: Path) -> OsFileSystem:

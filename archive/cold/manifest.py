@@ -7,17 +7,18 @@ has a manifest of its own, so no two write one object with different content. A 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, ClassVar, Final
+from pathlib import Path
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from trimaran.service_api.documents import ClusterIdLine, Count, Document, DocumentPart, Id, Position
+from trimaran.service_api.documents import ClusterIdLine, Count, Document, DocumentPart, Id, Position, read_document
+from trimaran.service_api.errors import RemoteProtocolError
 
+from ..disk.file_system import OsFileSystem, read_file
+from ..errors import CorruptionError
 from ..format.descriptor import RecordingDescriptor
-from ..format.layout import first_base_position
-
-COLD_RECORD_NAME: Final = "cold-storage.json"
-"""The file of a member's archive directory that says where its cold segments are."""
+from ..format.layout import COLD_RECORD_NAME, first_base_position
 
 
 class ColdSegment(DocumentPart):
@@ -57,6 +58,24 @@ class ColdRecord(Document):
     cache_bytes: Count
     segments: list[ColdSegment]
     """Of all members, as they were last asked for."""
+
+
+def read_record(directory: Path) -> ColdRecord | None:
+    """Read what an archive directory says of its cold storage; None where it has none.
+
+    Raises:
+        CorruptionError: the file is damaged.
+        OSError: the disk refused.
+    """
+    path = directory / COLD_RECORD_NAME
+    try:
+        return read_document(ColdRecord, read_file(OsFileSystem(), path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except RemoteProtocolError as error:
+        raise CorruptionError(
+            f"bad record of cold storage: path={path}: {error}; start the member, which writes it again from the store"
+        ) from error
 
 
 class ColdIndex:

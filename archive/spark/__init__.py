@@ -3,7 +3,7 @@
 Begin: `session` (create_session), `java` (a Java is found or brought), `shipping` (executors without Trimaran).
 Read: `data_source` <- `options`, `filters`; `partitions` <- `boundaries`, `pruning` plan a read; `batch_reader` reads a
 partition; `damage` lists problems; `hybrid` (read_log) joins it with the Parquet of an export.
-Typed columns: `messages` (of the log's own messages), `typed_messages` (of typed services), `decoders` (of others).
+Typed columns: `messages` (of the log's own messages), `typed_views` (of typed services), `decoders` (of others).
 
 The report reads logs with `source` and runs `analyses` where no Spark is installed; nothing else here works without it.
 A name is loaded when it is first asked for: `exports` says where it is, so a new one is added there, too.
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .shipping import ship as ship
     from .source.damage import problems as problems
     from .source.data_source import register as register
-    from .typed_messages import typed_messages as typed_messages
-    from .typed_messages import typed_schemas as typed_schemas
+    from .typed_views import typed_messages as typed_messages
+    from .typed_views import typed_schemas as typed_schemas
 else:
     from .exports import __dir__ as __dir__
     from .exports import __getattr__ as __getattr__

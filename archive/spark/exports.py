@@ -19,8 +19,8 @@ HOMES: Final = {
     "read_log": "hybrid",
     "register": "source.data_source",
     "ship": "shipping",
-    "typed_messages": "typed_messages",
-    "typed_schemas": "typed_messages",
+    "typed_messages": "typed_views",
+    "typed_schemas": "typed_views",
 }
 
 _get, __dir__ = lazy_exports("trimaran.archive.spark", HOMES)

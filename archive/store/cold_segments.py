@@ -18,12 +18,12 @@ import structlog
 from trimaran.service_api.errors import ClusterError
 
 from ..cold.cache import CACHE_DIRECTORY_NAME, SegmentCache
-from ..cold.file_system import read_record
-from ..cold.manifest import COLD_RECORD_NAME, ColdIndex, ColdRecord, ColdSegment
+from ..cold.manifest import ColdIndex, ColdRecord, ColdSegment, read_record
 from ..cold.store import ColdStorageError, ColdStore
 from ..disk.file_system import OsFileSystem, replace_file
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format.descriptor import RecordingDescriptor
+from ..format.layout import COLD_RECORD_NAME
 from .worker import Worker
 
 _T = TypeVar("_T")

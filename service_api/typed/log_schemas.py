@@ -73,32 +73,44 @@ class LogSchemas:
     def view(self, payload: bytes) -> dict[str, Any] | None:
         """Describe a typed payload: its `service_id`, its `message` and its `values` by name; None for what is none.
 
-        A payload whose schema was announced before what the reader saw has its `fingerprint` alone.
+        A payload whose schema was announced before what the reader saw has its `fingerprint` alone. Bytes of an
+        application that is not typed may begin as a typed payload does: what announces no schema, or has neither a
+        known fingerprint nor fields as a message has them, is none.
         """
         published = decode_topic_message(payload)
         typed = split_payload(payload if published is None else published.payload)
         if typed is None:
             return None
         origin = {"service_id": typed.service_id} | ({} if published is None else {"topic": published.topic})
+        view = None
         if typed.kind == PayloadKind.SCHEMA:
-            return origin | self._view_schema(typed.body)
-        return origin | self._view_message(typed) if typed.kind in _MESSAGES else None
+            view = self._view_schema(typed.body)
+        elif typed.kind in _MESSAGES:
+            view = self._view_message(typed)
+        return None if view is None else origin | view
 
-    def _view_schema(self, body: bytes) -> dict[str, Any]:
+    def _view_schema(self, body: bytes) -> dict[str, Any] | None:
         try:
             schema = self.note(body)
-        except RemoteProtocolError as error:
-            return {"problem": str(error)}
+        except RemoteProtocolError:
+            return None
         return {"message": schema["name"], "schema": schema}
 
-    def _view_message(self, typed: TypedPayload) -> dict[str, Any]:
+    def _view_message(self, typed: TypedPayload) -> dict[str, Any] | None:
         schema = self._schemas.get(typed.fingerprint)
         if schema is None:
-            return {"fingerprint": typed.fingerprint.hex()}
+            return {"fingerprint": typed.fingerprint.hex()} if _has_fields(typed.body) else None
         try:
             return {"message": schema["name"], "values": as_json_values(read_values(schema, typed.body))}
         except RemoteProtocolError:
             return {"message": schema["name"], "problem": NOT_READABLE}
+
+
+def _has_fields(body: bytes) -> bool:
+    try:
+        return isinstance(READ_ANY.decode(body), list)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
 
 
 def read_values(schema: Schema, body: bytes) -> dict[str, Any]:

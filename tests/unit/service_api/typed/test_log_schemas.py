@@ -85,7 +85,15 @@ def test_the_schema_of_an_event_is_published_once_before_the_first_one(offered: 
             MessageCodec(Paid).header(PayloadKind.EVENT) + b"\x91\x01",
             {"service_id": 0, "fingerprint": MessageCodec(Paid).fingerprint.hex()},
         ),
-        (encode_topic_message("t", b"\xc1\x25" + bytes(8)), {"service_id": 2, "topic": "t", "fingerprint": "00" * 8}),
+        (b"\xc1\x01" + bytes(8), None),
+        (b"\xc1\x01" + bytes(8) + b"\x05", None),
+        (b"\xc1\x61" + bytes(8) + b"\x92\xda\x01", None),
+        (b"\xc1\x66" + bytes(8) + b"\x01\x02\xda", None),
+        (b"\xc1\x06" + bytes(8) + b'{"name": "A B", "fields": []}', None),
+        (
+            encode_topic_message("t", b"\xc1\x25" + bytes(8) + b"\x90"),
+            {"service_id": 2, "topic": "t", "fingerprint": "00" * 8},
+        ),
         (encode_topic_message("t", b"untyped"), None),
     ],
 )

@@ -14,8 +14,7 @@ import pytest
 
 from tests.unit.archive.streams import TERM_LENGTH
 from tests.unit.cluster.runtime.snapshots.cold_rig import CLUSTER_ID, END, NEEDED, member, whole_log
-from trimaran.archive.cold.file_system import read_record
-from trimaran.archive.cold.manifest import ColdManifest, ColdSegment
+from trimaran.archive.cold.manifest import ColdManifest, ColdSegment, read_record
 from trimaran.archive.cold.store import ColdStore
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.object_store import ObjectStore

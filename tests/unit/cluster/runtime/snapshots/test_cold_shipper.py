@@ -15,10 +15,11 @@ from tests.unit.archive.streams import TERM_LENGTH
 from tests.unit.cluster.runtime.snapshots.cold_rig import CLUSTER_ID, NEEDED, member, whole_log
 from trimaran.archive import ArchiveError, ArchiveErrorCode, frames
 from trimaran.archive.cold.file_system import readable_disk
-from trimaran.archive.cold.manifest import COLD_RECORD_NAME, ColdManifest
+from trimaran.archive.cold.manifest import ColdManifest
 from trimaran.archive.cold.store import ColdStore
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.format.layout import COLD_RECORD_NAME
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.reading.verify import verify_recording
 from trimaran.cluster.runtime.snapshots import cold_shipper
