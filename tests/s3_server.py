@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, NoReturn
@@ -142,7 +142,10 @@ def _cut(environ: dict[str, Any]) -> NoReturn:
 
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
-    """Run a server with the bucket `BUCKET`; what opens `s3://` URLs in this process and its children finds it."""
+    """Run a server with the bucket `BUCKET`; what opens `s3://` URLs in this process and its children finds it.
+
+    Servers of one process share their objects: a test writes below a name of its own.
+    """
     application = DomainDispatcherApplication(create_backend_app)
     server = S3Server("", application)
     http = make_server("127.0.0.1", 0, server, threaded=True, request_handler=_Handler)
@@ -153,7 +156,8 @@ def s3_server() -> Iterator[S3Server]:
     os.environ.update(server.environment)
     s3fs.S3FileSystem.clear_instance_cache()  # fsspec keeps file systems by their options, not by the environment
     try:
-        s3fs.S3FileSystem().mkdir(BUCKET)
+        with suppress(FileExistsError):  # moto keeps the objects for all servers of a process, one that ended too
+            s3fs.S3FileSystem().mkdir(BUCKET)
         yield server
     finally:
         for name, value in before.items():

@@ -474,8 +474,8 @@ MEMBER_RULES: Final = (
     MemberRule(
         ProblemKind.DAMAGED,
         _find_damage,
-        "the member mends it from another one when it can, see `trimaran scrub`; what no member can mend stays until a "
-        "snapshot makes it superfluous: run `trimaran snapshot take`; replace a disk that does this again",
+        "it is mended from another member, see `trimaran scrub`; what no member can mend stays until a snapshot makes "
+        "it superfluous: run `trimaran snapshot take`; replace a disk that does this again",
         is_ready=True,  # it serves its clients; who needs what is damaged gets it from another member
     ),
     MemberRule(

@@ -36,7 +36,7 @@ from trimaran.cluster.messages.digests import ServiceDigest
 from trimaran.cluster.messages.reads import LeadershipProbe, ReadPosition
 from trimaran.service_api.member_status import MemberStatus
 from trimaran.service_api.types import MemberId, RecordingId, TermId
-from trimaran.service_api.wire.fields import BlockField
+from trimaran.service_api.wire.fields import BlockField, MessageLayout
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
@@ -230,15 +230,24 @@ def draw_lie(chance: random.Random, me: MemberId) -> Message:
     It never gives a vote: two leaders of one term would be a lie that the two believe rightly.
     """
     kind = chance.choice([*SENDER_FIELDS])
-    values: dict[str, Any] = {field.name: _draw_value(field, chance) for field in kind.LAYOUT.block}
-    for var in kind.LAYOUT.var_data:
-        text = chance.choice(("", "127.0.0.1:1", "x" * 300))
-        values[var.name] = text if var.is_text else text.encode()
+    values = _draw_values(kind.LAYOUT, chance)
+    for group in kind.LAYOUT.groups:
+        elements = (_draw_values(group.layout, chance) for _ in range(chance.randrange(4)))
+        values[group.name] = tuple(build(group.element, drawn) for drawn in elements)
     if (name := SENDER_FIELDS[kind]) is not None:
         values[name] = me
     if kind is Vote:
         values["vote"] = False
     return build(kind, values)
+
+
+def _draw_values(layout: MessageLayout, chance: random.Random) -> dict[str, Any]:
+    """Draw every field of a block and every variable one; groups are the caller's."""
+    values = {field.name: _draw_value(field, chance) for field in layout.block}
+    for var in layout.var_data:
+        text = chance.choice(("", "127.0.0.1:1", "x" * 300))
+        values[var.name] = text if var.is_text else text.encode()
+    return values
 
 
 def _draw_value(field: BlockField, chance: random.Random) -> Any:  # of the field's type

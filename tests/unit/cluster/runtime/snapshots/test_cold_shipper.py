@@ -235,7 +235,7 @@ async def test_a_store_over_http_that_refuses_and_cuts_gets_all_and_gives_it_bac
             Fault(FaultKind.LOST_ANSWER, "PUT", ".json", count=1),
             Fault(FaultKind.SLOW, "GET", ".rec", count=2),
         ]
-        url = f"s3://{BUCKET}/cold"
+        url = f"s3://{BUCKET}/{tmp_path.name}"
         async with member(tmp_path / "0", url) as rig:
             await rig.purge()
 
