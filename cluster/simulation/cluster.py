@@ -189,9 +189,14 @@ class SimulatedCluster:
         return member
 
     def rejoin(self, member: Member, known: Iterable[ConfiguredMember]) -> None:
-        """Correct the settings of a member whose directory is empty: it joins by the members that are known."""
+        """Correct the settings of a member whose directory is empty: it joins by the members that are known.
+
+        Also a standby: it may be a voter by then, and one that says that it is a standby is refused.
+        """
         seeds = _format_seeds(one for one in known if one.member_id != member.member_id)
-        member.config = member.config.model_copy(update={"members": (member.config.me,), "join": seeds})
+        member.config = member.config.model_copy(
+            update={"members": (member.config.me,), "join": seeds, "standby": False}
+        )
 
     def move(self, member: Member, endpoints: tuple[str, str, str, str, str]) -> None:
         """Correct the settings of a member that was moved; its process must not run."""

@@ -24,6 +24,7 @@ from trimaran.service_api.types import MemberId
 from ...settings.config import NodeConfig
 from ..host import Host
 from ..member_files import MemberFiles
+from ..snapshots.recovery import unusable_snapshot
 from .fetching import RepairPeer
 from .mender import Mender, RepairFacts, RepairOutcome
 
@@ -40,7 +41,8 @@ async def mend_at_start(
     """Read what a start needs, and mend it where it is damaged. The log is not active yet.
 
     Raises:
-        CorruptionError: it is damaged, and nobody can give what belongs there; the error says why.
+        ClusterError: the snapshot is damaged, and nobody can give what belongs there; the error says why.
+        CorruptionError: the end of the log is in doubt, and nobody can say what belongs there.
         ArchiveError: the disk refused.
     """
     recording_log = files.recording_log.recording_log
@@ -63,7 +65,8 @@ async def mend_at_start(
     )
     doubtful = {(place.recording_id, place.position) for place in archive.damage.places}  # by who looked for the end
     present = {descriptor.recording_id for descriptor in archive.descriptors()}
-    for recording_id in (*(entry.recording_id for entry in snapshots), last.recording_id):
+    entries = {entry.recording_id: entry for entry in snapshots}
+    for recording_id in (*entries, last.recording_id):
         if recording_id not in present:
             continue  # what opens it says what is wrong
         position = archive.descriptor(recording_id).start_position
@@ -78,10 +81,11 @@ async def mend_at_start(
                 if not is_damage(error):
                     raise
                 why = await _mend(mender, recording_id, position, failures)
-                if why is not None and (not is_log or (recording_id, position) in doubtful):
-                    raise CorruptionError(
-                        f"{error}; it was not mended: {why}", recording_id=recording_id, position=position
-                    ) from error
+                reason = f"{error}; it was not mended: {why}"
+                if why is not None and not is_log:
+                    raise unusable_snapshot(archive, entries[recording_id], reason) from error
+                if why is not None and (recording_id, position) in doubtful:
+                    raise CorruptionError(reason, recording_id=recording_id, position=position) from error
                 if why is not None:
                     return
             await asyncio.sleep(0)

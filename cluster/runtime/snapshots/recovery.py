@@ -150,7 +150,9 @@ async def read_snapshots(archive: SnapshotSource, entries: Sequence[RecordingLog
         module = replace(module, timers=(), trackers=())  # of a witness, whose snapshot may be another member's
         return Recovered(module_entry.log_position, module_entry.timestamp, module, (), {}, ())
     if strange := [state.service_id for state in module.trackers if state.service_id >= len(service_entries)]:
-        raise _unusable(archive, module_entry, f"it holds messages of services that it does not name: {strange}")
+        raise unusable_snapshot(
+            archive, module_entry, f"it holds messages of services that it does not name: {strange}"
+        )
     images = tuple(_open_reader(archive, entry) for entry in service_entries)
     parts = [
         await _load_container(image, _place(entry, module.marker), module.time_unit)
@@ -159,7 +161,7 @@ async def read_snapshots(archive: SnapshotSource, entries: Sequence[RecordingLog
     clients, replies = parts[0]
     for entry, (others, _) in zip(service_entries, parts, strict=True):
         if others != clients:
-            raise _unusable(archive, entry, "its client sessions are not those of service 0")
+            raise unusable_snapshot(archive, entry, "its client sessions are not those of service 0")
     if module_entry.is_seed:
         module = _begin_log_with(module)
     return Recovered(module_entry.log_position, module_entry.timestamp, module, clients, replies, images)
@@ -302,7 +304,7 @@ async def _load_module(archive: SnapshotSource, entry: RecordingLogEntry) -> Mod
             if isinstance(message, SnapshotMarker):
                 _check_marker(message, _place(entry, snapshot.marker), snapshot.time_unit)
     except RemoteProtocolError as error:
-        raise _unusable(archive, entry, str(error)) from error
+        raise unusable_snapshot(archive, entry, str(error)) from error
     return snapshot
 
 
@@ -345,11 +347,12 @@ def _open_reader(archive: SnapshotSource, entry: RecordingLogEntry) -> SnapshotR
             raise RemoteProtocolError(f"stream_id={descriptor.stream_id} expected={stream_id}")
         frames = archive.frames(entry.recording_id)
     except ClusterError as error:
-        raise _unusable(archive, entry, str(error)) from error
-    return SnapshotReader(frames, lambda reason: _unusable(archive, entry, reason))
+        raise unusable_snapshot(archive, entry, str(error)) from error
+    return SnapshotReader(frames, lambda reason: unusable_snapshot(archive, entry, reason))
 
 
-def _unusable(archive: SnapshotSource, entry: RecordingLogEntry, reason: str) -> ClusterError:
+def unusable_snapshot(archive: SnapshotSource, entry: RecordingLogEntry, reason: str) -> ClusterError:
+    """Make the error of a snapshot that is not loaded: which, why, and what to do."""
     directory = archive.directory.parent
     return ClusterError(
         f"snapshot cannot be used: log_position={entry.log_position} service_id={entry.service_id} "

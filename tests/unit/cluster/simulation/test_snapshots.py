@@ -20,6 +20,7 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.control_toggle import ControlToggle
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
+from trimaran.cluster.runtime.repair.at_start import WAIT_S
 from trimaran.cluster.runtime.snapshots.snapshot_taker import SMALL_STATE_BYTES
 from trimaran.cluster.simulation.cluster import DIRECTORY, Member
 from trimaran.cluster.simulation.kept_log import complete_snapshot_positions
@@ -341,25 +342,22 @@ def test_service_that_writes_no_snapshots_is_not_asked_for_any() -> None:
 
 @pytest.mark.parametrize("recording_id", [1, 2], ids=["service", "module"])
 @pytest.mark.parametrize("position", [45, 150, 400])
-def test_damaged_snapshot_is_refused_and_the_one_before_it_works(
+def test_snapshot_damaged_everywhere_is_refused_and_the_one_before_it_works(
     small: SmallCluster, recording_id: int, position: int
 ) -> None:
     first = take(small)
     small.send(5)
     second = take(small)
     follower = small.follower
-    follower_id = follower.member_id
-    small.cluster.kill(follower_id)
-    damage(follower, recording_id + 2, position)
-    small.cluster.start(follower_id)
-    small.wait(lambda: follower.refusal is not None)
+    small.cluster.kill(follower.member_id)
+    for member in small.cluster.members.values():
+        damage(member, recording_id + 2, position)
 
-    assert isinstance(follower.refusal, ClusterError)
-    assert "run `trimaran snapshot invalidate /trimaran`" in str(follower.refusal)
-    assert len(str(follower.refusal).splitlines()) == 1
-    invalidate(follower)
     before = small.referee.counts.loaded_snapshots
-    small.cluster.start(follower_id)
+    start_refused(small, follower)
+    assert small.referee.counts.loaded_snapshots == before
+    invalidate(follower)
+    small.cluster.start(follower.member_id)
     small.wait(lambda: follower.node is not None and follower.node.module.follower is not None)
     small.wait(small.is_at_rest)
     assert small.referee.counts.loaded_snapshots == before + 1
@@ -368,24 +366,62 @@ def test_damaged_snapshot_is_refused_and_the_one_before_it_works(
     assert second > first
 
 
-def test_snapshot_whose_recording_is_gone_is_refused_and_the_one_before_it_works(small: SmallCluster) -> None:
+def test_snapshot_whose_recording_is_gone_everywhere_is_refused_and_the_one_before_it_works(
+    small: SmallCluster,
+) -> None:
     """ClusterTest.shouldInvalidateSnapshotsThatHaveBeenRemoved; here an operator does that, not the member."""
     take(small)
     small.send(5)
     second = take(small)
     follower = small.follower
     small.cluster.kill(follower.member_id)
-    follower.machine.disk.remove(DIRECTORY / "archive" / "3-0.rec")
+    for member in small.cluster.members.values():
+        member.machine.disk.remove(DIRECTORY / "archive" / "3-0.rec")
 
-    small.cluster.start(follower.member_id)
-    small.wait(lambda: follower.refusal is not None)
-
-    assert "run `trimaran snapshot invalidate /trimaran`" in str(follower.refusal)
-    assert len(str(follower.refusal).splitlines()) == 1
+    start_refused(small, follower)
     invalidate(follower)
     small.cluster.start(follower.member_id)
     small.wait(lambda: follower.node is not None and follower.node.module.follower is not None)
     small.wait(lambda: newest_position(follower) == second)
+
+
+def start_refused(small: SmallCluster, member: Member) -> None:
+    """Start a member that cannot load its snapshot, nor have it mended; it says in a line what to do."""
+    small.cluster.start(member.member_id)
+    small.wait(lambda: member.refusal is not None, limit_ns=2 * int(WAIT_S * SECOND))
+
+    assert isinstance(member.refusal, ClusterError)
+    assert "it was not mended" in str(member.refusal)
+    assert "run `trimaran snapshot invalidate /trimaran`" in str(member.refusal)
+    assert len(str(member.refusal).splitlines()) == 1
+
+
+@pytest.mark.parametrize("recording_id", [1, 2], ids=["service", "module"])
+@pytest.mark.parametrize("position", [45, 150, 400, None], ids=["45", "150", "400", "gone"])
+def test_snapshot_that_others_have_is_mended_and_loaded(
+    small: SmallCluster, recording_id: int, position: int | None
+) -> None:
+    take(small)
+    small.send(5)
+    second = take(small)
+    follower = small.follower
+    path = DIRECTORY / "archive" / f"{recording_id + 2}-0.rec"
+    whole = follower.machine.disk.durable_read(path, 1 << 16, 0)
+    small.cluster.kill(follower.member_id)
+    if position is None:
+        follower.machine.disk.remove(path)
+    else:
+        damage(follower, recording_id + 2, position)
+
+    before = small.referee.counts.loaded_snapshots
+    small.cluster.start(follower.member_id)
+    small.wait(lambda: follower.node is not None and follower.node.module.follower is not None)
+    small.wait(small.is_at_rest)
+
+    assert follower.refusal is None
+    assert small.referee.counts.loaded_snapshots == before + 1
+    assert newest_position(follower) == second
+    assert follower.machine.disk.durable_read(path, 1 << 16, 0) == whole
 
 
 @pytest.mark.parametrize("is_power", [False, True], ids=["kill", "power"])
