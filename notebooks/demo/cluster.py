@@ -29,9 +29,12 @@ SETTINGS: Final = {
     "election_status_interval_ms": "50",
     "leader_heartbeat_timeout_ms": "1000",
     "leader_heartbeat_interval_ms": "100",
-    "session_timeout_ms": "2000",
+    "session_timeout_ms": "5000",
 }
-"""Short segments, so that the log has some; short timeouts, so that a notebook does not wait."""
+"""Short segments, so that the log has some; short timeouts, so that a notebook does not wait.
+
+Sessions outlast a pause of some seconds, as a busy machine makes them: a front end that loses its session gives up.
+"""
 
 LOOK_INTERVAL_S: Final = 0.05
 TIMEOUT_S: Final = 30.0
