@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
 from typing import Any, cast
 
 import httpx
@@ -130,17 +129,32 @@ class Pruned:
 
 
 @contextlib.asynccontextmanager
+async def listening(app: EventsPage) -> AsyncIterator[int]:
+    """Serve on a port, and wait at the end until every connection is closed, which a server does not before 3.12."""
+    connections: set[asyncio.Task[None]] = set()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.add(cast("asyncio.Task[None]", asyncio.current_task()))
+        await serve(app, reader, writer)
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(30):
+        await asyncio.gather(*connections)
+
+
+@contextlib.asynccontextmanager
 async def serving(app: EventsPage) -> AsyncIterator[httpx.AsyncClient]:
-    async with await asyncio.start_server(partial(serve, app), "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-            yield client
+    async with listening(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        yield client
 
 
 @pytest.mark.parametrize("head", [b"garbage\r\n\r\n", b"GET /", b"GET \xff HTTP/1.1\r\n\r\n"])
 async def test_what_is_no_http_ends_the_connection(head: bytes) -> None:
-    async with await asyncio.start_server(partial(serve, EventsPage(_nothing)), "127.0.0.1", 0) as server:
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    async with listening(EventsPage(_nothing)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head)
         writer.write_eof()
 

@@ -139,13 +139,13 @@ def test_an_election_has_one_leader_after_the_other() -> None:
 class Holders(ClientWorkload):
     """Clients that take two locks, exclusive and shared, with and without leases, and keep some past the round.
 
-    After each entry a lock has one exclusive holder, or shared ones, and every exclusive grant has a greater token than
-    the grants of this lock before it.
+    After each entry a lock has one exclusive holder, or shared ones, and every new grant has a greater token than the
+    grants of this lock before it; of shared holders the newest may be the first to leave.
     """
 
     def __init__(self) -> None:
         self.exclusive: dict[str, list[int]] = {"a": [], "b": []}
-        self.greatest: WeakKeyDictionary[LockService, dict[str, int]] = WeakKeyDictionary()
+        self.granted: WeakKeyDictionary[LockService, dict[str, set[int]]] = WeakKeyDictionary()
 
     async def use(self, client: ClusterClient, random: Random) -> None:
         locks = LocksClient(client)
@@ -161,15 +161,16 @@ class Holders(ClientWorkload):
                 await held.release()
 
     def invariant(self, service: LockService) -> None:
-        greatest = self.greatest.setdefault(service, {})
+        granted = self.granted.setdefault(service, {})
         for name, keys in service.holders.items():
             claims = [service.claims[key] for key in keys]
             assert len(claims) == 1 or not any(claim.is_exclusive for claim in claims)
             tokens = [claim.token for claim in claims]
             assert all(tokens)
             assert tokens == sorted(tokens)
-            assert tokens[-1] >= greatest.get(name, 0)
-            greatest[name] = tokens[-1]
+            before = granted.setdefault(name, set())
+            assert all(token > max(before, default=0) for token in tokens if token not in before)
+            before.update(tokens)
 
     def at_rest(self, services: Sequence[Any]) -> None:
         for tokens in self.exclusive.values():
