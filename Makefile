@@ -81,7 +81,7 @@ SUITE := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadscope
 
 FAST_TESTS := $(wildcard tests/test_*.py) tests/fuzz tests/scenarios $(addprefix tests/unit/,service_api client cluster/core)
 
-test: $(STAMP) compiled  ## Run the whole suite (about eleven minutes on two cores).
+test: $(STAMP) compiled  ## Run the whole suite (about a quarter of an hour on two cores).
 	@$(SUITE) $(ARGS)
 
 check: $(STAMP)  ## Format, lint, types, import rules, known dangers and the fastest tests (about a minute).

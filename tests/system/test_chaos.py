@@ -43,7 +43,7 @@ def test_a_cluster_survives_every_kind_of_fault(data_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("plant", "told"),
     [
-        (Plant.LOSE_WRITE, "in log order the answer is"),
+        pytest.param(Plant.LOSE_WRITE, "in log order the answer is", marks=pytest.mark.campaign),
         pytest.param(Plant.RUN_TWICE, "in log order the answer is", marks=pytest.mark.campaign),
         pytest.param(Plant.STALE_READ, "in log order the answer is", marks=pytest.mark.campaign),
         (Plant.DIVERGE, "services differ at log_position="),
@@ -71,6 +71,7 @@ def test_hostile_clients_take_nothing_from_honest_ones(data_dir: Path) -> None:
     assert set(found.hostile) == set(HostileKind)
 
 
+@pytest.mark.campaign
 def test_a_careless_service_stops_the_member_that_fails_alone_and_no_other(data_dir: Path) -> None:
     result = _run(data_dir, round_seconds=14.0, modes=(ChaosMode.CARELESS,), kinds=(ChaosFault.SNAPSHOT,))
 
@@ -79,6 +80,7 @@ def test_a_careless_service_stops_the_member_that_fails_alone_and_no_other(data_
     assert any("the member stopped with status" in record.note for record in found.faults)
 
 
+@pytest.mark.campaign
 def test_a_users_service_is_checked_without_knowing_it(data_dir: Path) -> None:
     result = _run(
         data_dir,

@@ -205,8 +205,16 @@ async def test_a_single_member_goes_on_where_aeron_stopped(
     ("scenario", "service", "last_term_id", "replay_position", "options"),
     [
         pytest.param("three-node-failover", ONE, 2, 420192, [], id="begun by Aeron"),
-        pytest.param("there-and-back-three", ONE, 3, 103040, [], id="begun here, gone on with by Aeron"),
-        pytest.param("three-crc32c", TWO, 1, 92960, [], id="CRC-32C"),
+        pytest.param(
+            "there-and-back-three",
+            ONE,
+            3,
+            103040,
+            [],
+            id="begun here, gone on with by Aeron",
+            marks=pytest.mark.campaign,
+        ),
+        pytest.param("three-crc32c", TWO, 1, 92960, [], id="CRC-32C", marks=pytest.mark.campaign),
         pytest.param("three-crc32c", TWO, 1, 0, ["--no-snapshots", "--as-is"], id="CRC-32C, from its beginning"),
     ],
 )

@@ -10,7 +10,9 @@ from trimaran.benchmarks.scenarios.flood import FloodParameters, flood_rows, run
 from trimaran.service_api.errors import ConfigurationError
 
 
-@pytest.mark.parametrize(("kind", "tls"), [("never-read", False), ("half-handshake", True)])
+@pytest.mark.parametrize(
+    ("kind", "tls"), [pytest.param("never-read", False, marks=pytest.mark.campaign), ("half-handshake", True)]
+)
 def test_leader_and_an_honest_client_are_measured_beside_a_flood(tmp_path: Path, kind: str, tls: bool) -> None:
     report = run(
         FloodParameters(
