@@ -51,7 +51,8 @@ def steps_of(page: Path) -> list[Step]:
 def plain(line: str) -> str:
     """A line without what differs from run to run: numbers, and how columns are filled up."""
     line = re.sub(r"\bcluster [0-9a-f]{16}\b", "cluster N", line)
-    return " ".join(re.sub(r"\d[\d,.:TZ-]*", "N", line).split())
+    words = " ".join(re.sub(r"\d[\d,.:TZ-]*", "N", line).split())
+    return re.sub(r"\bN (ms|s)\b", "N s", words)  # how long something took, in whichever unit
 
 
 def run_guide(page: Path, directory: Path, **environment: str) -> list[Step]:
