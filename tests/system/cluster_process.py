@@ -348,7 +348,8 @@ class SystemCluster:
                     folded = fold_log(reports[-1].log, stop_position=state["log_position"])
                     assert (folded.place, folded.digest.hex()) == actual, member
         if self._is_checked_identical:
-            check_identical(reports)
+            was_removed = [bool(member.events("member.removed")) for _, member in sorted(self.members.items())]
+            check_identical(reports, was_removed)
         return reports
 
     def check_answers(self, requester: Requester) -> None:
@@ -412,16 +413,23 @@ def verify_archive(directory: Path) -> None:
     assert result.exit_code == 0, f"{directory}: {result.output}"
 
 
-def check_identical(reports: list[DirectoryReport]) -> None:
-    """Compare the members' logs: from where the last one begins to where the shortest ends they hold the same bytes."""
-    first = reports[0].log
-    begin = max(report.log.start_position for report in reports)
-    end = min(report.log.end_position for report in reports)
-    expected = first.data[begin - first.start_position : end - first.start_position]
-    for report in reports[1:]:
+def check_identical(reports: list[DirectoryReport], was_removed: list[bool]) -> None:
+    """Compare every log with the newest: from where both begin to where the shorter ends they hold the same bytes.
+
+    What a leader appends after its own removal is committed by nobody. So of a member that was removed what counts ends
+    where the first term begins that it has not seen.
+    """
+    first = max(reports, key=lambda report: (report.last_term_id, report.log.end_position))
+    newest = first.log
+    for report, is_removed in zip(reports, was_removed, strict=True):
         log = report.log
-        assert log.term_length == first.term_length
-        actual = log.data[begin - log.start_position : end - log.start_position]
+        assert log.term_length == newest.term_length
+        begin, end = max(log.start_position, newest.start_position), min(log.end_position, newest.end_position)
+        if is_removed:
+            unseen = (term for term in first.terms if term.leadership_term_id > report.last_term_id)
+            end = min([end, *(term.term_base_log_position for term in unseen)])
+        actual = log.data[begin - log.start_position : max(begin, end) - log.start_position]
+        expected = newest.data[begin - newest.start_position : max(begin, end) - newest.start_position]
         if actual != expected:
             at = next(i for i in range(len(expected)) if actual[i] != expected[i])
             raise AssertionError(f"logs differ at position={begin + at}: {report.directory}")

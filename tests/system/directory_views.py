@@ -112,3 +112,8 @@ class DirectoryReport:
         named = {term.recording_id for term in self.terms}
         (log,) = [recording for recording in logs if recording.recording_id in named] if len(logs) > 1 else logs
         return log
+
+    @property
+    def last_term_id(self) -> int:
+        """The newest leadership term that it has seen; -1 without one."""
+        return max((term.leadership_term_id for term in self.terms), default=-1)
