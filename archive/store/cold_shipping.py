@@ -61,8 +61,9 @@ class ColdShipping:
         segment = self._take_in(descriptor, base_position)
         known = self._own.find(base_position, descriptor)
         if known is None or known.start_position > segment.start_position:
-            self._own.add([segment])
-            self._write_manifest()
+            own = ColdIndex([*self._own.segments, segment])
+            self._write_manifest(own)
+            self._own = own  # only now: the manifest that the next attempt relies on is in the store
         self._all.add([segment])
         return segment
 
@@ -98,9 +99,9 @@ class ColdShipping:
         self.uploaded_count += 1
         return segment
 
-    def _write_manifest(self) -> None:
+    def _write_manifest(self, own: ColdIndex) -> None:
         self.store.write_manifest(
-            ColdManifest(cluster_id=self._cluster_id, member_id=self._member_id, segments=self._own.segments)
+            ColdManifest(cluster_id=self._cluster_id, member_id=self._member_id, segments=own.segments)
         )
 
 

@@ -129,6 +129,25 @@ async def test_while_the_store_fails_segments_stay_and_then_they_go(
         assert await rig.replay() == whole_log()
 
 
+async def test_a_segment_is_not_deleted_until_the_manifest_names_it(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, refused = ObjectStore.put, threading.Event()
+
+    def refuse_once(self: ObjectStore, name: str, data: bytes) -> None:
+        if "manifests/" in name and not refused.is_set():
+            refused.set()
+            raise OSError(5, "the store is down")
+        original(self, name, data)
+
+    monkeypatch.setattr(ObjectStore, "put", refuse_once)
+    async with member(tmp_path / "0", url) as rig:
+        await rig.purge(TERM_LENGTH)
+
+        assert rig.shipper.standing.failed_count == 1
+        assert [segment.base_position for segment in manifest(url).segments] == [0]
+
+
 async def test_a_store_that_hangs_stops_nobody(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
     original = ObjectStore.put_file
