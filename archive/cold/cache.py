@@ -35,11 +35,6 @@ class SegmentCache:
     def __repr__(self) -> str:
         return f"<SegmentCache {self.directory} limit_bytes={self.limit_bytes}>"
 
-    @property
-    def length_bytes(self) -> int:
-        """How much the files take."""
-        return sum(length for _, length, _ in self._files())
-
     def path_of(self, segment: ColdSegment) -> Path:
         """Name the file of a segment, whether it is there or not."""
         return self.directory / f"{segment.base_position}-{segment.sha256[:16]}.rec"

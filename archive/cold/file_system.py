@@ -10,7 +10,6 @@ The record of the directory is read again whenever a segment is missed, for the 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -79,7 +78,7 @@ class ColdFileSystem(OsFileSystem):
             return descriptor
         from .manifest import ColdIndex
 
-        return replace(descriptor, start_position=ColdIndex(record.segments).oldest_position(descriptor))
+        return ColdIndex(record.segments).extend(descriptor)
 
     def _record(self) -> ColdRecord | None:
         from .manifest import read_record

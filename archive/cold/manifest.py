@@ -7,6 +7,7 @@ has a manifest of its own, so no two write one object with different content. A 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -96,11 +97,6 @@ class ColdIndex:
         """All of them, in order of position."""
         return [self._by_base[base] for base in sorted(self._by_base)]
 
-    @property
-    def length_bytes(self) -> int:
-        """How much they take in the store."""
-        return sum(segment.length for segment in self._by_base.values())
-
     def add(self, segments: Iterable[ColdSegment]) -> None:
         """Take segments in. Of two of one position that stays which has more frames, else the one that was there."""
         for segment in segments:
@@ -113,8 +109,14 @@ class ColdIndex:
         found = self._by_base.get(base_position)
         return found if found is not None and found.length == descriptor.segment_file_length else None
 
-    def oldest_position(self, descriptor: RecordingDescriptor) -> int:
-        """Return from where on a log can be read: its start position, or without a gap as far below it as this goes."""
+    def extend(self, descriptor: RecordingDescriptor) -> RecordingDescriptor:
+        """Let a recording begin where it can be read from: without a gap as far below its start as this goes."""
+        oldest_position = self._oldest_position(descriptor)
+        if oldest_position == descriptor.start_position:
+            return descriptor
+        return replace(descriptor, start_position=oldest_position)
+
+    def _oldest_position(self, descriptor: RecordingDescriptor) -> int:
         position, length = descriptor.start_position, descriptor.segment_file_length
         base = descriptor.segment_base_position(position)
         if position == base:

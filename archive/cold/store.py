@@ -121,21 +121,19 @@ class ColdStore:
             disk.close_file(handle)
 
     def _blocks_of_object(self, segment: ColdSegment, place: str) -> Iterator[tuple[int, bytes]]:
-        blocks = self._blocks(segment)
-        for begin in range(0, segment.length, _BLOCK_BYTES):
-            try:
-                data = next(blocks)
-            except OSError as error:
-                raise _refused("read", place, error) from error
-            yield begin, data
+        """Name the object in an error of the store. An error of the code that writes a block is not raised in here."""
+        try:
+            yield from self._blocks(segment)
+        except OSError as error:
+            raise _refused("read", place, error) from error
 
-    def _blocks(self, segment: ColdSegment) -> Iterator[bytes]:
+    def _blocks(self, segment: ColdSegment) -> Iterator[tuple[int, bytes]]:
         for begin in range(0, segment.length, _BLOCK_BYTES):
-            yield self._objects.read_range(segment.name, begin, min(begin + _BLOCK_BYTES, segment.length))
+            yield begin, self._objects.read_range(segment.name, begin, min(begin + _BLOCK_BYTES, segment.length))
 
     def _digest(self, segment: ColdSegment) -> str:
         digest = sha256()
-        for data in self._blocks(segment):
+        for _, data in self._blocks(segment):
             digest.update(data)
         return digest.hexdigest()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -111,14 +111,7 @@ class ColdSegments:
 
     def extend(self, descriptor: RecordingDescriptor) -> RecordingDescriptor:
         """Let the recording begin where its cold segments do."""
-        if descriptor.recording_id != self.recording_id:
-            return descriptor
-        oldest_position = self.index.oldest_position(descriptor)
-        return (
-            descriptor
-            if oldest_position == descriptor.start_position
-            else replace(descriptor, start_position=oldest_position)
-        )
+        return self.index.extend(descriptor) if descriptor.recording_id == self.recording_id else descriptor
 
     def find_path(self, descriptor: RecordingDescriptor, position: int) -> Path | None:
         """Name the cached file of the segment of a position; None if it is no cold one.

@@ -26,7 +26,6 @@ class ColdShipping:
 
     def __init__(self, store: ColdStore, directory: Path, *, cluster_id: str, member_id: MemberId) -> None:
         self.store: Final = store
-        self.uploaded_count = 0
         self._directory = directory
         self._cluster_id = cluster_id
         self._member_id = member_id
@@ -70,7 +69,6 @@ class ColdShipping:
     def _take_in(self, descriptor: RecordingDescriptor, base_position: int) -> ColdSegment:
         start_position = max(base_position, descriptor.start_position)
         known = self._own.find(base_position, descriptor) or self._all.find(base_position, descriptor)
-        is_covered = known is not None and known.start_position <= start_position
         try:
             digest = check_segment(self._directory, descriptor, base_position)
         except ArchiveError as error:
@@ -81,22 +79,21 @@ class ColdShipping:
             if written is None or written.start_position > start_position:
                 raise
             return written
-        if known is not None and is_covered and (known.start_position < start_position or known.sha256 == digest):
-            return known
+        if known is not None and known.start_position <= start_position:
+            if known.start_position < start_position or known.sha256 == digest:
+                return known
+            raise ColdStorageError(
+                f"cold storage has another log than this member: object={self.store.url}/{known.name} this "
+                f"member's sha256={digest}; compare the members with `trimaran archive diff`, and give a cluster that "
+                "was restored another cluster_id or URL"
+            )
         segment = ColdSegment(
             base_position=base_position,
             start_position=start_position,
             length=descriptor.segment_file_length,
             sha256=digest,
         )
-        if known is not None and known.start_position == start_position:
-            raise ColdStorageError(
-                f"cold storage has another log than this member: object={self.store.url}/{known.name} this "
-                f"member's sha256={digest}; compare the members with `trimaran archive diff`, and give a cluster that "
-                "was restored another cluster_id or URL"
-            )
         self.store.put_segment(self._directory / descriptor.segment_file_name(base_position), segment)
-        self.uploaded_count += 1
         return segment
 
     def _write_manifest(self, own: ColdIndex) -> None:

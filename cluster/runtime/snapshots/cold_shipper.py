@@ -106,10 +106,10 @@ class ColdShipper:
         That is no more below the log on this disk than the cache holds: for a member that is further behind a snapshot
         is quicker, and its disk need not have room for what has left all others.
         """
-        start_position, cold = self._descriptor().start_position, self._archive.cold
+        descriptor, cold = self._descriptor(), self._archive.cold
         if cold is None:
-            return start_position
-        return max(cold.extend(self._descriptor()).start_position, start_position - self._cache_bytes)
+            return descriptor.start_position
+        return max(cold.extend(descriptor).start_position, descriptor.start_position - self._cache_bytes)
 
     async def run(self) -> None:
         """Ship what there is to ship, whenever there is something, until cancelled.
