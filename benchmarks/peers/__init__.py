@@ -2,5 +2,5 @@
 
 Every peer does the same work: three members on loopback, messages of some bytes that are replicated before they are
 acknowledged, N in flight in a closed loop. `peer` says what an adapter is; `pipeline` is the client of those whose
-protocol can be pipelined by a few lines of Python.
+protocol can be pipelined by a few lines of Python, `kv_client` that of our key-value store; `load_process` runs both.
 """

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import time
 from array import array
@@ -26,8 +25,8 @@ from trimaran.service_api.errors import ClusterError
 
 from ..load.sessions import CONNECTING_LIMIT
 from ..machine.environment import tune_garbage_collector
-from ..statistics.histogram import Histogram
 from ..statistics.report import first_leaf
+from .load_process import print_measured, run_load_process
 from .peer import Measured, StoreOperation
 
 TIME_LIMIT_S: Final = 120.0
@@ -92,16 +91,9 @@ async def _run(parameters: KvClientParameters) -> None:
                 for _ in range(parameters.inflight):
                     workers.create_task(load.work(client))
         end_ns, after = time.perf_counter_ns(), os.times()
-    latencies = Histogram()
-    latencies.record_all(load.latencies_ns)
-    cpu_s = after.user + after.system - before.user - before.system
-    found = Measured(
-        parameters.operations / ((end_ns - begin_ns) / 1e9),
-        p50_us=latencies.percentile_ns(50.0) / 1e3,
-        p99_us=latencies.percentile_ns(99.0) / 1e3,
-        client_cpu_us=cpu_s * 1e6 / parameters.operations,
+    print_measured(
+        load.latencies_ns, count=parameters.operations, took_ns=end_ns - begin_ns, before=before, after=after
     )
-    print(json.dumps(asdict(found)))
 
 
 @asynccontextmanager
@@ -135,12 +127,7 @@ def run_kv_client(parameters: KvClientParameters) -> Measured:
     Raises:
         ClusterError: it failed; the error says what it printed last.
     """
-    command = (sys.executable, "-m", "trimaran.benchmarks.peers.kv_client", json.dumps(asdict(parameters)))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S + 60, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
-        raise ClusterError(f"client of the key-value store failed: {last}")
-    return Measured(**json.loads(done.stdout))
+    return run_load_process("kv_client", asdict(parameters), timeout_s=TIME_LIMIT_S + 60, what="the key-value store")
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import struct
-import subprocess
 import sys
 import time
 from array import array
@@ -25,7 +24,7 @@ import uvloop
 from trimaran.service_api.errors import ClusterError
 
 from ..machine.environment import tune_garbage_collector
-from ..statistics.histogram import Histogram
+from .load_process import print_measured, run_load_process
 from .peer import Measured
 
 TIME_LIMIT_S: Final = 120.0
@@ -273,17 +272,13 @@ async def _run(parameters: PipelineParameters) -> None:
     finally:
         transport.abort()
     after = os.times()
-    cpu_s = after.user + after.system - before.user - before.system
-    seconds = (pipeline.ended_ns - pipeline.started_ns) / 1e9
-    latencies = Histogram()
-    latencies.record_all(pipeline.latencies_ns)
-    found = {
-        "messages_per_s": parameters.messages / seconds,
-        "p50_us": latencies.percentile_ns(50.0) / 1e3,
-        "p99_us": latencies.percentile_ns(99.0) / 1e3,
-        "client_cpu_us": cpu_s * 1e6 / parameters.messages,
-    }
-    print(json.dumps(found))
+    print_measured(
+        pipeline.latencies_ns,
+        count=parameters.messages,
+        took_ns=pipeline.ended_ns - pipeline.started_ns,
+        before=before,
+        after=after,
+    )
 
 
 def run_pipeline(parameters: PipelineParameters) -> Measured:
@@ -292,12 +287,7 @@ def run_pipeline(parameters: PipelineParameters) -> Measured:
     Raises:
         ClusterError: it failed; the error says what it printed last.
     """
-    command = (sys.executable, "-m", "trimaran.benchmarks.peers.pipeline", json.dumps(asdict(parameters)))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S + 30, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
-        raise ClusterError(f"client of {parameters.dialect} failed: {last}")
-    return Measured(**json.loads(done.stdout))
+    return run_load_process("pipeline", asdict(parameters), timeout_s=TIME_LIMIT_S + 30, what=parameters.dialect)
 
 
 def _text(data: bytes) -> bytes:
