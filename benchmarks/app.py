@@ -20,6 +20,7 @@ from .chaos.command import chaos
 from .guard import guard as guards
 from .guard.instructions import interpreter
 from .load.hostile_clients import FLOODS
+from .options import DirectoryOption, JsonOption, KeepOption
 from .scenarios import archive as archive_scenario
 from .scenarios import catchup as catchup_scenario
 from .scenarios import codec as codec_scenario
@@ -63,14 +64,9 @@ from .statistics.report import finish, first_leaf, print_table, write_json
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Trimaran.")
 
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
 SyncOption = Annotated[int, typer.Option(min=0, max=2, help="0 page cache, 1 fdatasync, 2 fsync.")]
 TlsOption = Annotated[bool, typer.Option("--tls", help="Encrypt, with certificates made for the run.")]
 SettingOption = Annotated[list[str] | None, typer.Option(help="Another node setting, as name=value; may be repeated.")]
-DirectoryOption = Annotated[
-    Path | None, typer.Option("--dir", help="Where members keep files; default: a fresh one in ./.bench.")
-]
-KeepOption = Annotated[bool, typer.Option("--keep", help="Leave the files of every measurement in place.")]
 PayloadOption = Annotated[int, typer.Option(help="Bytes in a message.")]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..options import DirectoryOption, JsonOption, KeepOption
 from ..statistics.report import finish
 from .following import BackupParameters
 from .following import run as run_backup
@@ -16,11 +16,6 @@ from .restoring import run as run_restore
 StoreOption = Annotated[
     str, typer.Option(help="none, file, s3 (an S3 server in memory that the run starts), or the URL of a store.")
 ]
-DirectoryOption = Annotated[
-    Path | None, typer.Option("--dir", help="Where members keep files; default: a fresh one in ./.bench.")
-]
-KeepOption = Annotated[bool, typer.Option("--keep", help="Leave the files in place.")]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
 
 
 def backup(

@@ -1,0 +1,14 @@
+"""Options that commands of benchmarks have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
+DirectoryOption = Annotated[
+    Path | None, typer.Option("--dir", help="Where members keep files; default: a fresh one in ./.bench.")
+]
+KeepOption = Annotated[bool, typer.Option("--keep", help="Leave the files of every measurement in place.")]
