@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.errors import ClusterTimeoutError
-
+from ..peers.peer import wait_until
 from ..rig.processes import ProcessGroup, find_base_ports
 
-_START_LIMIT_S: Final = 60.0
 _BUCKET: Final = "benchmark"
 
 
@@ -36,7 +32,7 @@ def store_of(wanted: str, data_dir: Path) -> Iterator[RunStore | None]:
     The server is moto's: it keeps objects in memory, so what it shows is HTTP and the copy, not Amazon's disks.
 
     Raises:
-        ClusterTimeoutError: the server did not start.
+        ClusterError: the server did not start.
     """
     if wanted == "none":
         yield None
@@ -52,17 +48,13 @@ def store_of(wanted: str, data_dir: Path) -> Iterator[RunStore | None]:
 def _start_server(group: ProcessGroup, data_dir: Path) -> RunStore:
     port = find_base_ports(1)[0]
     endpoint = f"http://127.0.0.1:{port}"
-    process = group.spawn(
+    log_path = data_dir / "s3-server.log"
+    group.spawn(
         "s3-server",
         (sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)),
-        log_path=data_dir / "s3-server.log",
+        log_path=log_path,
     )
-    deadline = time.monotonic() + _START_LIMIT_S
-    while not _answers(endpoint):
-        process.check_running()
-        if time.monotonic() > deadline:
-            raise ClusterTimeoutError(f"no S3 server after {_START_LIMIT_S:g} s: {process.log_tail()}")
-        time.sleep(0.05)
+    wait_until(lambda: _answers(endpoint), f"the S3 server: log={log_path}", group)
     found = {
         "AWS_ENDPOINT_URL_S3": endpoint,
         "AWS_ACCESS_KEY_ID": "benchmark",
@@ -78,8 +70,5 @@ def _start_server(group: ProcessGroup, data_dir: Path) -> RunStore:
 
 
 def _answers(endpoint: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{endpoint}/moto-api/", timeout=2):
-            return True
-    except (OSError, urllib.error.URLError):
-        return False
+    with urllib.request.urlopen(f"{endpoint}/moto-api/", timeout=2):
+        return True
