@@ -152,9 +152,7 @@ def _with_fields(df: DataFrame, rows: DataFrame, reader: FieldReader) -> DataFra
     is_readable = F.col(WRONG).isNull() & F.col("message").isNotNull()
     rows = rows.withColumn(READ, read(F.when(is_readable, F.col(_TYPED))))
     fingerprint = F.lower(F.hex(_fingerprint()))
-    unknown = F.concat(
-        F.lit("no schema in the log, so the class is not known (see typed_schemas): fingerprint="), fingerprint
-    )
+    unknown = F.concat(F.lit(f"{_UNKNOWN}: fingerprint="), fingerprint)
     problem = F.when(F.col("kind").isNull(), F.lit("not typed")).when(F.col("message").isNull(), unknown)
     rows = rows.withColumn(PROBLEM, F.coalesce(F.col(WRONG), problem, F.col(READ)[PROBLEM]))
     rows = rows.withColumn("fields", F.col(READ)["value"])
