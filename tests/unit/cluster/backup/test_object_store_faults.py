@@ -7,6 +7,7 @@ holds the backup before, and the next copy goes on where that one ended.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,14 @@ def content(url: str, target: Path) -> list[str]:
     return payloads(target)
 
 
+def ship_and_fail(stage: Path, s3: S3Server, url: str, *, kind: FaultKind, name: str) -> None:
+    """Begin a copy that ends when it writes an object; after it the store is well again."""
+    s3.faults.append(Fault(kind, "PUT", name, OFTEN))
+    with pytest.raises(OSError, match=re.escape(name)):
+        ship_backup(stage, url, now_ms=NOW_MS)
+    s3.faults.clear()
+
+
 @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
 @pytest.mark.parametrize("kind", [FaultKind.UNAVAILABLE, FaultKind.SLOW, FaultKind.LOST_ANSWER])
 def test_copy_and_restore_go_through_a_store_that_fails_now_and_then(
@@ -71,14 +80,11 @@ def test_copy_that_is_cut_off_leaves_the_backup_before_and_the_next_one_goes_on(
     stages: list[Path], s3: S3Server, url: str, tmp_path: Path, kind: FaultKind, name: str
 ) -> None:
     ship_backup(stages[1], url, now_ms=NOW_MS)
-    s3.faults.append(Fault(kind, "PUT", name, OFTEN))
 
-    with pytest.raises(OSError, match=name):
-        ship_backup(stages[2], url, now_ms=NOW_MS)
+    ship_and_fail(stages[2], s3, url, kind=kind, name=name)
 
     is_there = kind is FaultKind.LOST_ANSWER and name == "manifest.json"
     assert content(url, tmp_path / "before") == payloads(stages[2 if is_there else 1])
-    s3.faults.clear()
     again = ship_backup(stages[2], url, now_ms=NOW_MS)
     assert (again.written_count == 0) == (not name.endswith(".rec"))
     assert content(url, tmp_path / "after") == payloads(stages[2])
@@ -87,12 +93,9 @@ def test_copy_that_is_cut_off_leaves_the_backup_before_and_the_next_one_goes_on(
 def test_first_copy_that_is_cut_off_is_no_backup_and_the_next_one_writes_only_the_rest(
     stages: list[Path], s3: S3Server, url: str, tmp_path: Path
 ) -> None:
-    s3.faults.append(Fault(FaultKind.CUT, "PUT", "0-131072.rec", OFTEN))
-    with pytest.raises(OSError, match=r"0-131072\.rec"):
-        ship_backup(stages[1], url, now_ms=NOW_MS)
+    ship_and_fail(stages[1], s3, url, kind=FaultKind.CUT, name="0-131072.rec")
     with pytest.raises(ConfigurationError, match="no backup at"):
         fetch_backup(url, tmp_path / "before")
-    s3.faults.clear()
     s3.requests.clear()
 
     ship_backup(stages[1], url, now_ms=NOW_MS)
@@ -109,10 +112,7 @@ def test_snapshot_that_a_cut_off_copy_wrote_for_nothing_is_removed(
     stages: list[Path], s3: S3Server, url: str, tmp_path: Path
 ) -> None:
     """The first copy ends before its manifest; until the next one the backup's directory drops that snapshot."""
-    s3.faults.append(Fault(FaultKind.CUT, "PUT", "archive.catalog", OFTEN))
-    with pytest.raises(OSError, match=r"archive\.catalog"):
-        ship_backup(stages[1], url, now_ms=NOW_MS)
-    s3.faults.clear()
+    ship_and_fail(stages[1], s3, url, kind=FaultKind.CUT, name="archive.catalog")
 
     shipped = ship_backup(stages[2], url, now_ms=NOW_MS)
 
