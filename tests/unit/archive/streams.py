@@ -160,6 +160,19 @@ class InlineWorker:
         pass
 
 
+class BytesSink:
+    """Keeps what a replay sends."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    async def drain(self) -> None:
+        pass
+
+
 def small_config(**changes: Any) -> ArchiveConfig:  # any field of the config
     defaults: dict[str, Any] = {
         "term_length_bytes": TERM_LENGTH,

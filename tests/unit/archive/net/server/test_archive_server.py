@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.archive.streams import DIRECTORY, TERM_LENGTH, StreamBuilder, launch, read_all, small_config
+from tests.unit.archive.streams import DIRECTORY, TERM_LENGTH, BytesSink, StreamBuilder, launch, read_all, small_config
 from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, CorruptionError, Recording
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.format import messages
@@ -200,19 +200,6 @@ async def test_frame_that_was_damaged_on_the_way_is_not_recorded() -> None:
     assert ours.append_position == 0
 
 
-class Sink:
-    """Keeps what a replay sends."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def write(self, data: bytes) -> None:
-        self.data += data
-
-    async def drain(self) -> None:
-        pass
-
-
 @pytest.mark.parametrize("bit", [5, 4 * 8, 8 * 8 + 1, 12 * 8, 16 * 8 + 7, 20 * 8, 32 * 8, 131 * 8 + 7])
 async def test_replay_sends_right_frames_only(bit: int) -> None:
     """Bits of the length, version, term offset, checksum, stream id, term id and payload of one frame."""
@@ -222,7 +209,7 @@ async def test_replay_sends_right_frames_only(bit: int) -> None:
     position = TERM_LENGTH + 190 * 160
     at = position + bit // 8
     disk.damage(DIRECTORY / "0-0.rec", at, bytes([written[at] ^ 1 << bit % 8]))
-    sink = Sink()
+    sink = BytesSink()
 
     with pytest.raises(CorruptionError, match=f"recording_id=0 position={position}") as caught:
         await ReplaySession(archive, 0, position=160, stop_position=len(written), sink=sink).run()
@@ -241,7 +228,7 @@ async def test_replay_of_what_was_removed_says_where_the_archive_begins() -> Non
     with pytest.raises(
         ArchiveError, match=r"before the oldest segment.* asked=64 oldest_position=131072; earlier"
     ) as caught:
-        await ReplaySession(archive, 0, position=64, stop_position=640, sink=Sink()).run()
+        await ReplaySession(archive, 0, position=64, stop_position=640, sink=BytesSink()).run()
 
     assert caught.value.code is ArchiveErrorCode.INVALID_POSITION
     assert archive.damage.places == []
@@ -254,7 +241,7 @@ async def test_replay_from_before_the_start_says_where_the_archive_begins() -> N
     )
 
     with pytest.raises(ArchiveError, match=r"asked=320 oldest_position=640; .* start from a snapshot"):
-        ReplaySession(archive, 0, position=320, stop_position=None, sink=Sink())
+        ReplaySession(archive, 0, position=320, stop_position=None, sink=BytesSink())
 
 
 async def test_segment_missing_in_the_middle_is_damage() -> None:
@@ -264,7 +251,7 @@ async def test_segment_missing_in_the_middle_is_damage() -> None:
     disk.remove(DIRECTORY / "0-65536.rec")
 
     with pytest.raises(CorruptionError, match=r"segment file missing: expected=0-65536\.rec"):
-        await ReplaySession(archive, 0, position=0, stop_position=3 * TERM_LENGTH, sink=Sink()).run()
+        await ReplaySession(archive, 0, position=0, stop_position=3 * TERM_LENGTH, sink=BytesSink()).run()
 
     assert [place.file_name for place in archive.damage.places] == ["0-65536.rec"]
 

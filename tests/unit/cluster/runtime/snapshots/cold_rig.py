@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.system.waiting import wait_until
-from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch, small_config
+from tests.unit.archive.streams import TERM_LENGTH, BytesSink, StreamBuilder, launch, small_config
 from trimaran.archive import Archive
 from trimaran.archive.cold.cache import CACHE_DIRECTORY_NAME
 from trimaran.archive.disk.file_system import OsFileSystem
@@ -72,21 +72,10 @@ class Rig:
         await wait_until(lambda: self.start_position == position, timeout_s=20, what=lambda: repr(self.shipper))
 
     async def replay(self, position: int = 0) -> bytes:
-        sink = Sink()
+        sink = BytesSink()
         session = ReplaySession(self.archive, 0, position=position, stop_position=END, sink=sink)
         await session.run()
         return bytes(sink.data)
-
-
-class Sink:
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def write(self, data: bytes) -> None:
-        self.data += data
-
-    async def drain(self) -> None:
-        pass
 
 
 @asynccontextmanager
