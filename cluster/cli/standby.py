@@ -6,7 +6,6 @@ process uses the directory.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -17,9 +16,10 @@ from ..backup.restoring import transition_standby
 from ..runtime.system_clock import SystemClock
 from ..salvage.holding import read_holding
 from ..settings.member_endpoints import parse_members
-from .backup.restore import choose_cluster_id, print_restored
+from .backup.restore import print_restored
 from .interchange.passes import pass_bar
 from .recover.command import locked
+from .shared.new_cluster import NewClusterIdOption, NewDirectoryOption, NewMembersOption, choose_cluster_id
 
 app: Final = new_group("Make a cluster of its own of a standby.")
 
@@ -35,18 +35,9 @@ def group() -> None:
 )
 def transition(
     source: Annotated[str, typer.Argument(metavar="DIR", help="The directory of a standby that is stopped.")],
-    members: Annotated[
-        str, typer.Option("--members", metavar="MEMBERS", help="Members of the new cluster: 0=host:port,...")
-    ],
-    directory: Annotated[
-        Path, typer.Option("--directory", metavar="OUT", help="A new directory, which gets node-ID for each member.")
-    ],
-    cluster_id: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster-id", metavar="ID", help="The new cluster's id, as its certificates say. [default: drawn]"
-        ),
-    ] = None,
+    members: NewMembersOption,
+    directory: NewDirectoryOption,
+    cluster_id: NewClusterIdOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Write the directories of a new cluster that goes on from what a standby holds.

@@ -11,40 +11,30 @@ from typing import Annotated
 import typer
 
 from trimaran.archive.tool.output import OutputFormat, OutputOption, new_table, print_object
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.cluster_id import ClusterId, format_cluster_id, parse_cluster_id
+from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
 
 from ...backup.fetching import fetch_backup
 from ...backup.restoring import Restored, restore_backup
 from ...runtime.system_clock import SystemClock
 from ...settings.member_endpoints import parse_members
-from ..certs.development import draw_cluster_id
 from ..interchange.passes import pass_bar
 from ..replay import parse_time_option
+from ..shared.new_cluster import NewClusterIdOption, NewDirectoryOption, NewMembersOption, choose_cluster_id
 
 
 def restore(
     source: Annotated[
         str, typer.Option("--from", metavar="DIR|URL", help="The backup: a directory, or its URL in a store.")
     ],
-    members: Annotated[
-        str, typer.Option("--members", metavar="MEMBERS", help="Members of the new cluster: 0=host:port,...")
-    ],
-    directory: Annotated[
-        Path, typer.Option("--directory", metavar="OUT", help="A new directory, which gets node-ID for each member.")
-    ],
+    members: NewMembersOption,
+    directory: NewDirectoryOption,
     position: Annotated[
         int | None, typer.Option("--position", min=0, help="As it was at this log position. [default: all of it]")
     ] = None,
     time: Annotated[
         str | None, typer.Option("--time", help="As it was at this time: a date (UTC), or a number as in the log.")
     ] = None,
-    cluster_id: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster-id", metavar="ID", help="The new cluster's id, as its certificates say. [default: drawn]"
-        ),
-    ] = None,
+    cluster_id: NewClusterIdOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Write the directories of a new cluster that goes on from a backup.
@@ -65,18 +55,6 @@ def restore(
             on_progress=on_progress,
         )
     print_restored(restored, new_id, output)
-
-
-def choose_cluster_id(text: str | None) -> ClusterId:
-    """Return the id of a new cluster: the one that is named, or one that is drawn.
-
-    Raises:
-        ConfigurationError: what is named is none.
-    """
-    chosen = draw_cluster_id() if text is None else parse_cluster_id(text)
-    if chosen == 0:
-        raise ConfigurationError(f"--cluster-id={text} expected 16 hexadecimal digits")
-    return chosen
 
 
 def print_restored(restored: Restored, cluster_id: ClusterId, output: OutputFormat) -> None:

@@ -48,6 +48,7 @@ from ...salvage.writing import (
 from ...settings.member_endpoints import MemberEndpoints, parse_members
 from ..certs.development import draw_cluster_id
 from ..interchange.passes import pass_bar
+from ..shared.new_cluster import NewClusterIdOption, NewMembersOption
 from .report import describe_choice, describe_result, print_recovery
 
 app: Final = new_group("Make a cluster of what is left when too many members are gone.")
@@ -66,9 +67,6 @@ OldMembersOption = Annotated[
         "--old-members", metavar="MEMBERS", help="Members of the old cluster. [default: as the directories say]"
     ),
 ]
-MembersOption = Annotated[
-    str, typer.Option("--members", metavar="MEMBERS", help="Members of the new cluster: 0=host:port,...")
-]
 TargetOption = Annotated[
     Path | None,
     typer.Option("--to", metavar="OUT", help="A new directory, which gets one directory node-ID for each member."),
@@ -80,10 +78,6 @@ InPlaceOption = Annotated[
 GoneOption = Annotated[
     list[int] | None,
     typer.Option("--gone", metavar="ID", help="A member whose machine is gone for good; it is not asked. Repeatable."),
-]
-ClusterIdOption = Annotated[
-    str | None,
-    typer.Option("--cluster-id", metavar="ID", help="The new cluster's id, as its certificates say. [default: drawn]"),
 ]
 
 
@@ -106,13 +100,13 @@ def plan(
 @app.command("apply", epilog="Example: trimaran recover apply data/node-0 --members 0=10.0.0.1:9000 --to recovered")
 def apply(
     directories: DirectoriesArgument,
-    members: MembersOption,
+    members: NewMembersOption,
     target: TargetOption = None,
     in_place: InPlaceOption = False,
     gone: GoneOption = None,
     named: ChooseOption = None,
     old_members: OldMembersOption = None,
-    cluster_id: ClusterIdOption = None,
+    cluster_id: NewClusterIdOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Make the directories of a new cluster from the most complete directory that is left.
