@@ -42,8 +42,6 @@ from trimaran.service_api import ClusterError, ConfigurationError, invariant
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id, parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterTimeoutError
-from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
-from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
 
 from ..core.snapshots.shipped_snapshot import ShippedRecording, check_offer
 from ..documents.backup_query import BackupAnswer, ask_for_backup
@@ -286,9 +284,7 @@ class BackupAgent:
         """Copy one recording of a snapshot; give the id of the copy. What does not become whole is removed."""
         directory, settings = self._directory, self._settings
         remote = await self._describe(source, found.recording_id)
-        is_module = found.service_id == CONSENSUS_MODULE_SERVICE_ID
-        stream_id = CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if is_module else SERVICE_SNAPSHOT_STREAM_ID
-        recording = await directory.begin_copy(remote, stream_id)
+        recording = await directory.begin_copy(remote, found.stream_id)
         is_whole = False
         try:
             await replicate(

@@ -34,7 +34,7 @@ from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_c
 from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
 
 from ..core.log.recording_log import RecordingLog
-from ..core.snapshots.shipped_snapshot import ShippedRecording, ShippedTerm
+from ..core.snapshots.shipped_snapshot import ShippedRecording, ShippedTerm, append_shipped, make_recording_log
 from ..runtime.files.cluster_id_file import ClusterIdFile
 from ..runtime.files.recording_log_file import RecordingLogFile
 from ..runtime.host import Host
@@ -230,12 +230,9 @@ class BackupDirectory:
             ClusterError: it cannot be used.
             OSError: the disk refused.
         """
-        trial = RecordingLog()
-        for found in sorted(snapshot, key=lambda each: -each.service_id):
-            _append(trial, found)
+        trial = make_recording_log((), snapshot, log_recording_id=NULL_VALUE)
         await read_snapshots(self.archive, trial.latest_snapshots(len(snapshot) - 1))
-        for found in sorted(snapshot, key=lambda each: -each.service_id):
-            _append(self.recording_log, found)
+        append_shipped(self.recording_log, snapshot)
         await self._persist()
         positions = self.snapshot_positions
         oldest = positions[:1] if self.log_start_position else []
@@ -260,14 +257,3 @@ class BackupDirectory:
             if descriptor.stream_id != LOG_STREAM_ID and descriptor.recording_id not in named:
                 logger.info("backup.leftover_removed", recording_id=descriptor.recording_id)
                 await self.archive.purge_recording(descriptor.recording_id)
-
-
-def _append(recording_log: RecordingLog, found: ShippedRecording) -> None:
-    recording_log.append_snapshot(
-        recording_id=found.recording_id,
-        leadership_term_id=found.leadership_term_id,
-        term_base_log_position=found.term_base_log_position,
-        log_position=found.log_position,
-        timestamp=found.timestamp,
-        service_id=found.service_id,
-    )

@@ -72,10 +72,7 @@ async def ask_for_backup(
             if response is None and isinstance(message, BackupResponse):
                 response = message
             elif response is not None and isinstance(message, LeadershipTerms) and len(terms) < _TERM_LIMIT:
-                terms += [
-                    ShippedTerm(term.leadership_term_id, term.term_base_log_position, term.timestamp)
-                    for term in message.terms
-                ]
+                terms += map(ShippedTerm.of, message.terms)
             else:
                 raise RemoteProtocolError(f"unexpected answer: {type(message).__name__}")
     if response is None or response.correlation_id != query.correlation_id:
@@ -95,9 +92,6 @@ def _read(response: BackupResponse, terms: tuple[ShippedTerm, ...]) -> BackupAns
         log_recording_id=response.log_recording_id,
         commit_counter_id=response.commit_position_counter_id,
         terms=terms,
-        snapshot=tuple(
-            ShippedRecording(**{name: getattr(found, name) for name in ShippedRecording.__dataclass_fields__})
-            for found in response.snapshots
-        ),
+        snapshot=tuple(map(ShippedRecording.of, response.snapshots)),
         members=members,
     )

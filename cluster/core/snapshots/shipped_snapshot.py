@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Self
 
 from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
 from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
 
+from ...messages.backup import SnapshotRecording, StandbySnapshotRecording
+from ...messages.shipping import LeadershipTermEntry
 from ..log.recording_log import RecordingLog
 
 
@@ -24,6 +28,11 @@ class ShippedTerm:
     leadership_term_id: int
     term_base_log_position: int
     timestamp: int
+
+    @classmethod
+    def of(cls, term: LeadershipTermEntry) -> Self:
+        """Take over what another member says of a term."""
+        return cls(term.leadership_term_id, term.term_base_log_position, term.timestamp)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -36,6 +45,24 @@ class ShippedRecording:
     log_position: int
     timestamp: int
     service_id: int
+
+    @classmethod
+    def of(cls, found: SnapshotRecording | StandbySnapshotRecording | RecordingLogEntry) -> Self:
+        """Take over what another member, or a recording log, says of a snapshot."""
+        return cls(
+            recording_id=found.recording_id,
+            leadership_term_id=found.leadership_term_id,
+            term_base_log_position=found.term_base_log_position,
+            log_position=found.log_position,
+            timestamp=found.timestamp,
+            service_id=found.service_id,
+        )
+
+    @property
+    def stream_id(self) -> int:
+        """The stream of its recording."""
+        is_module = self.service_id == CONSENSUS_MODULE_SERVICE_ID
+        return CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if is_module else SERVICE_SNAPSHOT_STREAM_ID
 
 
 def check_offer(terms: Sequence[ShippedTerm], snapshots: Sequence[ShippedRecording], *, service_count: int) -> int:
@@ -92,6 +119,12 @@ def make_recording_log(
             term_base_log_position=term.term_base_log_position,
             timestamp=term.timestamp,
         )
+    append_shipped(recording_log, snapshots)
+    return recording_log
+
+
+def append_shipped(recording_log: RecordingLog, snapshots: Sequence[ShippedRecording]) -> None:
+    """Add the snapshots of one place, the module's last: it completes the set."""
     for snapshot in sorted(snapshots, key=lambda snapshot: -snapshot.service_id):
         recording_log.append_snapshot(
             recording_id=snapshot.recording_id,
@@ -101,4 +134,3 @@ def make_recording_log(
             timestamp=snapshot.timestamp,
             service_id=snapshot.service_id,
         )
-    return recording_log

@@ -29,7 +29,7 @@ from typing import Final
 
 from trimaran.service_api.types import CorrelationId, MemberId, RecordingId, TermId
 from trimaran.service_api.wire.log.messages import ClusterActionRequest
-from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
+from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
 
 from ...messages.backup import StandbySnapshot, StandbySnapshotRecording
 from .. import effects as fx
@@ -129,11 +129,8 @@ class StandbySnapshots:
         ).items():
             member_id = self._find_standby_at(endpoint)
             if member_id is not None and self._is_news(entries[0].log_position):
-                snapshots = [
-                    ShippedRecording(**{name: getattr(one, name) for name in ShippedRecording.__dataclass_fields__})
-                    for one in reversed(entries)
-                ]
-                self._offers[member_id] = offer = _Offer(tuple(snapshots), is_noted=True)
+                snapshots = tuple(map(ShippedRecording.of, reversed(entries)))
+                self._offers[member_id] = offer = _Offer(snapshots, is_noted=True)
                 self._places[offer.place.log_position] = offer.place  # it was delivered before it was noted
 
     def on_own_finished(self, position: int, failure: str | None) -> None:
@@ -369,10 +366,7 @@ class StandbySnapshots:
 
 def _read_offer(message: StandbySnapshot, *, service_count: int) -> _Offer | None:
     """Read an offer; None if it is no complete snapshot of these services, all of it at one place."""
-    found = [
-        ShippedRecording(**{name: getattr(one, name) for name in ShippedRecording.__dataclass_fields__})
-        for one in message.snapshots
-    ]
+    found = [ShippedRecording.of(one) for one in message.snapshots]
     expected_ids = list(range(CONSENSUS_MODULE_SERVICE_ID, service_count))
     if sorted(one.service_id for one in found) != expected_ids or len({_place_of(one) for one in found}) != 1:
         return None
@@ -380,5 +374,5 @@ def _read_offer(message: StandbySnapshot, *, service_count: int) -> _Offer | Non
     return offer if offer.place.log_position > 0 else None
 
 
-def _place_of(snapshot: ShippedRecording | RecordingLogEntry) -> SnapshotPlace:
+def _place_of(snapshot: ShippedRecording) -> SnapshotPlace:
     return SnapshotPlace(snapshot.log_position, snapshot.leadership_term_id, snapshot.timestamp)

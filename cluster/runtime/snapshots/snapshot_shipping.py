@@ -37,15 +37,12 @@ from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack
 from trimaran.service_api.types import (
-    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     LOG_STREAM_ID,
     NULL_POSITION,
     NULL_VALUE,
-    SERVICE_SNAPSHOT_STREAM_ID,
     SNAPSHOT_SHIPPING_STREAM_ID,
     MemberId,
 )
-from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
 from trimaran.service_api.wire.message import decode_message, registry_of
 
 from ...core import effects as fx
@@ -321,7 +318,7 @@ class SnapshotFetcher:
         peer, ctx = self._ctx.roster.address_of(shipment.source_member_id), self._ctx
         began_ns = shipment.reported_ns = self._monotonic_ns()
         snapshots = [
-            ShippedRecording(**{name: getattr(found, name) for name in ShippedRecording.__dataclass_fields__})
+            ShippedRecording.of(found)
             for found in offer.snapshots
             if found.service_id < ctx.config.service_count  # a witness takes the consensus module's alone
         ]
@@ -343,9 +340,7 @@ class SnapshotFetcher:
         )
         copies = []
         for snapshot, remote in zip(snapshots, remotes, strict=False):
-            is_module = snapshot.service_id == CONSENSUS_MODULE_SERVICE_ID
-            stream_id = CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if is_module else SERVICE_SNAPSHOT_STREAM_ID
-            copied_id = await self._copy(shipment, endpoint, remote, stream_id)
+            copied_id = await self._copy(shipment, endpoint, remote, snapshot.stream_id)
             copies.append(replace(snapshot, recording_id=copied_id))
         log_id = NULL_VALUE  # of a seed: there is no log before it
         if shipment.log_position > 0:
@@ -393,10 +388,7 @@ class SnapshotFetcher:
                 if offer is None and isinstance(message, SnapshotOffer):
                     offer = message
                 elif offer is not None and isinstance(message, LeadershipTerms):
-                    terms += [
-                        ShippedTerm(term.leadership_term_id, term.term_base_log_position, term.timestamp)
-                        for term in message.terms
-                    ]
+                    terms += map(ShippedTerm.of, message.terms)
                 else:
                     raise RemoteProtocolError(f"unexpected answer: {type(message).__name__}")
                 if len(terms) >= min(offer.term_count, _TERM_LIMIT):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -16,14 +17,12 @@ from trimaran.archive import Archive, ArchiveError
 from trimaran.service_api import ClusterError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack
-from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
-from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
+from trimaran.service_api.types import NULL_VALUE
 
 from ...core import effects as fx
 from ...core import events as ev
 from ...core.context import ConsensusContext
-from ...core.log.recording_log import RecordingLog
-from ...core.snapshots.shipped_snapshot import ShippedRecording
+from ...core.snapshots.shipped_snapshot import make_recording_log
 from ..activities import ActivityScope
 from .recording_copies import DiskFailedError, RecordingCopier
 from .recovery import read_snapshots
@@ -80,13 +79,14 @@ class StandbySnapshotFetcher:
         began_ns = self._monotonic_ns()
         endpoint = Endpoint.parse(self._ctx.roster.address_of(effect.member_id).archive)
         remotes = await self._copier.list_remote(endpoint, [one.recording_id for one in effect.snapshots])
+        copies = []
         for snapshot, remote in zip(effect.snapshots, remotes, strict=True):
-            is_module = snapshot.service_id == CONSENSUS_MODULE_SERVICE_ID
-            stream_id = CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if is_module else SERVICE_SNAPSHOT_STREAM_ID
-            await self._copier.copy(endpoint, remote, stream_id, on_made=made.append)
-        copied_ids = {one.service_id: copy_id for one, copy_id in zip(effect.snapshots, made, strict=True)}
-        module_id = copied_ids.pop(CONSENSUS_MODULE_SERVICE_ID)
-        await self._read(effect.snapshots, made)
+            copied_id = await self._copier.copy(endpoint, remote, snapshot.stream_id, on_made=made.append)
+            copies.append(replace(snapshot, recording_id=copied_id))
+        recording_log = make_recording_log((), copies, log_recording_id=NULL_VALUE)
+        entries = recording_log.latest_snapshots(self._ctx.config.service_count)
+        await read_snapshots(self._archive, entries)  # as a start would
+        module_id, *service_ids = (entry.recording_id for entry in entries)
         log_position = effect.snapshots[0].log_position
         logger.info(
             "standby_snapshot.fetched",
@@ -95,25 +95,7 @@ class StandbySnapshotFetcher:
             length_bytes=sum(map(self._archive.recorded_position, made)),
             duration_ms=(self._monotonic_ns() - began_ns) // 1_000_000,
         )
-        return ev.StandbySnapshotFetched(log_position, tuple(copied_ids[one] for one in sorted(copied_ids)), module_id)
-
-    async def _read(self, snapshots: Sequence[ShippedRecording], copied_ids: Sequence[int]) -> None:
-        """Read the copies as a start would.
-
-        Raises:
-            ClusterError: they are no snapshot, or one of another place.
-        """
-        recording_log = RecordingLog()
-        for snapshot, copy_id in zip(snapshots, copied_ids, strict=True):
-            recording_log.append_snapshot(
-                recording_id=copy_id,
-                leadership_term_id=snapshot.leadership_term_id,
-                term_base_log_position=snapshot.term_base_log_position,
-                log_position=snapshot.log_position,
-                timestamp=snapshot.timestamp,
-                service_id=snapshot.service_id,
-            )
-        await read_snapshots(self._archive, recording_log.latest_snapshots(self._ctx.config.service_count))
+        return ev.StandbySnapshotFetched(log_position, tuple(service_ids), module_id)
 
     async def _discard(self, recording_ids: Sequence[int]) -> None:
         try:

@@ -248,13 +248,8 @@ def snapshot_shipping(data: bytes) -> None:
         return
     if not isinstance(offer, SnapshotOffer) or not isinstance(entries, LeadershipTerms):
         return
-    terms = [
-        ShippedTerm(term.leadership_term_id, term.term_base_log_position, term.timestamp) for term in entries.terms
-    ]
-    snapshots = [
-        ShippedRecording(**{name: getattr(found, name) for name in ShippedRecording.__dataclass_fields__})
-        for found in offer.snapshots
-    ]
+    terms = [ShippedTerm.of(term) for term in entries.terms]
+    snapshots = [ShippedRecording.of(found) for found in offer.snapshots]
     try:
         check_offer(terms, snapshots, service_count=1)
     except RemoteProtocolError:
