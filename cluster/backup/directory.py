@@ -38,6 +38,7 @@ from ..core.snapshots.shipped_snapshot import ShippedRecording, ShippedTerm, app
 from ..runtime.files.cluster_id_file import ClusterIdFile
 from ..runtime.files.recording_log_file import RecordingLogFile
 from ..runtime.host import Host
+from ..runtime.snapshots.recording_copies import start_copy
 from ..runtime.snapshots.recovery import read_snapshots
 
 SYNC_LEVEL: Final = 2
@@ -178,16 +179,7 @@ class BackupDirectory:
                 f"unexpected recording: stream_id={remote.stream_id} expected={stream_id}",
                 recording_id=remote.recording_id,
             )
-        return await self.archive.start_recording(
-            stream_id=stream_id,
-            session_id=NULL_VALUE,
-            initial_term_id=remote.initial_term_id,
-            start_position=start_position,
-            channel=remote.original_channel,
-            source_identity=remote.source_identity,
-            preallocate=False,
-            layout=layout_like(remote),
-        )
+        return await start_copy(self.archive, remote, start_position, layout_like(remote))
 
     async def stop_log(self) -> None:
         """Close the log in order: all of it is durable then."""

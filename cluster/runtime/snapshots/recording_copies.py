@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from trimaran.archive import Archive, ArchiveError
+from trimaran.archive import Archive, ArchiveError, Recording
+from trimaran.archive.config import RecordingLayout
 from trimaran.archive.format.messages import RecordingDescriptorRow
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import layout_like, replicate
@@ -27,6 +28,26 @@ class DiskFailedError(Exception):
     def __init__(self, cause: ArchiveError) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+async def start_copy(
+    archive: Archive, remote: RecordingDescriptorRow, start_position: int, layout: RecordingLayout | None
+) -> Recording:
+    """Begin the copy of another archive's recording, with nothing in it yet; without a layout, in the archive's own.
+
+    Raises:
+        ArchiveError: the own disk refused.
+    """
+    return await archive.start_recording(
+        stream_id=remote.stream_id,
+        session_id=NULL_VALUE,
+        initial_term_id=remote.initial_term_id,
+        start_position=start_position,
+        channel=remote.original_channel,
+        source_identity=remote.source_identity,
+        preallocate=False,
+        layout=layout,
+    )
 
 
 class RecordingCopier:
@@ -78,16 +99,7 @@ class RecordingCopier:
             )
         layout = None if stream_id == LOG_STREAM_ID else layout_like(remote)
         try:
-            recording = await self._archive.start_recording(
-                stream_id=stream_id,
-                session_id=NULL_VALUE,
-                initial_term_id=remote.initial_term_id,
-                start_position=start_position,
-                channel=remote.original_channel,
-                source_identity=remote.source_identity,
-                preallocate=False,
-                layout=layout,
-            )
+            recording = await start_copy(self._archive, remote, start_position, layout)
         except ArchiveError as error:
             raise DiskFailedError(error) from error
         on_made(recording.recording_id)
