@@ -72,7 +72,7 @@ class Nemesis:
         self._excused: dict[MemberId, str] = {}
         """Members that may stop by themselves, and which fault is to blame."""
         self._flipped_below: tuple[Member, Path, int, bytes] | None = None
-        """Whose disk has a bit flipped below its newest snapshot: in which file, at which offset, and the bit."""
+        """Whose disk has a bit flipped below its newest snapshot: in which file, at which offset, the whole byte."""
         self._abandoned: list[Member] = []
         """Members that are left for dead in the end."""
         self._restart_random = Random(f"{cluster.seed} restart")

@@ -38,9 +38,9 @@ def show_status(
     `backup ship --follow` writes is further behind it than that and two intervals.
     """
     status = read_status(directory / "cluster")
-    age_s = max(0, SystemClock().epoch_time() - status.written_ms) / 1_000
-    is_running = status.state != "CLOSED" and age_s * 1_000 <= FRESH_MS
     now_ms = SystemClock().epoch_time()
+    age_s = max(0, now_ms - status.written_ms) / 1_000
+    is_running = status.state != "CLOSED" and age_s * 1_000 <= FRESH_MS
     stores = [_store_row(found, status, now_ms) for found in read_store_statuses(directory)]
     row = {
         "is_running": is_running,

@@ -91,8 +91,6 @@ class StandbySnapshots:
         self._fetching: tuple[MemberId, SnapshotPlace] | None = None
         self._awaited: _Awaited | None = None
         self._next_offer_ns = NEVER_NS
-        self.taken_position: int | None = None
-        """Standby: where the newest snapshot was taken that it offers."""
 
     def __repr__(self) -> str:
         return f"<StandbySnapshots offers={self._offers} fetching={self._fetching} awaited={self._awaited}>"
@@ -151,7 +149,6 @@ class StandbySnapshots:
     def _say_all(self) -> None:
         self._next_offer_ns = self._ctx.now_ns + _OFFER_INTERVAL_NS
         position, recordings = self._newest()
-        self.taken_position = position if recordings else None
         for member in self._ctx.others:
             self._say(member.member_id, position, recordings)
 

@@ -24,7 +24,6 @@ from ...settings.health_limits import HealthLimits
 
 if TYPE_CHECKING:
     from trimaran.archive import Archive
-    from trimaran.archive.store.damage import DamageTracker
 
     from ...service.agent import ClusteredServiceAgent
     from ..agent import ConsensusModuleAgent
@@ -159,11 +158,6 @@ class Vitals:
     start_position: int
     """Where the log ended when this process began."""
     is_service_started: bool = False
-
-    @property
-    def damage(self) -> DamageTracker:
-        """What could not be read of the archive."""
-        return self.archive.damage
 
     @property
     def log_start_position(self) -> int:
