@@ -262,6 +262,14 @@ class ConsensusContext:
         timeout_ns = self.config.leader_heartbeat_timeout_ns
         return sum(one is self.me or is_active(one, self.now_ns, timeout_ns) for one in self.voting_members)
 
+    def takes_part(self, member: ClusterMember) -> bool:
+        """Whether another member takes part in this leader's term. A closed link tells that sooner than silence."""
+        return (
+            member.is_reachable
+            and member.append_leadership_term_id == self.leadership_term_id
+            and is_active(member, self.now_ns, self.config.leader_heartbeat_timeout_ns)
+        )
+
     @property
     def ingress_endpoints(self) -> str:
         """All members' ingress endpoints as `id=host:port,...`: what clients are told."""

@@ -23,7 +23,7 @@ from trimaran.service_api.types import MemberId
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..log.log_publisher import LogPublisher
-from ..members import ClusterMember, is_active, quorum_threshold
+from ..members import ClusterMember, quorum_threshold
 from ..phase import NEVER_NS
 from .configuration import ChangeRefusedError, Configuration, ConfigurationCause, text_room
 from .member_change import MemberChange, MemberChangeKind
@@ -146,13 +146,8 @@ class MembershipControl:
             )
 
     def _is_present(self, member: ClusterMember) -> bool:
-        """Whether a member takes part in this leader's term. A closed link tells that sooner than silence."""
-        ctx = self._ctx
-        return member is ctx.me or (
-            member.is_reachable
-            and member.append_leadership_term_id == ctx.leadership_term_id
-            and is_active(member, ctx.now_ns, ctx.config.leader_heartbeat_timeout_ns)
-        )
+        """Whether a member takes part in this leader's term, or is the leader."""
+        return member is self._ctx.me or self._ctx.takes_part(member)
 
     def _append(self, made: Configuration, publisher: LogPublisher) -> int:
         ctx = self._ctx

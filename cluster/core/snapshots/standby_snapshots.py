@@ -36,7 +36,6 @@ from .. import effects as fx
 from ..context import ConsensusContext
 from ..control_toggle import ActionStep
 from ..events import LinkChanged, StandbySaid, StandbySnapshotFetched, StandbySnapshotFetchFailed
-from ..members import is_active
 from ..membership.configuration import MemberKind
 from ..phase import NEVER_NS
 from .shipped_snapshot import ShippedRecording
@@ -350,15 +349,8 @@ class StandbySnapshots:
             awaited.tell(step, detail)
 
     def _is_present(self, member_id: MemberId) -> bool:
-        ctx = self._ctx
-        member = ctx.members.get(member_id)
-        return (
-            member is not None
-            and member.is_reachable
-            and not member.is_catching_up
-            and member.append_leadership_term_id == ctx.leadership_term_id
-            and is_active(member, ctx.now_ns, ctx.config.leader_heartbeat_timeout_ns)
-        )
+        member = self._ctx.members.get(member_id)
+        return member is not None and not member.is_catching_up and self._ctx.takes_part(member)
 
 
 def _read_offer(message: StandbySnapshot, *, service_count: int) -> _Offer | None:
