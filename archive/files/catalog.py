@@ -347,6 +347,14 @@ class Catalog:
         self._sync(self._handle)
         self._entries[descriptor.recording_id] = (offset, descriptor)
 
+    def assume(self, descriptor: RecordingDescriptor) -> None:
+        """Take a descriptor until the next `update`, or `replace_entry` of any: the entry in the file stays as it is.
+
+        If the process ends before, the next start finds the entry, and does again what it asks for.
+        """
+        offset, _ = self._entries[descriptor.recording_id]
+        self._entries[descriptor.recording_id] = (offset, descriptor)
+
     def replace_entry(self, descriptor: RecordingDescriptor) -> None:
         """Replace the entry of a recording by one that may be of another length.
 

@@ -218,6 +218,26 @@ def test_a_member_alone_refuses_to_start_on_damage_and_says_why() -> None:
         assert archive_of(member) == damaged
 
 
+def test_a_start_that_is_refused_is_refused_the_next_time_too() -> None:
+    """Where the end of the log was found behind damage, and nobody can say what belongs there."""
+    with small_cluster(make_service=Keeper) as small:
+        small.start()
+        small.send(400, length=400)
+        member = small.follower
+        for each in small.cluster.running():
+            small.cluster.kill(each.member_id)
+        damage(small, member, 190_000)
+        refusals = []
+
+        for _ in range(2):
+            small.cluster.start(member.member_id)
+            small.wait(lambda: not member.is_running, limit_ns=60 * SECOND)
+            refusals.append(str(member.refusal))
+
+        assert all("it was not mended: member" in refusal for refusal in refusals)
+        assert refusals[0] == refusals[1]
+
+
 def is_back(small: SmallCluster, member: Member) -> bool:
     return member.node is not None and member.node.module.election is None and small.is_at_rest()
 
