@@ -62,6 +62,8 @@ class ArchiveError(ClusterError):
         if position is not None:
             facts.append(f"position={position}")
         super().__init__(f"{message} ({' '.join(facts)})")
+        self.message = message
+        """Without these facts, for an error that is made of this one and has them, too."""
         self.code = code
         self.recording_id = recording_id
         self.position = position
@@ -84,9 +86,10 @@ RESTORE_ADVICE: Final = (
 """What to do about an archive that lacks what it needs to start: it cannot be guessed."""
 
 VERIFY_ADVICE: Final = (
-    "run `trimaran archive verify`, then restore this directory from a copy, or remove it to let the member catch up"
+    "a running member fetches this from another member by itself; if it cannot, run `trimaran archive verify`, then "
+    "restore this directory from a copy, or remove it to let the member catch up"
 )
-"""What to do about a recording that lacks what was recorded."""
+"""What to do about a recording that lacks what was recorded: nothing, as long as it is being mended."""
 
 _DAMAGE_NUMBERS: Final = frozenset(
     getattr(errno, name) for name in ("EIO", "EBADMSG", "ENODATA", "ENXIO", "EUCLEAN") if hasattr(errno, name)

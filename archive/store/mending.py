@@ -148,7 +148,7 @@ def read_back(archive: _Readable, recording_id: int, position: int, end_position
     except ArchiveError as error:
         raise LostWriteError(
             f"the disk does not keep what is written to it: the range from position={position} was written again and "
-            f"synced, and cannot be read: {error}; replace the disk",
+            f"synced, and cannot be read: {error.message}; replace the disk",
             recording_id=recording_id,
             position=at,
         ) from error

@@ -30,7 +30,7 @@ from typing import Final
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 
 from ..disk.file_system import opened, read_fully
-from ..errors import RESTORE_ADVICE, CorruptionError
+from ..errors import VERIFY_ADVICE, CorruptionError
 from ..files.segment_files import SegmentFiles
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import find_blank_page, frame_rules_of
@@ -122,7 +122,7 @@ def _check_segments_adjoin(bases: list[int], descriptor: RecordingDescriptor, on
         if base != expected:
             damage = CorruptionError(
                 f"segment file missing: expected={descriptor.segment_file_name(expected)} "
-                f"found={descriptor.segment_file_name(base)}; {RESTORE_ADVICE}",
+                f"found={descriptor.segment_file_name(base)}; {VERIFY_ADVICE}",
                 recording_id=descriptor.recording_id,
                 position=expected,
             )
@@ -265,8 +265,7 @@ class _SegmentWalker:
             if found is not None:
                 damage = CorruptionError(
                     f"frame is not valid, and is not the last one: {fault}; a valid frame follows at "
-                    f"position={found}. Nothing was changed. Run `trimaran archive verify`, then restore this "
-                    "directory from another member or remove it to let the member catch up",
+                    f"position={found}; nothing was changed; {VERIFY_ADVICE}",
                     recording_id=self._descriptor.recording_id,
                     position=self._base_position + offset,
                 )

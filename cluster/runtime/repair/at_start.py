@@ -69,26 +69,39 @@ async def mend_at_start(
     for recording_id in (*entries, last.recording_id):
         if recording_id not in present:
             continue  # what opens it says what is wrong
+        entry = entries.get(recording_id)
         position = archive.descriptor(recording_id).start_position
-        if recording_id == last.recording_id and snapshots:
+        if entry is None and snapshots:
             position = max(position, snapshots[0].log_position)
-        is_log = recording_id == last.recording_id
-        end_position = archive.recorded_position(recording_id)
-        while position < end_position:
-            try:
-                position += len(archive.read(recording_id, position, _READ_BYTES, stop_position=end_position))
-            except ArchiveError as error:
-                if not is_damage(error):
-                    raise
-                why = await _mend(mender, recording_id, position, failures)
-                reason = f"{error}; it was not mended: {why}"
-                if why is not None and not is_log:
-                    raise unusable_snapshot(archive, entries[recording_id], reason) from error
-                if why is not None and (recording_id, position) in doubtful:
-                    raise CorruptionError(reason, recording_id=recording_id, position=position) from error
-                if why is not None:
-                    return
-            await asyncio.sleep(0)
+        while (found := await _find_damage(archive, recording_id, position)) is not None:
+            position, error = found
+            why = await _mend(mender, recording_id, position, failures)
+            if why is None:
+                continue
+            if entry is not None:
+                raise unusable_snapshot(archive, entry, f"{error}; it was not mended: {why}") from error
+            if (recording_id, position) in doubtful:
+                reason = f"{error.message}; it was not mended: {why}"
+                raise CorruptionError(reason, recording_id=recording_id, position=position) from error
+            return
+
+
+async def _find_damage(archive: Archive, recording_id: int, position: int) -> tuple[int, ArchiveError] | None:
+    """Read a recording on from a position; give where it is damaged first, and how; None if the rest is whole.
+
+    Raises:
+        ArchiveError: the disk refused for another reason than damage.
+    """
+    end_position = archive.recorded_position(recording_id)
+    while position < end_position:
+        try:
+            position += len(archive.read(recording_id, position, _READ_BYTES, stop_position=end_position))
+        except ArchiveError as error:
+            if not is_damage(error):
+                raise
+            return position, error
+        await asyncio.sleep(0)
+    return None
 
 
 async def _mend(mender: Mender, recording_id: int, position: int, failures: list[BaseException]) -> str | None:

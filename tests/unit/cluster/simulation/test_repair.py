@@ -215,6 +215,7 @@ def test_a_member_alone_refuses_to_start_on_damage_and_says_why() -> None:
         small.wait(lambda: not member.is_running)
 
         assert "it was not mended: there is no other member" in str(member.refusal)
+        assert str(member.refusal).count("code=CORRUPT") == 1
         assert archive_of(member) == damaged
 
 
