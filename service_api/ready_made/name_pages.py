@@ -7,5 +7,5 @@ from heapq import nsmallest
 
 
 def name_page(names: Iterable[str], prefix: str, after: str, limit: int) -> list[str]:
-    """Give the first `limit` names of a prefix behind `after`, in order; "" as `after` begins at the first."""
+    """Give the first `limit` names of a prefix after `after`, in order; "" as `after` begins at the first."""
     return nsmallest(limit, (name for name in names if name > after and name.startswith(prefix)))

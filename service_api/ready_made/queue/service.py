@@ -22,6 +22,7 @@ from typing import ClassVar, Final
 from ...cluster import Cluster, SnapshotImage
 from ...typed import Context, Event, TimerMessage, TypedService, answers, handles, on_timer, state
 from ...types import CloseReason
+from ..name_pages import name_page
 from ..sorted_keys import SortedKeys
 from .limits import (
     check_lease,
@@ -195,9 +196,8 @@ class QueueService(TypedService, name="queue"):
     def list_queues(self, ctx: Context, message: ListQueues) -> list[QueueStats]:
         """Say what is in queues, in the order of their names."""
         check_page(message.limit)
-        found = {*self.settings, *self.counts}
-        names = sorted(name for name in found if name.startswith(message.prefix) and name > message.after)
-        return [self._stats(ctx, name) for name in names[: message.limit]]
+        names = name_page({*self.settings, *self.counts}, message.prefix, message.after, message.limit)
+        return [self._stats(ctx, name) for name in names]
 
     # --- messages
 
@@ -380,10 +380,9 @@ class QueueService(TypedService, name="queue"):
     def list_schedules(self, ctx: Context, message: ListSchedules) -> list[QueueSchedule]:
         """Say schedules in the order of their names."""
         check_page(message.limit)
-        names = sorted(name for name in self.schedules if name > message.after)[: message.limit]
         found: list[QueueSchedule] = []
         size_bytes = 0
-        for name in names:
+        for name in name_page(self.schedules, "", message.after, message.limit):
             if size_bytes >= RECEIVE_LIMIT_BYTES:
                 break
             size_bytes += len(self.schedules[name].body)
