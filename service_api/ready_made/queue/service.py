@@ -251,7 +251,7 @@ class QueueService(TypedService, name="queue"):
     @handles(AckMessage)
     def ack_message(self, ctx: Context, message: AckMessage) -> bool:
         """Remove a message that is done."""
-        self._put(ctx, self._leased(message.receipt), None)
+        self._put(self._leased(message.receipt), None)
         return True
 
     @handles(NackMessage)
@@ -262,8 +262,8 @@ class QueueService(TypedService, name="queue"):
             check_range("delay_s", message.delay_s, 0, _DELAY_LIMIT_S)
         if not message.is_counted:
             stored = self.messages[message_id]
-            self.messages[message_id] = replace(stored, delivery_count=stored.delivery_count - 1)
-            self._make_ready(ctx, message_id, message.delay_s or 0)
+            given_back = replace(stored, delivery_count=stored.delivery_count - 1)
+            self._make_ready(ctx, message_id, given_back, message.delay_s or 0)
         else:
             self._fail(ctx, message_id, message.delay_s, message.reason)
         self._set_alarm(ctx)
@@ -276,7 +276,7 @@ class QueueService(TypedService, name="queue"):
         check_lease(message.lease_s)
         due_ns = ctx.time_ns + round(message.lease_s * S_NS)
         session_id = self.session_leases.get(message.receipt)
-        self._put(ctx, message_id, replace(self.messages[message_id], due_ns=due_ns))
+        self._put(message_id, replace(self.messages[message_id], due_ns=due_ns))
         if session_id is not None:
             self.session_leases[message.receipt] = session_id
         self._set_alarm(ctx)
@@ -328,8 +328,7 @@ class QueueService(TypedService, name="queue"):
         stored = self.messages.get(message.message_id)
         if stored is None or stored.queue != message.queue or stored.state is not MessageState.DEAD:
             return False
-        self.messages[message.message_id] = replace(stored, delivery_count=0)
-        self._make_ready(ctx, message.message_id, 0)
+        self._make_ready(ctx, message.message_id, replace(stored, delivery_count=0), 0)
         return True
 
     @handles(PurgeMessages)
@@ -340,7 +339,7 @@ class QueueService(TypedService, name="queue"):
             raise QueueError("state='leased' expected 'ready', 'delayed' or 'dead': their receivers have them")
         found = self._in_state(message.queue, message.state, QUEUE_PAGE_LIMIT)
         for message_id in found:
-            self._put(ctx, message_id, None)
+            self._put(message_id, None)
         return len(found)
 
     # --- schedules
@@ -408,10 +407,11 @@ class QueueService(TypedService, name="queue"):
         self._set_alarm(ctx)
 
     def _on_message_due(self, ctx: Context, message_id: int) -> None:
-        if self.messages[message_id].state is MessageState.LEASED:
+        stored = self.messages[message_id]
+        if stored.state is MessageState.LEASED:
             self._fail(ctx, message_id, None, "the lease ended")
         else:
-            self._make_ready(ctx, message_id, 0)
+            self._make_ready(ctx, message_id, stored, 0)
 
     def _fire(self, ctx: Context, name: str) -> None:
         """Send what a schedule has to send; times that were missed are this one."""
@@ -464,10 +464,7 @@ class QueueService(TypedService, name="queue"):
                 raise QueueFullError(queue, count, counts[4], limit)
         message_id = self.next_message_id
         self.next_message_id += 1
-        self.messages[message_id] = message
-        self._count(message, 1)
-        self._add(self._places, queue_place(message_id, message))
-        self._make_ready(ctx, message_id, delay_s)
+        self._make_ready(ctx, message_id, message, delay_s)
         return message_id
 
     def _lease(self, ctx: Context, message_id: int, asked: ReceiveMessages) -> ReceivedMessage:
@@ -482,7 +479,7 @@ class QueueService(TypedService, name="queue"):
             delivery_count=stored.delivery_count + 1,
             receipt=receipt,
         )
-        self._put(ctx, message_id, leased)
+        self._put(message_id, leased)
         if asked.is_with_session:
             self.session_leases[receipt] = ctx.session.id
         return ReceivedMessage(
@@ -505,20 +502,19 @@ class QueueService(TypedService, name="queue"):
 
     def _fail(self, ctx: Context, message_id: int, delay_s: float | None, reason: str) -> None:
         """End a lease whose message is not done."""
-        stored, settings = self.messages[message_id], self._settings_of(self.messages[message_id].queue)
-        stored = self.messages[message_id] = replace(stored, reason=reason[:_REASON_LIMIT])
+        stored = replace(self.messages[message_id], reason=reason[:_REASON_LIMIT])
+        settings = self._settings_of(stored.queue)
         if stored.delivery_count >= settings.max_deliveries:
             dead = replace(stored, state=MessageState.DEAD, entered_ns=ctx.time_ns, due_ns=0, receipt=0)
-            self._put(ctx, message_id, dead)
+            self._put(message_id, dead)
             return
         if delay_s is None:
             doublings = min(stored.delivery_count - 1, 64)
             delay_s = min(settings.backoff_s * 2**doublings, settings.backoff_limit_s)
-        self._make_ready(ctx, message_id, delay_s)
+        self._make_ready(ctx, message_id, stored, delay_s)
 
-    def _make_ready(self, ctx: Context, message_id: int, delay_s: float) -> None:
-        """Make a message ready, now or later, and wake a waiter."""
-        stored = self.messages[message_id]
+    def _make_ready(self, ctx: Context, message_id: int, stored: StoredMessage, delay_s: float) -> None:
+        """Put a message into its queue, ready now or later, and wake a waiter."""
         due_ns = ctx.time_ns + round(delay_s * S_NS)
         is_ready = due_ns <= ctx.time_ns
         now = replace(
@@ -528,23 +524,24 @@ class QueueService(TypedService, name="queue"):
             due_ns=0 if is_ready else due_ns,
             receipt=0,
         )
-        self._put(ctx, message_id, now)
+        self._put(message_id, now)
         waiting = self.queue_waiters.get(stored.queue)
         if is_ready and waiting:
             session_id, number = waiting[0]
             self._end_waiter(waiting[0])
             ctx.send(QueueReady(number), session_id)
 
-    def _put(self, ctx: Context, message_id: int, after: StoredMessage | None) -> None:
-        """Move a message into another state, or remove it."""
-        before = self.messages[message_id]
-        self._count(before, -1)
-        self._remove(self._places, queue_place(message_id, before))
-        if before.due_ns:
-            self._remove(self._due, due_key(before.due_ns, _MESSAGE, number_key(message_id)))
-        if before.receipt:
-            del self.leases[before.receipt]
-            self.session_leases.pop(before.receipt, None)
+    def _put(self, message_id: int, after: StoredMessage | None) -> None:
+        """Add a message, move it into another state, or remove it."""
+        before = self.messages.get(message_id)
+        if before is not None:
+            self._count(before, -1)
+            self._remove(self._places, queue_place(message_id, before))
+            if before.due_ns:
+                self._remove(self._due, due_key(before.due_ns, _MESSAGE, number_key(message_id)))
+            if before.receipt:
+                del self.leases[before.receipt]
+                self.session_leases.pop(before.receipt, None)
         if after is None:
             del self.messages[message_id]
             return

@@ -350,10 +350,10 @@ class TracedQueues(QueueService):
         self.held[message_id] = received.receipt
         return received
 
-    def _put(self, ctx: Context, message_id: int, after: StoredMessage | None) -> None:
+    def _put(self, message_id: int, after: StoredMessage | None) -> None:
         if after is None or not after.receipt:
             self.held.pop(message_id, None)
-        super()._put(ctx, message_id, after)
+        super()._put(message_id, after)
 
     @handles(AckMessage)
     def ack_message(self, ctx: Context, message: AckMessage) -> bool:
@@ -421,7 +421,7 @@ class LosingQueues(TracedQueues):
 
     def _on_message_due(self, ctx: Context, message_id: int) -> None:
         if self.messages[message_id].state is MessageState.LEASED:
-            self._put(ctx, message_id, None)
+            self._put(message_id, None)
         else:
             super()._on_message_due(ctx, message_id)
 
