@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError
+from trimaran.service_api.errors import ClusterTimeoutError, SessionClosedError
 from trimaran.service_api.ready_made.queue import (
     AckMessage,
     DeadMessage,
@@ -44,8 +43,6 @@ from trimaran.service_api.ready_made.queue import (
     ReceivedMessage,
     ReceiveMessages,
     ReviveMessage,
-    ScheduleMessages,
-    SendMessage,
     StaleReceiptError,
 )
 from trimaran.service_api.ready_made.queue.messages import DEFAULT_LEASE_S, QUEUE_PAGE_LIMIT
@@ -54,54 +51,32 @@ from trimaran.service_api.typed import Command
 from ..protocol import CLOSED_BY_CLIENT
 from ..typed import TypedClient
 from .event_mailboxes import EventMailboxes
+from .queue_jobs import (
+    CONSUME_WAIT_S,
+    PURGE_PAGES,
+    QUEUE_PAGE,
+    QUEUE_POLL_S,
+    WAITER_NUMBERS,
+    LeasedJob,
+    make_schedule,
+    make_send,
+)
 
-QUEUE_POLL_S: Final = 1.0
-"""How often a client that waits asks whether something is ready; also how soon a worker notices that it is to stop."""
-CONSUME_WAIT_S: Final = 60.0
 _GIVE_UP_S: Final = 1.0
 """How long a receiver that is cancelled takes to say that it waits no more."""
-QUEUE_PAGE: Final = 100
-PURGE_PAGES: Final = 100_000
 R = TypeVar("R")
-# A session belongs to one process, so no two waiters of a session have one number.
-WAITER_NUMBERS: Final = itertools.count(1)
 
 
-class QueueJob:
+class QueueJob(LeasedJob):
     """A message that is leased to this client. It is settled by `ack` or `nack`, or when its lease ends."""
 
     def __init__(self, client: QueueClient, message: ReceivedMessage, lease_s: float, asked_s: float) -> None:
+        super().__init__(message, lease_s)
         self._client = client
         self._on_settled: Callable[[], None] = lambda: None
-        self.message = message
-        self.lease_s = lease_s
         self.ends_s = asked_s + lease_s
         """When the lease ends, by the clock of the loop: no later than in the cluster, if the clocks run equally."""
         self.is_settled = False
-
-    def __repr__(self) -> str:
-        message = self.message
-        return f"<QueueJob {message.queue} id={message.message_id} delivery={message.delivery_count}>"
-
-    @property
-    def id(self) -> int:
-        """Of the message: the same for each delivery."""
-        return self.message.message_id
-
-    @property
-    def body(self) -> bytes:
-        """What was sent."""
-        return self.message.body
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What was sent beside it."""
-        return self.message.headers
-
-    @property
-    def delivery_count(self) -> int:
-        """Which delivery this is, from 1."""
-        return self.message.delivery_count
 
     @property
     def is_over(self) -> bool:
@@ -497,30 +472,3 @@ async def _wait_for_slot(is_settled: asyncio.Event, unsettled: list[QueueJob]) -
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(max(left_s, 0.001)):
             await is_settled.wait()
-
-
-def make_send(
-    queue: str, body: str | bytes, delay_s: float, priority: int, key: str, headers: Mapping[str, str] | None
-) -> SendMessage:
-    """Make the command of `send`."""
-    return SendMessage(queue, _bytes(body), delay_s, priority, key, dict(headers or {}))
-
-
-def make_schedule(
-    name: str,
-    queue: str,
-    body: str | bytes,
-    cron: str,
-    at: datetime | None,
-    priority: int,
-    headers: Mapping[str, str] | None,
-) -> ScheduleMessages:
-    """Make the command of `schedule`."""
-    if at is not None and at.tzinfo is None:
-        raise LocalProtocolError(f"at={at.isoformat()} has no time zone, expected one, such as datetime.UTC")
-    at_s = None if at is None else at.astimezone(UTC).timestamp()
-    return ScheduleMessages(name, queue, _bytes(body), cron, at_s, priority, dict(headers or {}))
-
-
-def _bytes(body: str | bytes) -> bytes:
-    return body.encode() if isinstance(body, str) else body

@@ -40,40 +40,24 @@ from trimaran.service_api.ready_made.queue import (
 from trimaran.service_api.ready_made.queue.messages import DEFAULT_LEASE_S, QUEUE_PAGE_LIMIT
 
 from ..typed import SyncTypedClient
-from .queue import CONSUME_WAIT_S, PURGE_PAGES, QUEUE_PAGE, QUEUE_POLL_S, WAITER_NUMBERS, make_schedule, make_send
+from .queue_jobs import (
+    CONSUME_WAIT_S,
+    PURGE_PAGES,
+    QUEUE_PAGE,
+    QUEUE_POLL_S,
+    WAITER_NUMBERS,
+    LeasedJob,
+    make_schedule,
+    make_send,
+)
 
 
-class SyncQueueJob:
+class SyncQueueJob(LeasedJob):
     """A message that is leased to a blocking client."""
 
     def __init__(self, client: SyncQueueClient, message: ReceivedMessage, lease_s: float) -> None:
+        super().__init__(message, lease_s)
         self._client = client
-        self.message = message
-        self.lease_s = lease_s
-
-    def __repr__(self) -> str:
-        message = self.message
-        return f"<SyncQueueJob {message.queue} id={message.message_id} delivery={message.delivery_count}>"
-
-    @property
-    def id(self) -> int:
-        """As `QueueJob.id`."""
-        return self.message.message_id
-
-    @property
-    def body(self) -> bytes:
-        """As `QueueJob.body`."""
-        return self.message.body
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """As `QueueJob.headers`."""
-        return self.message.headers
-
-    @property
-    def delivery_count(self) -> int:
-        """As `QueueJob.delivery_count`."""
-        return self.message.delivery_count
 
     def ack(self) -> None:
         """As `QueueJob.ack`."""
