@@ -32,14 +32,8 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
 
-class TypedClient:
-    """A session with a typed service.
-
-    `call` and `ask` take any message of the service; a subclass has a method for each, see the module. `cluster` is the
-    client below, for what is not about messages. Where a cluster runs several typed services,
-    `class BankClient(TypedClient, service="bank")` says which one the client is for; without that, each message goes to
-    the service that takes it.
-    """
+class _ServiceClient:
+    """What a client knows of its service, with asyncio and without."""
 
     _service: ClassVar[str | None] = None
 
@@ -48,10 +42,23 @@ class TypedClient:
         if service is not None:
             cls._service = service
 
-    def __init__(self, cluster: ClusterClient) -> None:
-        self.cluster = cluster
+    def __init__(self) -> None:
         self._exchange = Exchange(self._service)
         self._routes: dict[type, Route] = {}
+
+
+class TypedClient(_ServiceClient):
+    """A session with a typed service.
+
+    `call` and `ask` take any message of the service; a subclass has a method for each, see the module. `cluster` is the
+    client below, for what is not about messages. Where a cluster runs several typed services,
+    `class BankClient(TypedClient, service="bank")` says which one the client is for; without that, each message goes to
+    the service that takes it.
+    """
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        super().__init__()
+        self.cluster = cluster
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.cluster!r}>"
@@ -170,7 +177,7 @@ class TypedConnecting(Generic[C]):
         await self._below.__aexit__(kind, error, trace)
 
 
-class SyncTypedClient:
+class SyncTypedClient(_ServiceClient):
     """A session with a typed service, for code without asyncio. It connects when it is made.
 
     with SyncBankClient(["127.0.0.1:9000"]) as bank:
@@ -179,17 +186,9 @@ class SyncTypedClient:
     Its services are those of `TypedClient`.
     """
 
-    _service: ClassVar[str | None] = None
-
-    def __init_subclass__(cls, *, service: str | None = None, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if service is not None:
-            cls._service = service
-
     def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:
+        super().__init__()
         self.cluster = SyncClusterClient(endpoints, config=config)
-        self._exchange = Exchange(self._service)
-        self._routes: dict[type, Route] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.cluster!r}>"
