@@ -43,6 +43,7 @@ HEADER_BYTES: Final = 2 + FINGERPRINT_BYTES
 _KIND_BITS: Final = 4
 SERVICE_ID_LIMIT: Final = 16
 """Ids are below; a node runs fewer services."""
+_SCHEMA_LIMIT_BYTES: Final = 65_536
 
 T = TypeVar("T")
 Bytes = bytes | memoryview
@@ -67,16 +68,19 @@ def tag_of(kind: PayloadKind | int, service_id: int) -> int:
     return service_id << _KIND_BITS | kind
 
 
-def split_tag(tag: int) -> tuple[int, int]:
-    """Return the kind and the service id that byte 1 of a payload says."""
-    return tag & (1 << _KIND_BITS) - 1, tag >> _KIND_BITS
+def split_header(payload: Bytes) -> tuple[int, int] | None:
+    """Return the kind and the service id that the header of a payload says; None for what is not typed."""
+    if len(payload) < HEADER_BYTES or payload[0] != MAGIC:
+        return None
+    return payload[1] & (1 << _KIND_BITS) - 1, payload[1] >> _KIND_BITS
 
 
 def addressee_of(payload: Bytes) -> int | None:
     """Return the id of the service that a typed request is for; None for what is no typed request."""
-    if len(payload) < HEADER_BYTES or payload[0] != MAGIC:
+    header = split_header(payload)
+    if header is None:
         return None
-    kind, service_id = split_tag(payload[1])
+    kind, service_id = header
     return service_id if kind in (PayloadKind.COMMAND, PayloadKind.SCHEMA) else None
 
 
@@ -294,14 +298,14 @@ def schema_to_bytes(schema: Schema) -> bytes:
     return json.dumps(schema, sort_keys=True, separators=(",", ":")).encode()
 
 
-def schema_from_bytes(data: Bytes, *, limit_bytes: int) -> Schema:
+def schema_from_bytes(data: Bytes) -> Schema:
     """Read the schema of a message that somebody announced.
 
     Raises:
         RemoteProtocolError: it is none; says why.
     """
-    if len(data) > limit_bytes:
-        raise RemoteProtocolError(f"schema of {len(data)} bytes expected at most {limit_bytes}")
+    if len(data) > _SCHEMA_LIMIT_BYTES:
+        raise RemoteProtocolError(f"schema of {len(data)} bytes expected at most {_SCHEMA_LIMIT_BYTES}")
     try:
         schema = json.loads(bytes(data))
         fields = [(str(name), has_default) for name, _, has_default in schema["fields"]]

@@ -12,10 +12,8 @@ import msgspec
 
 from ..errors import RemoteProtocolError
 from ..wire.topics import decode_topic_message
-from .codec import HEADER_BYTES, MAGIC, READ_ANY, PayloadKind, schema_from_bytes, split_tag, tag_of
+from .codec import HEADER_BYTES, MAGIC, READ_ANY, PayloadKind, schema_from_bytes, split_header, tag_of
 from .schema import Schema, fingerprint_of
-
-SCHEMA_LIMIT_BYTES: Final = 65_536
 
 NOT_READABLE: Final = "the bytes are not the fields of its schema"
 _MESSAGES: Final = (PayloadKind.COMMAND, PayloadKind.EVENT)
@@ -39,9 +37,8 @@ class TypedPayload(NamedTuple):
 
 def split_payload(payload: bytes) -> TypedPayload | None:
     """Give the parts of a typed payload; None for what is none."""
-    if len(payload) < HEADER_BYTES or payload[0] != MAGIC:
-        return None
-    return TypedPayload(*split_tag(payload[1]), payload[2:HEADER_BYTES], payload[HEADER_BYTES:])
+    header = split_header(payload)
+    return None if header is None else TypedPayload(*header, payload[2:HEADER_BYTES], payload[HEADER_BYTES:])
 
 
 class LogSchemas:
@@ -66,7 +63,7 @@ class LogSchemas:
         Raises:
             RemoteProtocolError: it is none; says why.
         """
-        schema = schema_from_bytes(body, limit_bytes=SCHEMA_LIMIT_BYTES)
+        schema = schema_from_bytes(body)
         self._schemas[fingerprint_of(schema)] = schema
         return schema
 

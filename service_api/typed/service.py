@@ -33,7 +33,7 @@ from .codec import (
     ValueCodec,
     schema_from_bytes,
     schema_to_bytes,
-    split_tag,
+    split_header,
     tag_of,
 )
 from .context import Context
@@ -44,7 +44,6 @@ from .messages import Event, ServiceError, TimerMessage, wire_name
 from .schema import FINGERPRINT_BYTES, Schema, fingerprint_of
 from .snapshots import declared_messages, digest_of_cell, read_declared
 
-SCHEMA_LIMIT_BYTES: Final = 65_536
 SCHEMA_LIMIT_COUNT: Final = 4_096
 """How many schemas clients may announce; bounds what strangers may fill the state with."""
 _MANY_VALUES: Final = 10_000
@@ -244,9 +243,10 @@ class TypedService(ClusteredService):
         Raises:
             RemoteProtocolError: it is for another service.
         """
-        if len(payload) < HEADER_BYTES or payload[0] != MAGIC:
+        header = split_header(payload)
+        if header is None:
             return None
-        kind, service_id = split_tag(payload[1])
+        kind, service_id = header
         if service_id != self.__service_id:
             raise RemoteProtocolError(
                 f"the payload is for service_id={service_id}, which does not run here; "
@@ -429,7 +429,7 @@ class TypedService(ClusteredService):
         data = self.known_schemas.get(fingerprint)
         if data is None:
             raise RemoteProtocolError(f"fingerprint={fingerprint.hex()} is of no message that this service knows")
-        schema = schema_from_bytes(data, limit_bytes=SCHEMA_LIMIT_BYTES)
+        schema = schema_from_bytes(data)
         today = table.names.get((kind, schema["name"]))
         if today is None:
             known = ", ".join(sorted(name for one, name in table.names if one == kind)) or "none"
@@ -438,7 +438,7 @@ class TypedService(ClusteredService):
 
     def __announce(self, data: Bytes) -> bytes:
         """Note by which schema a client writes; what is written so can be read as long as the log is kept."""
-        schema = schema_from_bytes(data, limit_bytes=SCHEMA_LIMIT_BYTES)
+        schema = schema_from_bytes(data)
         codec_bytes = schema_to_bytes(schema)
         fingerprint = fingerprint_of(schema)
         if fingerprint not in self.known_schemas:
