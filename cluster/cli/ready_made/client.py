@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Final, TypeVar
@@ -33,6 +34,9 @@ UserOption = Annotated[
 WaitOption = Annotated[
     float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to look for a leader.")
 ]
+
+NamePrefixArgument = Annotated[str, typer.Argument(metavar="[PREFIX]", help="Only names that begin so.")]
+EntryLimitOption = Annotated[int, typer.Option("-n", "--limit", min=1, help="End after this many.")]
 
 ClientT = TypeVar("ClientT", bound=SyncTypedClient)
 
@@ -84,3 +88,13 @@ def connected(kind: type[ClientT], settings: dict[str, Any], user: str, timeout_
     config = config_of_client(settings, user, timeout_s)
     with errors_as_exits(), kind(config=config) as client:
         yield client
+
+
+def read_argument(text: str) -> bytes:
+    """Give an argument as bytes in UTF-8; of "-" what is in standard input."""
+    return sys.stdin.buffer.read() if text == "-" else text.encode()
+
+
+def as_text(data: bytes) -> str:
+    """Show bytes as the text that they are in UTF-8; what is no such text as \\xNN."""
+    return data.decode("utf-8", "backslashreplace")

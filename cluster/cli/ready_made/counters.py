@@ -14,7 +14,7 @@ from trimaran.archive.tool.output import EXIT_FAILED, new_group, print_line
 from trimaran.client.ready_made import SyncCountersClient
 
 from ..shared.setting_flags import with_member_flags
-from .client import UserOption, WaitOption, connected
+from .client import EntryLimitOption, NamePrefixArgument, UserOption, WaitOption, connected
 
 app: Final = new_group("Counters and rate limits of a cluster that serves them.")
 
@@ -78,8 +78,8 @@ def delete_counter_command(
 @app.command("list", epilog="Example: trimaran counters list vis --config trimaran-data/cluster.toml")
 @with_member_flags
 def list_counters_command(
-    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="Only names that begin so.")] = "",
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="End after this many.")] = 1_000,
+    prefix: NamePrefixArgument = "",
+    limit: EntryLimitOption = 1_000,
     user: UserOption = "",
     timeout: WaitOption = 5.0,
     **settings: Any,

@@ -7,7 +7,6 @@ Exit status: 0; 1 the service said no, or there is no such key; 2 wrong usage; 3
 
 from __future__ import annotations
 
-import sys
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -18,7 +17,7 @@ from trimaran.client.ready_made import SyncKvClient
 from trimaran.service_api.ready_made.kv import key_range
 
 from ..shared.setting_flags import with_member_flags
-from .client import UserOption, WaitOption, connected
+from .client import EntryLimitOption, UserOption, WaitOption, as_text, connected, read_argument
 
 app: Final = new_group("The key-value store of a cluster that serves it.")
 
@@ -42,7 +41,7 @@ def put_key_command(
     **settings: Any,
 ) -> None:
     """Write a key, and print the revision."""
-    data = sys.stdin.buffer.read() if value == "-" else value.encode()
+    data = read_argument(value)
     with connected(SyncKvClient, settings, user, timeout) as kv:
         typer.echo(kv.put(key, data, expected_revision=expected, ttl_s=ttl))
 
@@ -78,7 +77,7 @@ def delete_key_command(
 @with_member_flags
 def list_keys_command(
     prefix: PrefixArgument = "",
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="End after this many.")] = 1_000,
+    limit: EntryLimitOption = 1_000,
     user: UserOption = "",
     timeout: WaitOption = 5.0,
     **settings: Any,
@@ -88,8 +87,8 @@ def list_keys_command(
         for entry in islice(kv.scan(prefix), limit):
             print_line(
                 {
-                    "key": _shown(entry.key),
-                    "value": _shown(entry.value),
+                    "key": as_text(entry.key),
+                    "value": as_text(entry.value),
                     "create_revision": entry.create_revision,
                     "mod_revision": entry.mod_revision,
                     "version": entry.version,
@@ -116,13 +115,9 @@ def watch_keys_command(
             print_line(
                 {
                     "revision": change.revision,
-                    "key": _shown(change.key),
-                    "value": None if change.value is None else _shown(change.value),
+                    "key": as_text(change.key),
+                    "value": None if change.value is None else as_text(change.value),
                     "version": change.version,
                     "is_expired": change.is_expired,
                 }
             )
-
-
-def _shown(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")

@@ -22,7 +22,16 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.ready_made.locks import LockHolder
 
 from ..shared.setting_flags import with_member_flags
-from .client import UserOption, WaitOption, config_of_client, connected, errors_as_exits
+from .client import (
+    EntryLimitOption,
+    NamePrefixArgument,
+    UserOption,
+    WaitOption,
+    as_text,
+    config_of_client,
+    connected,
+    errors_as_exits,
+)
 from .locked_command import LockedCommand
 
 app: Final = new_group("Locks of a cluster that serves them.")
@@ -33,8 +42,8 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The lock.", s
 @app.command("list", epilog="Example: trimaran locks list reports/ --config trimaran-data/cluster.toml")
 @with_member_flags
 def list_locks_command(
-    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="Only names that begin so.")] = "",
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="End after this many.")] = 1_000,
+    prefix: NamePrefixArgument = "",
+    limit: EntryLimitOption = 1_000,
     user: UserOption = "",
     timeout: WaitOption = 5.0,
     **settings: Any,
@@ -68,7 +77,7 @@ def _shown(holder: LockHolder) -> dict[str, object]:
     return {
         "session_id": holder.session_id,
         "is_exclusive": holder.is_exclusive,
-        "value": holder.value.decode("utf-8", "backslashreplace"),
+        "value": as_text(holder.value),
         "token": holder.token,
     }
 

@@ -7,7 +7,6 @@ Exit status: 0; 1 the service said no, or there is nothing; 2 wrong usage; 3 no 
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -21,7 +20,7 @@ from trimaran.service_api.ready_made.queue import MessageState, QueueSchedule, Q
 from trimaran.service_api.ready_made.queue.messages import DEFAULT_LEASE_S
 
 from ..shared.setting_flags import with_member_flags
-from .client import UserOption, WaitOption, connected
+from .client import EntryLimitOption, UserOption, WaitOption, as_text, connected, read_argument
 
 app: Final = new_group("Queues and schedules of a cluster that serves them.")
 
@@ -51,7 +50,7 @@ def send_message_command(
 ) -> None:
     """Put a message into a queue, and print its id."""
     headers = _headers(header)
-    data = _body(body)
+    data = read_argument(body)
     with connected(SyncQueueClient, settings, user, timeout) as queues:
         typer.echo(queues.send(queue, data, delay_s=delay, priority=priority, key=key, headers=headers))
 
@@ -79,7 +78,7 @@ def receive_messages_command(
                 {
                     "message_id": message.message_id,
                     "receipt": message.receipt,
-                    "body": _shown(message.body),
+                    "body": as_text(message.body),
                     "headers": message.headers,
                     "priority": message.priority,
                     "delivery_count": message.delivery_count,
@@ -169,7 +168,7 @@ def show_dead_messages(
     queue: QueueArgument,
     revive: Annotated[bool, typer.Option("--revive", help="Make each that is printed ready again.")] = False,
     message_id: Annotated[int | None, typer.Option("--id", metavar="ID", help="Only this message.")] = None,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="End after this many.")] = 1_000,
+    limit: EntryLimitOption = 1_000,
     user: UserOption = "",
     timeout: WaitOption = 5.0,
     **settings: Any,
@@ -183,7 +182,7 @@ def show_dead_messages(
             print_line(
                 {
                     "message_id": message.message_id,
-                    "body": _shown(message.body),
+                    "body": as_text(message.body),
                     "headers": message.headers,
                     "delivery_count": message.delivery_count,
                     "died_at_s": message.died_at_s,
@@ -232,7 +231,7 @@ def schedule_messages_command(
     **settings: Any,
 ) -> None:
     """Have a message sent at times, and print the schedule; one of this name is replaced."""
-    headers, moment, data = _headers(header), _moment(at), _body(body)
+    headers, moment, data = _headers(header), _moment(at), read_argument(body)
     with connected(SyncQueueClient, settings, user, timeout) as queues:
         print_line(
             _shown_schedule(
@@ -264,10 +263,6 @@ def delete_schedule_command(
     raise typer.Exit(0 if is_found else EXIT_FAILED)
 
 
-def _body(text: str) -> bytes:
-    return sys.stdin.buffer.read() if text == "-" else text.encode()
-
-
 def _headers(given: list[str] | None) -> dict[str, str]:
     headers: dict[str, str] = {}
     for each in given or ():
@@ -288,10 +283,6 @@ def _moment(text: str) -> datetime | None:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
-def _shown(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")
-
-
 def _shown_stats(stats: QueueStats) -> dict[str, object]:
     return {
         "name": stats.name,
@@ -309,7 +300,7 @@ def _shown_schedule(schedule: QueueSchedule) -> dict[str, object]:
     return {
         "name": schedule.name,
         "queue": schedule.queue,
-        "body": _shown(schedule.body),
+        "body": as_text(schedule.body),
         "cron": schedule.cron,
         "next_at": datetime.fromtimestamp(schedule.next_at_s, UTC).isoformat(),
         "fired_count": schedule.fired_count,
