@@ -41,7 +41,7 @@ from trimaran.service_api.session import ClientSession
 from .client_session import ContainerClientSession
 from .failures import foreign_cause
 from .kept_snapshot import KeptImage, KeptPublication
-from .recorded_calls import FirstCalls, InstanceCluster, SecondCalls
+from .recorded_calls import FirstCalls, InstanceCluster, SecondCalls, value_now
 from .service_cluster import ServiceCluster
 from .state_difference import describe_difference, describe_payload_difference, shown_value
 
@@ -306,7 +306,7 @@ class DoubledService(ClusteredService):
         told, actual_told = (_told(each, with_text=callback == "on_request") for each in (expected_error, error))
         if told != actual_told:
             return f"error: expected={told or 'none'} actual={actual_told or 'none'}"
-        before, after = map(_plain, (expected, reply))
+        before, after = map(value_now, (expected, reply))
         return "" if before == after else f"reply: {describe_payload_difference(before, after)}"
 
     # --- comparing
@@ -374,10 +374,6 @@ async def _error_of(callback: Callable[[], Any]) -> str:  # Any: as of `_wait_fo
             raise
         return f"error: expected=none actual={_told(error, with_text=True)}"
     return ""
-
-
-def _plain(reply: object) -> object:
-    return bytes(reply) if isinstance(reply, bytes | bytearray | memoryview) else reply
 
 
 def _seen(argument: Any, view: InstanceCluster) -> Any:  # Any: whatever a callback is given

@@ -77,7 +77,7 @@ class FirstCalls:
 
     def make(self, name: str, arguments: tuple[object, ...], perform: Callable[[], Any]) -> Any:
         """Perform a call, and write down what came of it."""
-        call = _Call(name, tuple(map(_kept, arguments)))
+        call = _Call(name, tuple(map(value_now, arguments)))
         if self._is_on:
             self.calls.append(call)
         try:
@@ -128,7 +128,7 @@ class SecondCalls:
         """Compare a call, and give what came of it for the first instance."""
         if not self._is_on:
             return perform()  # outside of the log's order, where the cluster refuses it
-        call = _Call(name, tuple(map(_kept, arguments)))
+        call = _Call(name, tuple(map(value_now, arguments)))
         expected = self._first.calls[self._index] if self._index < len(self._first.calls) else None
         self._index += 1
         if expected is None or (expected.name, expected.arguments) != (call.name, call.arguments):
@@ -150,9 +150,9 @@ class SecondCalls:
         return session.is_closing
 
 
-def _kept(argument: object) -> object:
-    """Return an argument as it is now: the service may go on writing to its buffer."""
-    return bytes(argument) if isinstance(argument, bytes | bytearray | memoryview) else argument
+def value_now(value: object) -> object:
+    """Return an argument or a reply as it is now: the service may go on writing to its buffer."""
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else value
 
 
 def _describe(expected: _Call | None, actual: _Call) -> str:
