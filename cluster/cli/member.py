@@ -30,8 +30,6 @@ from .shared.setting_flags import (
 app: Final = new_group("Change the members of a running cluster.")
 
 _LOOK_INTERVAL_S: Final = 0.25
-_NEAR_BYTES: Final = 1 << 20
-"""A learner that lacks no more is promoted: under load each lacks something. The leader has a limit of its own."""
 _ASK_TIMEOUT_S: Final = 2.0
 _PROMOTABLE: Final = {kind for kind in MemberKind if kind.is_promotable}
 _REPLACED_BY: Final[dict[str | None, MemberChangeKind]] = {
@@ -248,10 +246,7 @@ async def _wait_until_ready(member_id: int, timeout_s: float, output: OutputForm
         if member is None:
             known = ", ".join(str(one.member_id) for one in view.members)
             fail(f"member_id={member_id} is no member: the members are {known}", EXIT_USAGE)
-        is_heard = member.silent_s is not None and member.silent_s < _ASK_TIMEOUT_S  # not from before it was down
-        has_log = member.lag_bytes is not None and member.lag_bytes <= _NEAR_BYTES and not member.is_catching_up
-        is_near = is_heard and has_log
-        if is_near or member.kind not in _PROMOTABLE or loop.time() >= deadline_s:
+        if member.has_log or member.kind not in _PROMOTABLE or loop.time() >= deadline_s:
             return deadline_s - loop.time()
         if loop.time() - told_s >= _PROGRESS_INTERVAL_S and output is OutputFormat.TABLE:
             told_s = loop.time()

@@ -99,6 +99,8 @@ class MemberView(DocumentPart):
     silent_s: Seconds | None
     """How long ago it said so."""
     is_catching_up: bool
+    has_log: bool | None = None
+    """Whether the leader would make it a voter, if it is none; None where a member answers that does not lead."""
     feature_level: Count | None = None
     """The highest feature level that its services know; None where it has not said so, or is down."""
     ingress: Line

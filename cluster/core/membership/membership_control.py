@@ -32,6 +32,18 @@ _FAREWELL_HEARTBEAT_TIMEOUTS: Final = 2
 """How long a leader speaks to a member that is removed, and a removed leader to all, once that is committed."""
 
 
+def has_log(ctx: ConsensusContext, member: ClusterMember) -> bool:
+    """Whether a member has this leader's log, so that it may be counted: it records the live log, near its end."""
+    lag = ctx.log_buffer.append_position - member.append_position
+    is_joined = not member.is_catching_up and (member is ctx.me or member.live_join_position is not None)
+    return is_joined and _is_present(ctx, member) and lag <= ctx.config.catchup_near_bytes
+
+
+def _is_present(ctx: ConsensusContext, member: ClusterMember) -> bool:
+    """Whether a member takes part in this leader's term, or is the leader."""
+    return member is ctx.me or ctx.takes_part(member)
+
+
 class MembershipControl:
     """One member's part in changes of the members. It outlives terms."""
 
@@ -120,8 +132,7 @@ class MembershipControl:
         ctx = self._ctx
         if change.kind is MemberChangeKind.PROMOTE:
             member = ctx.members[MemberId(change.member_id or 0)]
-            lag = ctx.log_buffer.append_position - member.append_position
-            if not self._is_present(member) or member.is_catching_up or lag > ctx.config.catchup_near_bytes:
+            if not has_log(ctx, member):
                 raise ChangeRefusedError(
                     f"member_id={member.member_id} has not the log yet: append_position={member.append_position} "
                     f"expected {ctx.log_buffer.append_position}: wait until `trimaran members` shows it caught up"
@@ -134,7 +145,7 @@ class MembershipControl:
             )
         if made.voter_ids == current.voter_ids and moved_id not in made.voter_ids:
             return
-        present = {one for one in made.voter_ids if one in ctx.members and self._is_present(ctx.members[one])}
+        present = {one for one in made.voter_ids if one in ctx.members and _is_present(ctx, ctx.members[one])}
         present.discard(MemberId(-1 if moved_id is None else moved_id))  # from the entry on it is dialled elsewhere
         needed = quorum_threshold(len(made.voter_ids))
         if len(present) < needed:
@@ -144,10 +155,6 @@ class MembershipControl:
                 f"of the voters {sorted(made.voter_ids)} members {absent} are not in the term, so nothing could be "
                 f"committed: {len(present)} expected {needed}: {advice}"
             )
-
-    def _is_present(self, member: ClusterMember) -> bool:
-        """Whether a member takes part in this leader's term, or is the leader."""
-        return member is self._ctx.me or self._ctx.takes_part(member)
 
     def _append(self, made: Configuration, publisher: LogPublisher) -> int:
         ctx = self._ctx

@@ -18,6 +18,7 @@ from trimaran.service_api.types import NULL_POSITION, TICKS_PER_MS
 from ...core.consensus_module import ConsensusModule
 from ...core.members import ClusterMember
 from ...core.membership.configuration import ConfiguredMember
+from ...core.membership.membership_control import has_log
 from ...core.sessions.sessions import ClusterSession
 from ...core.timers import TimerIds
 from ...documents.inspection import (
@@ -119,6 +120,7 @@ class Inspector:
             lag_bytes=None if position is None else max(0, ctx.append_position - position),
             silent_s=None if heard_ns is None else self._age_s(heard_ns),
             is_catching_up=known.is_catching_up,
+            has_log=has_log(ctx, known) if ctx.role is Role.LEADER else None,
             feature_level=ctx.config.feature_level if is_me else known.feature_level,
             ingress=endpoints.ingress,
             consensus=endpoints.consensus,

@@ -26,6 +26,7 @@ from trimaran.cluster.core.membership.configuration import (
     decode_text,
 )
 from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
+from trimaran.cluster.core.membership.membership_control import has_log
 from trimaran.cluster.messages.consensus import CommitPosition, RequestVote
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.log.messages import MembershipChangeEvent
@@ -79,6 +80,7 @@ def with_learner() -> Solo:
     settle(solo, 1)
     solo.feed(ev.LinkChanged(MemberId(3), is_up=True))
     settle(solo, 3)
+    solo.feed(ev.LiveJoined(MemberId(3), solo.ctx.log_buffer.append_position))
     return solo
 
 
@@ -193,6 +195,23 @@ def test_learner_without_the_log_is_not_promoted() -> None:
 
     assert steps(refused) == [(A.REFUSED, None, True)]
     assert "member_id=3 has not the log yet" in details(refused)[0]
+
+
+def test_learner_that_is_near_and_has_not_joined_the_live_log_is_not_promoted() -> None:
+    """It says where it is before it says that it catches up: with a short log that is near."""
+    solo = lead()
+    change(solo, ADD)
+    settle(solo, 1)
+    solo.feed(ev.LinkChanged(MemberId(3), is_up=True))
+    settle(solo, 3)
+    learner = solo.ctx.members[MemberId(3)]
+    assert not has_log(solo.ctx, learner)
+
+    refused = change(solo, MemberChange(C.PROMOTE, 3))
+
+    assert "member_id=3 has not the log yet" in details(refused)[0]
+    solo.feed(ev.LiveJoined(MemberId(3), solo.ctx.log_buffer.append_position))
+    assert has_log(solo.ctx, learner)
 
 
 def test_what_would_leave_no_majority_is_refused() -> None:

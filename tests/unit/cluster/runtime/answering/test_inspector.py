@@ -91,6 +91,7 @@ async def test_a_leader_tells_what_every_member_has_recorded_in_its_term() -> No
     one.is_reachable = True
     one.append_leadership_term_id, one.append_position = TermId(1), 96
     one.time_of_last_append_ns = leader.now_ns
+    one.live_join_position = 64
     two.append_leadership_term_id, two.append_position = TermId(0), 64  # of the term before: it counts for nothing
     leader.now_ns += SECOND // 2
 
@@ -104,6 +105,7 @@ async def test_a_leader_tells_what_every_member_has_recorded_in_its_term() -> No
         (False, True, 96, 32, 0.5),
         (False, False, None, None, None),
     ]
+    assert [m.has_log for m in view.members] == [True, True, False]
     assert view.members[2].archive == "127.0.0.1:9204"
 
 
@@ -115,6 +117,7 @@ async def test_a_follower_knows_of_the_others_only_whether_they_are_there() -> N
     view = await members_of(follower)
 
     assert [(m.is_leader, m.append_position) for m in view.members] == [(False, 128), (True, None), (False, None)]
+    assert {m.has_log for m in view.members} == {None}
 
 
 async def test_sessions_tell_how_long_their_clients_are_silent() -> None:
