@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 Event = dict[str, Any]  # one line of JSON
+
+
+def event_time_s(event: Event) -> float:
+    """When a member wrote an event: epoch time in seconds, by the clock of its machine."""
+    return datetime.fromisoformat(event["timestamp"]).timestamp()
 
 
 @dataclass(slots=True, frozen=True)

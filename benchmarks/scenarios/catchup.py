@@ -12,7 +12,6 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +23,7 @@ from ..logs.long_log import LongLog, lengthen_log
 from ..machine.data_directory import data_directory
 from ..machine.disk import settle_disk
 from ..machine.environment import describe, node_settings
-from ..rig.member_log import Event, RigMemberLog
+from ..rig.member_log import Event, RigMemberLog, event_time_s
 from ..rig.member_status import wait_for_status
 from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..services import ECHO_SERVICE
@@ -188,5 +187,4 @@ def _copy_of(printed: RigMemberLog) -> tuple[float, int]:
     begun = next(change for change in changes if change["new"] in _COPY_STATES)
     ended = printed.events("election.closed")[0]
     length_bytes = ended["log_position"] - begun["append_position"]
-    seconds = datetime.fromisoformat(ended["timestamp"]) - datetime.fromisoformat(begun["timestamp"])
-    return seconds.total_seconds(), length_bytes
+    return event_time_s(ended) - event_time_s(begun), length_bytes

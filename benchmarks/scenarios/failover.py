@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
@@ -41,7 +40,7 @@ from ..load.failover import FailoverLoad, NextLeader
 from ..load.steady_requests import SteadyRequests
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings, tune_garbage_collector
-from ..rig.member_log import Leadership, RigMemberLog
+from ..rig.member_log import Leadership, RigMemberLog, event_time_s
 from ..rig.member_status import consensus_endpoint
 from ..rig.processes import ClusterProcesses, ProcessError, ProcessGroup
 from ..rig.proxies import ProxyMesh
@@ -432,8 +431,7 @@ def steps_before_reply(log: RigMemberLog, fault_wall_ns: int, failover_ms: float
         )
         if name is None or (event["event"] == "election.started" and "election.started" in last):
             continue
-        at = datetime.fromisoformat(event["timestamp"]).astimezone(UTC)
-        after_ms = round(at.timestamp() * 1e3 - fault_wall_ns / 1e6, 2)
+        after_ms = round(event_time_s(event) * 1e3 - fault_wall_ns / 1e6, 2)
         if after_ms > failover_ms:
             break
         last[event[name]] = after_ms

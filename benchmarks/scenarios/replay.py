@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -22,7 +21,7 @@ from trimaran.service_api.member_status import MemberStatus
 from ..logs.long_log import LongLog, lengthen_log
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings
-from ..rig.member_log import Event, RigMemberLog
+from ..rig.member_log import Event, RigMemberLog, event_time_s
 from ..rig.member_status import wait_for_status
 from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessError
 from ..services import ECHO_SERVICE
@@ -160,7 +159,7 @@ def _begin_of_replay_s(printed: RigMemberLog) -> float:
     found: list[Event] = printed.events("election.state_changed", new="LEADER_REPLAY")
     if not found:
         raise ProcessError(f"the member never replayed its log; see {printed.path}")
-    return datetime.fromisoformat(found[0]["timestamp"]).timestamp()
+    return event_time_s(found[0])
 
 
 def _memory_mib(member: ManagedProcess) -> dict[str, float]:

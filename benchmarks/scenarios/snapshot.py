@@ -30,7 +30,7 @@ from ..load.echo import SEQUENCE
 from ..load.ticker import Ticker
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings, tune_garbage_collector
-from ..rig.member_log import Event, RigMemberLog
+from ..rig.member_log import Event, RigMemberLog, event_time_s
 from ..rig.member_status import consensus_endpoint
 from ..rig.processes import ClusterProcesses, ProcessError, ProcessGroup
 from ..services import ORDERS_SERVICES, STATE_SERVICE
@@ -299,16 +299,20 @@ async def _restart(processes: ClusterProcesses, member_id: int) -> dict[str, flo
     """Kill a member, start it again, and wait until its service has its state; say how long that takes."""
     processes.kill_member(member_id)
     log = RigMemberLog.at_end(processes.log_path_of(member_id))
-    begin_ns = time.monotonic_ns()
-    processes.start_member(member_id)
-    loading_ns = 0
-    async with asyncio.timeout(_LIMIT_S):
-        while not log.events("node.started"):
-            if not loading_ns and log.events("snapshot.loaded"):
-                loading_ns = time.monotonic_ns()
-            await asyncio.sleep(0.01)
-    end_ns = time.monotonic_ns()
-    return {"restart_s": round((end_ns - begin_ns) / 1e9, 2), "load_s": round((end_ns - loading_ns) / 1e9, 2)}
+    begin_s = time.time()
+    member = processes.start_member(member_id)
+    try:
+        async with asyncio.timeout(_LIMIT_S):
+            while not (started := log.events("node.started")):
+                member.check_running()
+                await asyncio.sleep(0.2)
+    except TimeoutError as error:
+        raise ClusterTimeoutError(f"waited {_LIMIT_S:g} s for member {member_id} to start again") from error
+    loaded = log.events("snapshot.loaded")
+    if not loaded:
+        raise ProcessError(f"the member loaded no snapshot; see {log.path}")
+    end_s = event_time_s(started[0])
+    return {"restart_s": round(end_s - begin_s, 2), "load_s": round(end_s - event_time_s(loaded[0]), 2)}
 
 
 async def _loop_stalls(processes: ClusterProcesses) -> dict[int, float]:
