@@ -32,9 +32,7 @@ from .config import ENV_PREFIX, MEMBER_ID_PLACE, TLS_PREFIX, MemberEndpoints, No
 from .health_limits import HealthLimits
 from .member_endpoints import MembersByName, format_members
 from .setting_kinds import SettingKind
-
-CONFIG_FILE_VARIABLE: Final = "TRIMARAN_CONFIG"
-"""The environment variable that names the TOML file when no --config flag does."""
+from .variables import NO_SETTINGS
 
 _TLS_TABLE: Final = TLS_PREFIX.rstrip("_")
 
@@ -246,7 +244,7 @@ def _env_layer() -> _Layer:
     values = {
         variable.upper().removeprefix(ENV_PREFIX).lower(): text
         for variable, text in os.environ.items()
-        if variable.upper().startswith(ENV_PREFIX) and variable.upper() != CONFIG_FILE_VARIABLE
+        if variable.upper().startswith(ENV_PREFIX) and variable.upper() not in NO_SETTINGS
     }
     return _Layer(values, lambda name: f"{ENV_PREFIX}{name.upper()}", is_text=True)
 

@@ -19,13 +19,12 @@ from typing import Any, Final
 from trimaran.service_api import ClusteredService, ConfigurationError
 
 from ..service.digests import digest_of
+from ..settings.variables import RECORD_VARIABLE
 from ..time_travel.outputs import Output, OutputKind
 from ..time_travel.replay import ReplayedService, replay_service
 from ..time_travel.what_if import what_if
 from .harness import new_service
 
-RECORD_VARIABLE: Final = "TRIMARAN_RECORD"
-"""The environment variable that has the files written that logs are held against."""
 _BOUND: Final = "recorded"
 """A directory that was copied from a running member does not know how far its log is committed."""
 _MARK_LIMIT: Final = 500

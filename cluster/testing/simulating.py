@@ -28,6 +28,7 @@ from trimaran.service_api import ClusteredService, ConfigurationError, SessionCl
 from ..check import StrictGuard
 from ..service.agent import ClusteredServiceAgent
 from ..service.double_execution import DoubledService
+from ..settings.variables import REPLAY_VARIABLE
 from ..simulation.campaign import Totals, kinds_left_out, replay_arguments
 from ..simulation.clients.history import History
 from ..simulation.clients.service_workload import RoundsWorkload
@@ -38,8 +39,6 @@ from ..simulation.run import Options, RunOutcome, run_seed
 from ..simulation.shrink import shrink
 from .harness import Code, MakeService, makers_of
 
-REPLAY_VARIABLE: Final = "TRIMARAN_REPLAY"
-"""The environment variable that has one seed run, as a failure prints it."""
 SEED_COUNT: Final = 20
 MEMBER_CHANGES: Final = ("add_member", "remove_member", "replace_member", "move_member")
 """Kinds of faults that are left out unless one asks for them: services cannot tell them from the others."""

@@ -27,6 +27,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Final, Self
 
+from trimaran.cluster.settings.variables import NOTEBOOK_DATA_VARIABLE
+
 from .cluster import MEMBER_COUNT, DemoCluster
 from .traffic import MorningClock, Traffic, web_requests
 
@@ -37,7 +39,6 @@ BLACKOUT_S: Final = 0.25
 """How long the leader goes on alone: shorter than the heartbeat timeout, after which it would no longer lead."""
 
 STORY_FILE: Final = "story.json"
-DIRECTORY_VARIABLE: Final = "TRIMARAN_NOTEBOOK_DATA"
 """Where recordings are kept, if not beside the notebooks."""
 
 Say = Callable[[str], None]
@@ -123,7 +124,7 @@ def recorded_morning(directory: Path | None = None) -> RecordedMorning:
 
 def data_directory() -> Path:
     """Where data of notebooks is kept: `notebooks/data`, or where the variable TRIMARAN_NOTEBOOK_DATA says."""
-    return Path(os.environ.get(DIRECTORY_VARIABLE) or Path(__file__).resolve().parents[1] / "data")
+    return Path(os.environ.get(NOTEBOOK_DATA_VARIABLE) or Path(__file__).resolve().parents[1] / "data")
 
 
 def in_thread(run: Callable[[], object]) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -17,15 +17,14 @@ from trimaran.service_api.cluster_id import format_cluster_id
 from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError
 from trimaran.service_api.typed import ServiceError
 
+from ...settings.variables import PASSWORD_VARIABLE, USER_VARIABLE
 from ..shared.setting_flags import load_cluster_id_from_flags, load_members_from_flags, load_tls_from_flags
-
-PASSWORD_VARIABLE: Final = "TRIMARAN_PASSWORD"
 
 UserOption = Annotated[
     str,
     typer.Option(
         "--user",
-        envvar="TRIMARAN_USER",
+        envvar=USER_VARIABLE,
         metavar="NAME",
         help=f"Who you are, where the cluster asks; the password is in {PASSWORD_VARIABLE}.",
         show_default=False,

@@ -21,7 +21,6 @@ from trimaran.service_api.transport import NetworkStack
 
 from ...settings.config import TLS_PREFIX, MemberEndpoints, NodeConfig
 from ...settings.config_layers import (
-    CONFIG_FILE_VARIABLE,
     LoadedConfig,
     find_missing,
     flag_name,
@@ -35,6 +34,7 @@ from ...settings.config_layers import (
     setting_kind,
 )
 from ...settings.health_limits import HealthLimits
+from ...settings.variables import CONFIG_FILE_VARIABLE
 
 CONFIG_FLAG: Final = typer.Option("--config", "-c", metavar="FILE", help="A TOML file of settings.", show_default=False)
 _ASKING: Final = ("members", "cluster_id", *(name for name in NodeConfig.model_fields if name.startswith(TLS_PREFIX)))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from trimaran.cluster.settings.config_layers import load_node_config, load_tls
+from trimaran.cluster.settings.variables import NO_SETTINGS
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.tls import TlsSettings
 
@@ -46,6 +47,17 @@ def test_a_flag_and_a_variable_come_before_the_file(file: Path, monkeypatch: pyt
     assert loaded.config.tls == TlsSettings(authorities="other.pem", certificate="member-1.pem", key="my.key")
     assert loaded.origins["tls_certificate"] == str(file)
     assert loaded.origins["tls_authorities"] == "TRIMARAN_TLS_AUTHORITIES"
+
+
+@pytest.mark.parametrize("variable", sorted(NO_SETTINGS))
+def test_a_variable_that_is_no_setting_is_left_alone(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "something")
+    config = load_node_config(None, {**FLAGS, "member_id": "1"}).config
+
+    assert config.member_id == 1
+    monkeypatch.setenv(f"{variable}S", "something")
+    with pytest.raises(ConfigurationError, match=f"unknown setting: {variable}S"):
+        load_node_config(None, {**FLAGS, "member_id": "1"})
 
 
 def test_a_command_does_not_show_the_certificates_of_members(file: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from trimaran import ClientSession, ConfigurationError
+from trimaran.cluster.settings.variables import RECORD_VARIABLE
 from trimaran.cluster.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster, replay_log
-from trimaran.cluster.testing.replaying import RECORD_VARIABLE
 
 from .counting import Counter
 

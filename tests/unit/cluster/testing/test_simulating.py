@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from trimaran import ClientSession, ClusterClient, ConfigurationError
+from trimaran.cluster.settings.variables import REPLAY_VARIABLE
 from trimaran.cluster.simulation.faults import KIND_NAMES
 from trimaran.cluster.simulation.run import Options, RunOutcome
 from trimaran.cluster.testing import ClientWorkload, simulate
-from trimaran.cluster.testing.simulating import REPLAY_VARIABLE, parse_replay, replay_line
+from trimaran.cluster.testing.simulating import parse_replay, replay_line
 
 from .counting import Counter
 
