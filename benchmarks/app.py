@@ -187,7 +187,7 @@ def typed(
     directory: DirectoryOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Requests as bytes and as the commands of a typed service, in turn: what classes cost."""
+    """Requests as bytes, as commands of a typed service, and with double execution, in turn: what each costs."""
     parameters = RequestParameters(
         payload=payload, inflight=inflight, requests=requests, file_sync_level=file_sync_level
     )

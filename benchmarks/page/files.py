@@ -34,7 +34,7 @@ NEEDED: Final = {
     "stream": ("environment",),
     "table": ("rows", "rounds", "reports", "parameters", "environment"),
     "time-travel": ("environment",),
-    "typed": ("parameters", "environment"),
+    "typed": ("requests_per_s", "percent_of_bytes", "p50_us", "runs", "parameters", "environment"),
 }
 """Every scenario that writes JSON, and what its page cannot do without."""
 
