@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -19,6 +19,11 @@ from trimaran.service_api.typed import ServiceError
 
 from ...settings.variables import PASSWORD_VARIABLE, USER_VARIABLE
 from ..shared.setting_flags import load_cluster_id_from_flags, load_members_from_flags, load_tls_from_flags
+
+_ADVICE: Final = {
+    "CHALLENGE": f": it asks who you are: say --user NAME, and the password in {PASSWORD_VARIABLE}",
+    "AUTHENTICATION_REJECTED": f": look at --user and {PASSWORD_VARIABLE}; after many tries wait a minute",
+}
 
 UserOption = Annotated[
     str,
@@ -69,7 +74,7 @@ def errors_as_exits() -> Iterator[None]:
     except ServiceError as error:
         fail(str(error), EXIT_FAILED)
     except ConnectRejectedError as error:
-        fail(str(error), EXIT_REFUSED)
+        fail(f"{error}{_ADVICE.get(error.code, '')}", EXIT_REFUSED)
     except (ConnectTimeoutError, ClusterTimeoutError, SessionClosedError) as error:
         fail(str(error), EXIT_UNREACHABLE)
     except LocalProtocolError as error:
