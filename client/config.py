@@ -89,7 +89,7 @@ class ClientConfig:
     """Events kept for `connection_events`. At the bound the oldest goes, and a reader that had not read it is told."""
 
     receive_buffer_bytes: int = 256 << 10
-    """Bytes read from one connection at once. There is one buffer of it per member."""
+    """Bytes read from one connection at once. All clients of an event loop with this value share one buffer."""
 
     mtu_length_bytes: int = 65504
     """The longest frame, either way; longer messages are cut into fragments."""

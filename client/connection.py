@@ -1,8 +1,8 @@
 """The asyncio shell around `ClientProtocol`: sockets, clock, one timer, one write per turn of the loop.
 
-`MemberConnection` reads into one big buffer and hands views of it to the protocol. `ClientConductor` dials,
-writes and wakes; it decides nothing. What is offered during a turn of the loop is joined and written once, at
-its end.
+`MemberConnection` reads into one big buffer, which all connections of an event loop share, and hands views of it to the
+protocol. `ClientConductor` dials, writes and wakes; it decides nothing. What is offered during a turn of the loop is
+joined and written once, at its end.
 
 Time is the loop's, so that a client runs on a simulated loop too.
 """
@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Callable
 from typing import Final, cast
+from weakref import WeakKeyDictionary
 
 from trimaran.service_api.addresses.sockets import NameUnresolvedError
 from trimaran.service_api.endpoint import Endpoint
@@ -44,16 +45,35 @@ _HELD_BACK_LIMIT_MS: Final = 30_000
 not answer."""
 
 
+_buffers: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, memoryview]]] = WeakKeyDictionary()
+"""Of each running loop, by length: see `shared_buffer`."""
+
+
+def shared_buffer(loop: asyncio.AbstractEventLoop, length: int) -> memoryview:
+    """Return the buffer of this length that all connections of a loop receive into.
+
+    The loop asks for a buffer and reports what it put there without anything in between, so one is enough; what is
+    left of an incomplete frame each connection keeps for itself. With a buffer for each connection, 10,000 sessions of
+    one process took 7.7 GB, and 60 us of zeroing for each connection.
+    """
+    buffers = _buffers.setdefault(loop, {})
+    if length not in buffers:
+        buffers[length] = memoryview(bytearray(length))
+    return buffers[length]
+
+
 class MemberConnection(asyncio.BufferedProtocol):
     """One connection to a member: received bytes go into one buffer that never grows."""
 
     def __init__(self, conductor: ClientConductor, connection_id: int, *, receive_buffer_bytes: int) -> None:
         self.connection_id = connection_id
         self.is_writable = False
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[None] = loop.create_future()
         self._conductor = conductor
-        self._buffer = memoryview(bytearray(receive_buffer_bytes))
-        self._filled_bytes = 0
+        self._buffer = shared_buffer(loop, receive_buffer_bytes)
+        self._carry = b""
+        """The beginning of a frame whose end has not come."""
         self._transport: asyncio.Transport | None = None
 
     def __repr__(self) -> str:
@@ -77,16 +97,17 @@ class MemberConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Offer the free end of the buffer; never empty, for it is longer than the longest frame."""
-        return self._buffer[self._filled_bytes :]
+        carried = len(self._carry)
+        if not carried:
+            return self._buffer
+        self._buffer[:carried] = self._carry
+        return self._buffer[carried:]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle the whole frames and move the beginning of the next one to the front."""
-        filled = self._filled_bytes + nbytes
+        """Handle the whole frames and keep the beginning of the next one."""
+        filled = len(self._carry) + nbytes
         consumed = self._conductor.on_received(self, self._buffer[:filled])
-        rest = filled - consumed
-        if rest and consumed:
-            self._buffer[:rest] = self._buffer[consumed:filled]
-        self._filled_bytes = rest
+        self._carry = bytes(self._buffer[consumed:filled]) if consumed != filled else b""
 
     def pause_writing(self) -> None:
         """Keep what is offered: the socket is full."""
