@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from trimaran.service_api.types import MemberId
 
@@ -12,6 +13,9 @@ from .connection_events import Connected, ConnectionEventLog, Disconnected
 from .effects import Dial, Disconnect, Effect
 from .egress_adapter import EgressAdapter
 from .ingress_publisher import IngressPublisher
+
+_FOLLOWER_KEEP_ALIVES: Final = 4
+"""While the session has a leader, one in so many goes to members that do not lead."""
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +85,7 @@ class ClientLinks:
         self._links: list[MemberLink] = []
         self._by_connection: dict[int, MemberLink] = {}
         self._next_connection_id = 0
+        self._keep_alive_count = 0
         self.events = ConnectionEventLog(config.connection_event_limit)
         self.effects: list[Effect] = []
         """What the shell is to do next, in order; shared with the protocol."""
@@ -149,6 +154,19 @@ class ClientLinks:
         for link in self._links:
             if link.connection_id is None and now_ns >= link.dial_at_ns:
                 self._dial(link)
+
+    def keep_alive(self, message: bytes, leading: IngressPublisher | None) -> None:
+        """Send a keep-alive to the leader, whose connection is given; without one to every member.
+
+        Members that do not lead have been told whose the connection is, and forget nobody: they hear it again once in
+        a while, to have it where it was lost, and to say so if they know a newer term. At 10,000 sessions, keep-alives
+        each second to every member took two processors.
+        """
+        self._keep_alive_count += 1
+        is_for_all = leading is None or not self._keep_alive_count % _FOLLOWER_KEEP_ALIVES
+        for link in self._links:
+            if link.publisher is not None and (is_for_all or link.publisher is leading):
+                link.publisher.publish(message)
 
     def next_deadline_ns(self) -> int | None:
         """When the next dial is due."""

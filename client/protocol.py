@@ -483,9 +483,7 @@ class ClientProtocol:
             self._finish(reason, ClusterTimeoutError(reason))
         elif now_ns >= times.keep_alive_at_ns:
             times.keep_alive_at_ns = now_ns + _to_ns(self.config.keep_alive_interval_s)
-            for link in self._links:
-                if link.publisher is not None:
-                    link.publisher.publish(self._keep_alive())
+            self._links.keep_alive(self._keep_alive(), self._sending)
 
     def _on_control(self, link: MemberLink, message: bytes) -> None:
         """Handle a complete message that is not an application's."""

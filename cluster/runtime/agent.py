@@ -296,6 +296,10 @@ class ConsensusModuleAgent:
         """Whether the client of a connection has shown that an open session is its own."""
         return self.module.sessions.session_on(connection_id) is not None
 
+    def is_keep_alive_known(self, connection_id: int, leadership_term_id: int, session_id: ClusterSessionId) -> bool:
+        """Whether a keep-alive tells the core nothing: a turn for each would be most of what sessions at rest cost."""
+        return self.module.sessions.is_known(connection_id, session_id, leadership_term_id)
+
     def disconnect_egress(self, session_id: ClusterSessionId) -> None:
         """Discard what a session offers: its connection is gone."""
         self._service.disconnect_egress(session_id)

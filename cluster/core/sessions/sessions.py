@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from trimaran.service_api import CloseReason
 from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId
@@ -76,6 +77,10 @@ class SessionManager:
         """Leader: the connections of clients whose SessionOpenEvent is appended and not delivered yet."""
         self.claims = SessionClaims()
         self.pending = PendingSessions(ctx, self._open)
+        self._checks: list[tuple[int, ClusterSessionId]] = []
+        """Leader: a heap of when each session is looked at for its silence, never later than it may be closed."""
+        self._to_close: dict[ClusterSessionId, None] = {}
+        """Sessions that are CLOSING, whose close may not be appended yet."""
         self._next_session_id = 1
         self._next_committed_session_id = 1
 
@@ -103,6 +108,7 @@ class SessionManager:
             if self._holds_another(connection_id, session_id):
                 session = self.sessions[session_id]
                 enter(session, SessionState.CLOSING)
+                self._to_close[session_id] = None
             else:
                 self._open_ingress(connection_id, session_id)
         for waiting_id in self.claims.take_awaiting(session_id):
@@ -111,6 +117,7 @@ class SessionManager:
     def on_replay_session_close(self, event: SessionCloseEvent) -> None:
         """A SessionCloseEvent is delivered: the session is gone on this member."""
         session = self.sessions.pop(ClusterSessionId(event.cluster_session_id), None)
+        self._to_close.pop(ClusterSessionId(event.cluster_session_id), None)
         if session is not None:
             enter(session, SessionState.CLOSED)
         connection_id = self._connections.pop(ClusterSessionId(event.cluster_session_id), None)
@@ -125,6 +132,7 @@ class SessionManager:
             # Also when a close for another reason is appended: that one may never commit, this is settled.
             enter(session, SessionState.CLOSING)
             session.is_closed_by_service = True
+            self._to_close[session_id] = None
 
     def roll_back(self) -> None:
         """Undo what was appended here as leader and may never commit; clients that wait are sent to ask again."""
@@ -250,6 +258,7 @@ class SessionManager:
             encoded_principal=pending.encoded_principal,
         )
         self._add(event, publisher.append_message(event.encode()))
+        heappush(self._checks, (ctx.now_ns + ctx.config.session_timeout_ns, session_id))
         enter(pending, SessionState.OPEN)
         self._awaiting_open[session_id] = pending.connection_id
         ctx.emit(fx.SessionChanged("session.opened", session_id, request.client_info or "client connected"))
@@ -273,6 +282,16 @@ class SessionManager:
         session.time_of_last_activity_ns = self._ctx.now_ns
         if self._connections.get(session_id) != connection_id or leadership_term_id < self._ctx.leadership_term_id:
             self._welcome(connection_id, session_id)
+
+    def is_known(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> bool:
+        """Whether a keep-alive would change nothing: this connection holds the session, and knows this term."""
+        session = self.sessions.get(session_id)
+        return (
+            session is not None
+            and session.state is SessionState.OPEN
+            and self._sessions_by_connection.get(connection_id) == session_id
+            and leadership_term_id == self._ctx.leadership_term_id
+        )
 
     def on_stray(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> None:
         """A message that cannot be taken gets an answer: the new term, or that the session is closed.
@@ -305,6 +324,9 @@ class SessionManager:
     def on_lead(self) -> None:
         """This member leads now: give every session its time again, and tell every client that is connected."""
         self.renew_activity()
+        due_ns = self._ctx.now_ns + self._ctx.config.session_timeout_ns
+        self._checks = [(due_ns, session_id) for session_id in sorted(self.sessions)]
+        self._to_close = {key: None for key, one in self.sessions.items() if one.state is SessionState.CLOSING}
         for session_id, session in self.sessions.items():
             connection_id = self._connections.get(session_id)
             if connection_id is not None and session.state is SessionState.OPEN:
@@ -378,28 +400,42 @@ class SessionManager:
     def poll(self, publisher: LogPublisher, last_activity_ns: Callable[[int], int | None]) -> None:
         """Close sessions that the service wants closed, and those silent for longer than the session timeout.
 
-        And ask about those that are pending.
+        And ask about those that are pending. A session that is heard of is looked at once in a session timeout: with
+        10,000 of them, looking at all each time took a tenth of the leader's processor.
 
         `last_activity_ns` tells when a connection last brought a session message: the hot path keeps that per
         connection.
         """
-        ctx = self._ctx
         self.pending.poll(publisher)
-        for session in [*self.sessions.values()]:
-            if session.is_close_appended:
+        to_close, self._to_close = self._to_close, {}
+        for session_id in to_close:
+            session = self.sessions.get(session_id)
+            if session is None or session.is_close_appended:
                 continue
-            if session.state is SessionState.CLOSING:
-                if session.is_closed_by_service:
-                    self.close(session, CloseReason.SERVICE_ACTION, publisher, "closed by the service")
-                else:
-                    self.close(session, CloseReason.CLIENT_ACTION, publisher, "its client has another session")
-                continue
-            connection_id = self._connections.get(session.cluster_session_id)
-            active_ns = None if connection_id is None else last_activity_ns(connection_id)
-            if active_ns is not None and active_ns > session.time_of_last_activity_ns:
-                session.time_of_last_activity_ns = active_ns
-            if ctx.now_ns - session.time_of_last_activity_ns > ctx.config.session_timeout_ns:
-                self.close(session, CloseReason.TIMEOUT, publisher, "TIMEOUT")
+            if session.is_closed_by_service:
+                self.close(session, CloseReason.SERVICE_ACTION, publisher, "closed by the service")
+            else:
+                self.close(session, CloseReason.CLIENT_ACTION, publisher, "its client has another session")
+        checks, now_ns = self._checks, self._ctx.now_ns
+        while checks and checks[0][0] < now_ns:
+            self._check_silence(heappop(checks)[1], publisher, last_activity_ns)
+
+    def _check_silence(
+        self, session_id: ClusterSessionId, publisher: LogPublisher, last_activity_ns: Callable[[int], int | None]
+    ) -> None:
+        """Close a session that was silent for too long; look again at one that was not when it may be next."""
+        session = self.sessions.get(session_id)
+        if session is None or session.state is not SessionState.OPEN:
+            return
+        connection_id = self._connections.get(session_id)
+        active_ns = None if connection_id is None else last_activity_ns(connection_id)
+        if active_ns is not None and active_ns > session.time_of_last_activity_ns:
+            session.time_of_last_activity_ns = active_ns
+        due_ns = session.time_of_last_activity_ns + self._ctx.config.session_timeout_ns
+        if due_ns < self._ctx.now_ns:
+            self.close(session, CloseReason.TIMEOUT, publisher, "TIMEOUT")
+        else:
+            heappush(self._checks, (due_ns, session_id))
 
     def tell_members(self) -> None:
         """Leader: tell every client that is connected where the members are now."""

@@ -99,6 +99,9 @@ class IngressOwner(Protocol):
     def holds_session(self, connection_id: int) -> bool:
         """Whether the client of a connection has shown that an open session is its own, to a leader or a follower."""
 
+    def is_keep_alive_known(self, connection_id: int, leadership_term_id: int, session_id: ClusterSessionId) -> bool:
+        """Whether a keep-alive tells the core nothing: only that it came counts."""
+
     def disconnect_egress(self, session_id: ClusterSessionId) -> None:
         """Send no egress of a session any more: its connection is gone."""
 
@@ -553,10 +556,13 @@ class IngressConnection(asyncio.BufferedProtocol):
             is_permitted = accepted.may(Permission[(request.request_type or AdminRequestType.SNAPSHOT).name])
             post(ev.ClientAdmin(connection_id, request, accepted.caller, accepted.address, is_permitted))
             return
+        if (template_id, schema_id) == (SessionKeepAlive.TEMPLATE_ID, SessionKeepAlive.SCHEMA_ID):
+            term_id, session_id = SessionKeepAlive.unpack(encoded)
+            if not self._ingress.owner.is_keep_alive_known(connection_id, term_id, session_id):
+                post(ev.ClientKeepAlive(connection_id, term_id, session_id))
+            return
         message = decode_message(encoded, registry=INGRESS_MESSAGES)
-        if isinstance(message, SessionKeepAlive):
-            self._on_keep_alive(message)
-        elif isinstance(message, SessionConnectRequest):
+        if isinstance(message, SessionConnectRequest):
             post(ev.ClientConnect(connection_id, message, self._certified_principal(), self._accepted.address))
         elif isinstance(message, SessionCloseRequest):
             post(ev.ClientClose(connection_id, message.leadership_term_id, message.cluster_session_id))
@@ -579,11 +585,6 @@ class IngressConnection(asyncio.BufferedProtocol):
             ev.ClientChallengeResponse(
                 self.connection_id, message.correlation_id, message.cluster_session_id, message.encoded_credentials
             )
-        )
-
-    def _on_keep_alive(self, message: SessionKeepAlive) -> None:
-        self._ingress.owner.post(
-            ev.ClientKeepAlive(self.connection_id, message.leadership_term_id, message.cluster_session_id)
         )
 
     def _on_session_message(self, encoded: bytes) -> None:

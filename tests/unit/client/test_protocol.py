@@ -266,13 +266,30 @@ class TestOpen:
         assert [dialogue.sent(member_id) for member_id in ENDPOINTS] == [[keep_alive(4)]] * 3
         assert dialogue.listener.calls == [("event", EventCode.OK, ENDPOINTS_TEXT)]
 
-    def test_keep_alives_go_to_every_member_every_second(self) -> None:
+    def test_keep_alives_go_to_the_leader_every_second_and_to_the_others_every_fourth(self) -> None:
         dialogue = Dialogue()
         dialogue.open(term=4)
 
+        dialogue.wait(8 * SECOND)
+
+        counts = {member_id: dialogue.sent(member_id) for member_id in ENDPOINTS}
+        leader_id = dialogue.protocol.leader_member_id
+        assert counts == {member_id: [keep_alive(4)] * (8 if member_id == leader_id else 2) for member_id in ENDPOINTS}
+
+    def test_without_a_leader_keep_alives_go_to_every_member_every_second(self) -> None:
+        """Whichever leads next may not know the session's connection."""
+        dialogue = Dialogue()
+        dialogue.open(term=4)
+        dialogue.wait(SECOND)
+        leader_id = dialogue.protocol.leader_member_id
+        for member_id in ENDPOINTS:
+            dialogue.sent(member_id)
+        dialogue.down(leader_id)
+
         dialogue.wait(3 * SECOND)
 
-        assert [dialogue.sent(member_id) for member_id in ENDPOINTS] == [[keep_alive(4)] * 3] * 3
+        others = [member_id for member_id in ENDPOINTS if member_id != leader_id]
+        assert [dialogue.sent(member_id) for member_id in others] == [[keep_alive(4)] * 3] * 2
 
     def test_endpoints_that_are_no_members_are_given_up(self) -> None:
         dialogue = Dialogue(ENDPOINTS[0], "10.9.9.9:9000")

@@ -26,6 +26,8 @@ class FakeIngressOwner:
         self.disconnected: list[ClusterSessionId] = []
         self.holders: set[int] = set()
         """Connections whose clients have shown that a session is theirs."""
+        self.known_keep_alive: tuple[int, int, int] | None = None
+        """Connection, term and session of keep-alives that tell nothing new."""
 
     def make_publisher(self, *, refused_ingress: int = 0) -> None:
         self.publisher = LogPublisher(
@@ -40,6 +42,9 @@ class FakeIngressOwner:
 
     def post(self, event: object) -> None:
         self.posted.append(event)
+
+    def is_keep_alive_known(self, connection_id: int, leadership_term_id: int, session_id: ClusterSessionId) -> bool:
+        return (connection_id, leadership_term_id, session_id) == self.known_keep_alive
 
     def holds_session(self, connection_id: int) -> bool:
         return connection_id in self.holders

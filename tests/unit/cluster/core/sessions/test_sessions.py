@@ -368,6 +368,27 @@ def restored(session_id: int) -> ClusterSession:
     return session
 
 
+def test_sessions_that_are_heard_of_are_looked_at_once_in_a_session_timeout() -> None:
+    """What a leader spends on sessions at rest does not grow with how often it looks for silent ones."""
+    solo = Solo(leader_heartbeat_timeout_ns=60_000 * MS).lead()
+    for connection_id in range(3):
+        opened(solo, connection_id)
+    manager, looked = solo.module.sessions, list[int]()
+    assert solo.module.leader is not None
+
+    def last_activity_ns(connection_id: int) -> int:
+        looked.append(connection_id)
+        return solo.now_ns
+
+    for _ in range(300):
+        solo.now_ns += 100 * MS
+        solo.ctx.now_ns = solo.now_ns
+        manager.poll(solo.module.leader.publisher, last_activity_ns)
+
+    assert not appended(solo)
+    assert len(looked) <= 3 * 30
+
+
 def test_time_in_which_nobody_could_be_heard_is_no_silence() -> None:
     """A member that stood still, for a snapshot or because it was stopped, looks at its clock before its sockets."""
     solo = Solo(leader_heartbeat_timeout_ns=60_000 * MS).lead()
@@ -480,6 +501,19 @@ def test_keep_alive_of_this_term_on_the_same_connection_needs_no_answer() -> Non
     session = opened(solo)
 
     assert solo.feed(keep_alive(session.cluster_session_id)) == []
+
+
+def test_keep_alive_is_known_of_the_connection_that_holds_an_open_session_in_this_term() -> None:
+    solo = Solo().lead()
+    session_id = opened(solo).cluster_session_id
+    manager, term_id = solo.module.sessions, solo.ctx.leadership_term_id
+
+    assert manager.is_known(7, session_id, term_id)
+    assert not manager.is_known(8, session_id, term_id)
+    assert not manager.is_known(7, session_id_of(99), term_id)
+    assert not manager.is_known(7, session_id, term_id - 1)
+    manager.on_service_close(session_id)
+    assert not manager.is_known(7, session_id, term_id)
 
 
 def test_client_that_comes_back_on_another_connection_takes_its_session_along() -> None:

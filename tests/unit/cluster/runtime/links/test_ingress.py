@@ -196,6 +196,19 @@ def test_control_messages_are_posted_with_the_connection_they_came_on(
     ]
 
 
+def test_keep_alive_that_tells_nothing_new_is_no_event_and_counts_as_activity(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    client = Client(ingress)
+    owner.known_keep_alive = (client.connection.connection_id, TERM, SESSION)
+    owner.now_ns += 1_000_000
+
+    client.send(control(keep_alive()))
+
+    assert owner.posted == []
+    assert ingress.last_activity_ns(client.connection.connection_id) == owner.now_ns
+
+
 def test_control_message_between_session_messages_keeps_its_place(owner: FakeIngressOwner, ingress: Ingress) -> None:
     client = Client(ingress)
     positions: list[int] = []
