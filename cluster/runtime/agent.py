@@ -647,10 +647,6 @@ def _log_module_state_changed(effect: fx.ModuleStateChanged) -> None:
     )
 
 
-def _note_admin_progressed(effect: fx.AdminProgressed) -> None:
-    """Nothing is performed: the audit trail watches it."""
-
-
 def _log_leader_refused(effect: fx.LeaderRefused) -> None:
     logger.info(
         "leader.refused",
@@ -689,7 +685,7 @@ def _log_session_changed(effect: fx.SessionChanged) -> None:
 
 _LOGGED: Final[dict[type, Callable[[Any], None]]] = {  # Any: each takes the effect that it is keyed by
     fx.StateChanged: _log_state_changed,
-    fx.AdminProgressed: _note_admin_progressed,
+    fx.AdminProgressed: lambda effect: None,  # nothing is performed: the audit trail watches it
     fx.ModuleStateChanged: _log_module_state_changed,
     fx.NominationRefused: lambda effect: logger.warning(
         "nomination.refused", reason=effect.reason.name, detail=str(effect.reason)
