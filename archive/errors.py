@@ -79,6 +79,10 @@ class CorruptionError(ArchiveError):
         super().__init__(message, code=ArchiveErrorCode.CORRUPT, recording_id=recording_id, position=position)
 
 
+class UnknownVersionError(CorruptionError):
+    """A file is of a version that this one does not know: a newer one may have written it."""
+
+
 RESTORE_ADVICE: Final = (
     "restore the archive directory from a copy, or, where the other members are a majority, remove this member's "
     "directory and start it: it copies everything from them"

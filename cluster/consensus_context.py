@@ -69,6 +69,7 @@ def make_context(
         log_leadership_term_id=TermId(NULL_VALUE if last is None else last.leadership_term_id),
         leadership_term_id=TermId(NULL_VALUE if last is None else last.leadership_term_id),
         candidate_term_id=files.node_state.candidate_term_id,
+        is_voter=files.node_state.has_vote,
         cluster_id=files.cluster_id.cluster_id,
     )
 

@@ -61,11 +61,12 @@ from .runtime.links.gate_limits import make_gate
 from .runtime.links.ingress import Ingress
 from .runtime.links.member_links import MemberLinks
 from .runtime.log_control import LogControl
-from .runtime.member_files import MemberFiles, launch_archive, open_files
+from .runtime.member_files import MemberFiles
 from .runtime.member_network import make_network
 from .runtime.member_roster import MemberRoster
 from .runtime.queries import QueryHandler
 from .runtime.repair.at_start import mend_at_start
+from .runtime.repair.coming_back import open_directory
 from .runtime.repair.upkeep import Upkeep
 from .runtime.secret_files import SecretFiles
 from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
@@ -84,7 +85,6 @@ from .runtime.snapshots.retention import Retention
 from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
 from .runtime.snapshots.snapshot_taker import find_length_bytes
 from .runtime.watching.disk_space import DiskSpaceWatch
-from .runtime.watching.log_tap import keep_failure
 from .runtime.watching.metrics_server import MetricsServer
 from .runtime.watching.progress_tracker import ProgressTracker
 from .runtime.watching.request_stages import watch_stages
@@ -195,38 +195,34 @@ class Node:
             services, app_version=config.app_version, accepted=config.accept_code, directory=config.directory
         )
         host = Host.of_operating_system(make_network(config)) if host is None else host
-        with open_files(config, host) as files, keep_failure(files.errors.observe):
-            archive = await launch_archive(config, files, host)
-            try:
-                await mend_at_start(config, archive, files, host, service_count=len(services))
-                recording = await open_log(archive, files.recording_log.recording_log)
-                files.mark.confirm_boot()
-                recovered = await load_snapshots(archive, files.recording_log, recording, service_count=len(services))
-                check_replayed_code(
-                    archive,
-                    files.recording_log.recording_log,
-                    recording.descriptor,
-                    recovered,
-                    code,
-                    append_position=recording.append_position,
-                )
-                await remove_leftovers(archive, files.recording_log, recording, service_count=len(services))
-                node = cls(config, services, archive, recording, files, host, recovered, code, holds=holds)
-                roster = node.module.ctx.roster
-                await find_members(archive, recording, roster, position=node.delivered_position)
-                await settle_roster(config, host.network, files.members, roster)
-                roster.check_kind(runs_services=not config.is_witness)
-                time_unit = find_newest_term_time_unit(
-                    archive,
-                    files.recording_log.recording_log,
-                    recording.descriptor,
-                    recovered,
-                    append_position=recording.append_position,
-                )
-                node.adopt_time_unit(time_unit)
-                yield node
-            finally:
-                await archive.aclose()
+        async with open_directory(config, host) as (files, archive):
+            await mend_at_start(config, archive, files, host, service_count=len(services))
+            recording = await open_log(archive, files.recording_log.recording_log)
+            files.mark.confirm_boot()
+            recovered = await load_snapshots(archive, files.recording_log, recording, service_count=len(services))
+            check_replayed_code(
+                archive,
+                files.recording_log.recording_log,
+                recording.descriptor,
+                recovered,
+                code,
+                append_position=recording.append_position,
+            )
+            await remove_leftovers(archive, files.recording_log, recording, service_count=len(services))
+            node = cls(config, services, archive, recording, files, host, recovered, code, holds=holds)
+            roster = node.module.ctx.roster
+            await find_members(archive, recording, roster, position=node.delivered_position)
+            await settle_roster(config, host.network, files.members, roster)
+            roster.check_kind(runs_services=not config.is_witness)
+            time_unit = find_newest_term_time_unit(
+                archive,
+                files.recording_log.recording_log,
+                recording.descriptor,
+                recovered,
+                append_position=recording.append_position,
+            )
+            node.adopt_time_unit(time_unit)
+            yield node
 
     async def run(self) -> NodeEnd:
         """Listen, take part in elections and terms until `stop`, then close in order; say why.

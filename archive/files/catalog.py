@@ -35,7 +35,7 @@ from trimaran.service_api.wire.frame import wrap_int32
 
 from ..cold.file_system import ColdFileSystem
 from ..disk.file_system import FileSystem, ReadableFileSystem, read_file, read_fully, write_fully, write_new_file
-from ..errors import RESTORE_ADVICE, ArchiveError, ArchiveErrorCode, CorruptionError
+from ..errors import RESTORE_ADVICE, ArchiveError, ArchiveErrorCode, CorruptionError, UnknownVersionError
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from .frame_checksum import has_unknown_checksums
 
@@ -162,7 +162,7 @@ def parse_catalog(data: bytes) -> CatalogContent:
         )
     version, length, next_recording_id, alignment = _FILE_HEADER.unpack_from(data)
     if version >> 16 != CATALOG_VERSION >> 16:
-        raise CorruptionError(
+        raise UnknownVersionError(
             f"unknown catalog version: major={version >> 16} expected={CATALOG_VERSION >> 16}; if a newer version "
             f"wrote it, use that one, else {RESTORE_ADVICE}"
         )

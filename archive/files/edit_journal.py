@@ -24,7 +24,7 @@ from typing import Final
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 
 from ..disk.file_system import FileSystem, read_fully, write_fully
-from ..errors import RESTORE_ADVICE, CorruptionError
+from ..errors import RESTORE_ADVICE, UnknownVersionError
 
 EDIT_FILE_NAME: Final = "archive.edit"
 
@@ -84,7 +84,7 @@ def decode_edit(data: bytes) -> Edit | None:
         return None
     magic, kind, recording_id, position, stop_position, dst_recording_id, timestamp_ms = _RECORD.unpack(record)
     if magic != _MAGIC or kind not in EditKind.__members__.values():
-        raise CorruptionError(
+        raise UnknownVersionError(
             f"unknown edit: file={EDIT_FILE_NAME} magic={magic!r} kind={kind}; if a newer version wrote it, use that "
             f"one, else {RESTORE_ADVICE}"
         )

@@ -125,8 +125,11 @@ class ConsensusContext:
     """The term of the last entry in the local log, by the recording log."""
     candidate_term_id: TermId = NULL_TERM_ID
     """The highest term this member ever voted or stood in; durable once it is a voter."""
-    is_voter: bool = field(init=False)
-    """Whether a candidate term is on disk, and with it the right to vote and to stand. See `election`."""
+    is_voter: bool = True
+    """Whether a candidate term is on disk, and with it the right to vote and to stand. See `election`.
+
+    Without a candidate term it is none, and neither where it has lost the log that it voted with.
+    """
     is_cluster_formed: bool = False
     """Whether this process has heard of another's log that is not empty: then an empty one here may be a lost one."""
     seeded_member_ids: set[MemberId] = field(default_factory=set)
@@ -176,7 +179,9 @@ class ConsensusContext:
     """Told of every link that comes up or goes down, in whatever phase."""
 
     def __post_init__(self) -> None:
-        self.is_voter = self.candidate_term_id > NULL_TERM_ID
+        has_stood = self.candidate_term_id > NULL_TERM_ID
+        self.is_voter = self.is_voter and has_stood
+        self.is_cluster_formed = has_stood and not self.is_voter  # what it has lost was a log of it
         self.vouched_term_id = first_vouched_term_id(self.log_leadership_term_id, self.candidate_term_id)
 
     @property

@@ -53,6 +53,11 @@ class MemberFiles:
         """The archive's disk where its syncs are timed, for the metrics."""
 
 
+def may_set_aside(config: NodeConfig) -> bool:
+    """Whether there are others from which a member can have again what it cannot trust."""
+    return len(config.members) > 1 or bool(config.join)
+
+
 @contextlib.contextmanager
 def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
     """Lock the directory and open what is in it; close it in the end.
@@ -80,7 +85,7 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
                 directory,
                 file_sync_level=sync_level,
                 file_system=disk,
-                sets_aside=len(config.members) > 1 or bool(config.join),
+                sets_aside=may_set_aside(config),
             )
             stack.callback(node_state.close)
             recording_log = RecordingLogFile.open(directory, file_sync_level=sync_level, file_system=disk)

@@ -22,6 +22,9 @@ time another; or if the term is still ours, as after a kill between two of these
 a single bit differs. A file without our part is Aeron's: in that one only what cannot be is found. The first candidate
 term written here adds the checksum, or renews it.
 
+A candidate term whose logPosition is -1 is that of a member that has lost the log it voted with: it keeps the term and
+has no vote, until it has caught up and stores the position where its log ends then. See `repair.coming_back`.
+
 Source: Aeron `NodeStateFile`. Every function here may block.
 """
 
@@ -158,8 +161,13 @@ class NodeStateFile:
         return self._candidate.candidate_term_id
 
     @property
+    def has_vote(self) -> bool:
+        """Whether this member may vote: it has a candidate term, and the log that it had with it."""
+        return self.candidate_term_id > NULL_VALUE and self.log_position != NULL_POSITION
+
+    @property
     def log_position(self) -> int:
-        """Where this member's log ended when the term was stored."""
+        """Where this member's log ended when the term was stored; -1 if it has lost that log."""
         return self._candidate.log_position
 
     @property
@@ -170,19 +178,35 @@ class NodeStateFile:
     def propose_max_candidate_term_id(self, candidate_term_id: int, log_position: int, timestamp_ms: int) -> TermId:
         """Raise the candidate term, durably unless the sync level is 0; a lower or equal one changes nothing.
 
-        Gives the term that now holds.
+        Gives the term that now holds. A member without a vote has one then: also a lower term gives it, and raises
+        nothing.
 
         Raises:
             ClusterError: an earlier call failed.
             OSError: this one did; the term on disk is then not known and the file refuses further changes.
         """
+        if candidate_term_id > self.candidate_term_id or not self.has_vote:
+            term_id = TermId(max(candidate_term_id, self.candidate_term_id))
+            self._store(CandidateTerm(candidate_term_id=term_id, timestamp=timestamp_ms, log_position=log_position))
+        return self.candidate_term_id
+
+    def withdraw_vote(self, timestamp_ms: int) -> None:
+        """Have no vote from now on, durably unless the sync level is 0, and keep the term.
+
+        Raises:
+            ClusterError: an earlier call failed.
+            OSError: this one did.
+        """
+        if self.has_vote:
+            self._store(
+                CandidateTerm(
+                    candidate_term_id=self.candidate_term_id, timestamp=timestamp_ms, log_position=NULL_POSITION
+                )
+            )
+
+    def _store(self, candidate: CandidateTerm) -> None:
         if self._failure is not None:
             raise ClusterError(f"path={self._path}: an earlier write failed") from self._failure
-        if candidate_term_id <= self._candidate.candidate_term_id:
-            return self._candidate.candidate_term_id
-        candidate = CandidateTerm(
-            candidate_term_id=TermId(candidate_term_id), timestamp=timestamp_ms, log_position=log_position
-        )
         record = candidate.encode()
         content = self._content[: self._position] + record + self._content[self._position + len(record) :]
         try:
@@ -192,7 +216,6 @@ class NodeStateFile:
             self._failure = error
             raise
         self._candidate, self._content = candidate, content
-        return candidate.candidate_term_id
 
     def close(self) -> None:
         """Close the file."""

@@ -38,6 +38,10 @@ _NEW_FILE_NAME: Final = RECORDING_LOG_FILE_NAME + ".new"
 _SECTOR_LENGTH: Final = 512
 
 
+class DamagedRecordingLogError(ClusterError):
+    """The file holds what cannot be a recording log; what is wrong is named."""
+
+
 class RecordingLogFile:
     """The recording log of one member and its file, held open.
 
@@ -73,7 +77,7 @@ class RecordingLogFile:
         checksums: each slot is valid with and without, so a crash between them changes nothing.
 
         Raises:
-            ClusterError: the file holds what cannot be a recording log; the entry is named.
+            DamagedRecordingLogError: the file holds what cannot be a recording log; the entry is named.
             OSError: the disk refused.
         """
         disk = OsFileSystem() if file_system is None else file_system
@@ -96,7 +100,7 @@ class RecordingLogFile:
         except RemoteProtocolError as error:
             disk.close_file(handle)
             advice = "restore this member's directory from a copy, or remove it to let the member catch up"
-            raise ClusterError(f"damaged recording log: path={path}: {error}; {advice}") from error
+            raise DamagedRecordingLogError(f"damaged recording log: path={path}: {error}; {advice}") from error
         except BaseException:
             disk.close_file(handle)
             raise

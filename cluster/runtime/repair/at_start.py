@@ -19,13 +19,12 @@ import structlog
 from trimaran.archive import Archive, ArchiveError, CorruptionError
 from trimaran.archive.errors import is_damage
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.types import MemberId
 
 from ...settings.config import NodeConfig
 from ..host import Host
 from ..member_files import MemberFiles
 from ..snapshots.recovery import unusable_snapshot
-from .fetching import RepairPeer
+from .fetching import find_peers
 from .mender import Mender, RepairFacts, RepairOutcome
 
 WAIT_S: Final = 20.0
@@ -49,7 +48,7 @@ async def mend_at_start(
     last, snapshots = recording_log.last_term(), recording_log.latest_snapshots(service_count)
     if last is None:
         return
-    peers = _find_peers(config, files)
+    peers = find_peers(config, files.members.newest)
     failures: list[BaseException] = []
     mender = Mender(
         archive,
@@ -122,15 +121,3 @@ async def _mend(mender: Mender, recording_id: int, position: int, failures: list
             return reason
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, 5.0)
-
-
-def _find_peers(config: NodeConfig, files: MemberFiles) -> dict[MemberId, RepairPeer]:
-    """Find the other members: those that this member knows to be committed, or else those of its settings."""
-    newest, configured = files.members.newest, {MemberId(member.member_id): member for member in config.members}
-    if newest is None:
-        known = {member_id: (member.consensus, member.archive) for member_id, member in configured.items()}
-    else:
-        known = {member.member_id: (member.endpoints[1], member.endpoints[4]) for member in newest.members}
-        known |= {each: (configured[each].consensus, configured[each].archive) for each in known if each in configured}
-    known.pop(MemberId(config.member_id), None)
-    return {member_id: RepairPeer(member_id, *endpoints) for member_id, endpoints in known.items()}

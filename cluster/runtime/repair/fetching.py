@@ -20,9 +20,11 @@ from trimaran.service_api.transport import NetworkStack
 from trimaran.service_api.types import COMMIT_POSITION_COUNTER_ID, MemberId
 
 from ...core.log.log_repair import OtherCopy, Term
+from ...core.membership.configuration import Configuration
 from ...core.snapshots.shipped_snapshot import ShippedRecording
 from ...documents.backup_query import ask_for_backup
 from ...documents.query import query_status
+from ...settings.config import NodeConfig
 
 ANSWER_TIMEOUT_S = 5.0
 """How long a member may take for an answer, and for each next byte."""
@@ -45,6 +47,18 @@ class PeerAnswer:
 
     log: OtherCopy
     snapshot: tuple[ShippedRecording, ...]
+
+
+def find_peers(config: NodeConfig, newest: Configuration | None) -> dict[MemberId, RepairPeer]:
+    """Find the other members: those of the newest configuration that is known, or else those of the settings."""
+    configured = {MemberId(member.member_id): member for member in config.members}
+    if newest is None:
+        known = {member_id: (member.consensus, member.archive) for member_id, member in configured.items()}
+    else:
+        known = {member.member_id: (member.endpoints[1], member.endpoints[4]) for member in newest.members}
+        known |= {each: (configured[each].consensus, configured[each].archive) for each in known if each in configured}
+    known.pop(MemberId(config.member_id), None)
+    return {member_id: RepairPeer(member_id, *endpoints) for member_id, endpoints in known.items()}
 
 
 async def ask_peers(

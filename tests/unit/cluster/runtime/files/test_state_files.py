@@ -320,6 +320,24 @@ def test_candidate_term_is_durable_before_it_is_believed(tmp_path: Path) -> None
     file.close()
 
 
+def test_a_vote_that_is_withdrawn_comes_back_with_the_next_term_that_is_stored_and_the_term_never_falls() -> None:
+    """`repair.coming_back`: such a member keeps the term, and a restart does not give it the vote."""
+    disk = MemoryFileSystem()
+    file = NodeStateFile.open(Path("/"), file_system=disk)
+    assert not file.has_vote
+    file.propose_max_candidate_term_id(9, 3200, 1)
+    assert file.has_vote
+
+    file.withdraw_vote(2)
+    file.close()
+
+    file = NodeStateFile.open(Path("/"), file_system=disk)
+    assert (file.candidate_term_id, file.has_vote) == (9, False)
+    assert file.propose_max_candidate_term_id(8, 640, 3) == 9
+    assert (file.candidate_term_id, file.log_position, file.has_vote) == (9, 640, True)
+    file.close()
+
+
 def test_new_node_state_file_is_durable_before_it_has_its_name(tmp_path: Path) -> None:
     (tmp_path / (NODE_STATE_FILE_NAME + ".new")).write_bytes(b"left by a crash")
     disk = NotingFileSystem()
