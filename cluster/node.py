@@ -75,8 +75,8 @@ from .runtime.snapshots.cold_shipper import ColdShipper
 from .runtime.snapshots.handlers import snapshot_handlers
 from .runtime.snapshots.recovery import (
     Recovered,
+    adopt_members,
     check_replayed_code,
-    find_members,
     find_newest_term_time_unit,
     load_snapshots,
     remove_leftovers,
@@ -196,7 +196,7 @@ class Node:
         )
         host = Host.of_operating_system(make_network(config)) if host is None else host
         async with open_directory(config, host) as (files, archive):
-            await mend_at_start(config, archive, files, host, service_count=len(services))
+            search = await mend_at_start(config, archive, files, host, service_count=len(services))
             recording = await open_log(archive, files.recording_log.recording_log)
             files.mark.confirm_boot()
             recovered = await load_snapshots(archive, files.recording_log, recording, service_count=len(services))
@@ -211,7 +211,7 @@ class Node:
             await remove_leftovers(archive, files.recording_log, recording, service_count=len(services))
             node = cls(config, services, archive, recording, files, host, recovered, code, holds=holds)
             roster = node.module.ctx.roster
-            await find_members(archive, recording, roster, position=node.delivered_position)
+            adopt_members(search, roster)
             await settle_roster(config, host.network, files.members, roster)
             roster.check_kind(runs_services=not config.is_witness)
             time_unit = find_newest_term_time_unit(

@@ -10,18 +10,16 @@ there, and as in Aeron the entry says where it counts here. A log that begins wi
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import aiofiles.os
 import structlog
 
 from trimaran.archive import Archive, ArchiveError, Recording, RecordingDescriptor, RecordingState
-from trimaran.archive.errors import is_damage
 from trimaran.archive.files.reader import FrameReader
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import (
@@ -45,6 +43,7 @@ from trimaran.service_api.wire.message import Message, decode_message
 from trimaran.service_api.wire.session import SessionMessageHeader
 
 from ...core.log.recording_log import RecordingLog
+from ...core.membership.configuration import Configuration, find_configurations
 from ...core.membership.roster import Roster
 from ...core.snapshots.snapshot import ModuleSnapshot, decode_module_snapshot, expect_marker
 from ...messages.replies import KeptReply, SessionRequests
@@ -60,9 +59,6 @@ from ...service.replies import SessionReplies, decode_replies
 from ...service.service_code import CodeGuard
 from ..files.recording_log_file import RecordingLogFile
 from .snapshot_recording import SnapshotReader
-
-_SCAN_BYTES: Final = 1 << 20
-"""How much of the log is searched for changes of the members at a time."""
 
 _SNAPSHOT_STREAMS = (SERVICE_SNAPSHOT_STREAM_ID, CONSENSUS_MODULE_SNAPSHOT_STREAM_ID)
 
@@ -372,29 +368,44 @@ def _decode_service_message(data: bytes) -> Message:
     return decode_message(data, registry=SERVICE_SNAPSHOT_MESSAGES)
 
 
-async def find_members(archive: Archive, recording: Recording, roster: Roster, *, position: int) -> None:
-    """Search the log from a position on, where a snapshot ends, for changes of the members.
+@dataclass(slots=True)
+class LogSearch:
+    """What was found in the log that a start replays: who the members are, and where it could not be read."""
 
-    Where a part of it cannot be read the search ends: this member can deliver nothing beyond, and does not stand.
+    position: int = 0
+    """How far the log was read."""
+    end_position: int = 0
+    found: list[Configuration] = field(default_factory=list)
+    """In the order of the log."""
+    failure: ArchiveError | None = None
+    """Why it was not read to its end: what is damaged at `position` was not mended."""
+
+    def note(self, frames: bytes) -> None:
+        """Note the frames that follow.
+
+        Raises:
+            RemoteProtocolError: a change that this version cannot read; with another version of it this member can go
+                on.
+        """
+        self.found.extend(find_configurations(frames, self.position))
+        self.position += len(frames)
+
+
+def adopt_members(search: LogSearch, roster: Roster) -> None:
+    """Go by the changes of the members that the log has.
+
+    Where a part of it could not be read this member can deliver nothing beyond, and does not stand.
 
     Raises:
-        ArchiveError: a part cannot be read, and this is the only voter, so that nobody else could lead.
-        RemoteProtocolError: a change that this version cannot read; with another version of it this member can go on.
+        ArchiveError: a part could not be read, and this is the only voter, so that nobody else could lead.
     """
-    end_position, began_position = recording.append_position, position
-    while position < end_position:
-        try:
-            frames = archive.read(recording.recording_id, position, _SCAN_BYTES, stop_position=end_position)
-        except ArchiveError as error:
-            if not is_damage(error) or roster.is_alone:
-                raise
-            logger.error("members.search_ended", log_position=position, reason=str(error))
-            roster.history.note_unread(position, end_position)
-            return
-        if not frames:
-            return
-        roster.history.note_frames(frames, position)
-        position += len(frames)
-        await asyncio.sleep(0)  # a long log takes seconds: signals are heard meanwhile
+    for configuration in search.found:
+        roster.history.append(configuration)
+    if search.failure is not None:
+        if roster.is_alone:
+            raise search.failure
+        logger.error("members.search_ended", log_position=search.position, reason=str(search.failure))
+        roster.history.note_unread(search.position, search.end_position)
+        return
     roster.refresh()
-    logger.debug("members.found", searched_bytes=end_position - began_position, members=roster.current.describe())
+    logger.debug("members.found", members=roster.current.describe())
