@@ -16,6 +16,7 @@ from trimaran.service_api.wire.message import decode_message, registry_of
 from ..core.log.recording_log import RecordingLog
 from ..messages.nodestate import CandidateTerm
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
+from ..runtime.repair.coming_back import ASIDE_SUFFIX
 from .cluster import DIRECTORY, Member
 from .kept_log import KeptLog, read_kept_log
 
@@ -43,6 +44,11 @@ class MemberDisks:
         """Whether a power loss would leave the log of a member there as the member reads it itself, all of it."""
         read = member.machine.disk.durable_as_visible
         return len(self._read_log(member, begin, end, read)) == end - begin
+
+    def has_set_aside(self, member: Member) -> bool:
+        """Whether the member has set a log aside that it could not trust."""
+        names = member.machine.disk.list_directory(DIRECTORY / "cluster")
+        return RECORDING_LOG_FILE_NAME + ASIDE_SUFFIX in names
 
     def kept_log(self, member: Member) -> KeptLog:
         """Which recording the log of a member is, and where it begins, durably; read again when it may have changed."""

@@ -283,6 +283,8 @@ class Referee:
 
         Or a complete snapshot, from which what is still there goes on.
         """
+        if member.member_id in self.damaged and self.disks.has_set_aside(member):
+            self._held.pop(member.member_id, None)  # it comes back without a vote; see `repair.coming_back`
         held = self._held_position(member)
         expect(
             append_position >= held,

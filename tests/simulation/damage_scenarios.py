@@ -11,6 +11,7 @@ from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, unpack_hea
 if TYPE_CHECKING:
     from .scenarios import Scene
 
+_SLOW_SYNC_NS = 1_500_000_000
 _TYPE_OFFSET = 6
 """Of the type in a frame's header."""
 
@@ -87,3 +88,40 @@ def a_repair_that_a_minority_offers(scene: Scene) -> None:
     scene.run(90)  # it tries again after a minute at the latest
     mended = disk.durable_read(path, length, offset)
     expect(mended == whole, "what is mended is what was committed", position=begin)
+
+
+def a_member_that_comes_back_empty(scene: Scene) -> None:
+    """What is committed is with the leader and with a member that sets its log aside; the third has a slow disk.
+
+    Then the leader is gone, and the third has lost what it had not synced.
+    """
+    leader = scene.start()
+    victim, slow = scene.followers()
+    scene.add_flood("flood", 100)
+    scene.run(0.3)
+    timing = slow.machine.timing
+    usual = timing.min_ns, timing.mean_ns
+    timing.min_ns = timing.mean_ns = _SLOW_SYNC_NS
+    scene.run(0.4)
+    scene.cluster.clients["flood"].kill()
+    scene.run(0.01)
+    scene.cluster.kill(victim.member_id)
+    disk, cluster = victim.machine.disk, victim.config.directory / "cluster"
+    disk.damage(cluster / "recording.log", 16, bytes([disk.content(cluster / "recording.log")[16] ^ 1]))
+    scene.referee.damaged[victim.member_id] = None
+    scene.cluster.start(victim.member_id)
+    aside = "recording.log.aside"
+    scene.run_until(lambda: aside in disk.list_directory(cluster), 30, "a member comes back where others do without it")
+
+    scene.cluster.kill(leader.member_id)
+    scene.cluster.lose_power(slow.member_id, lambda: False)
+    timing.min_ns, timing.mean_ns = usual
+    scene.cluster.start(slow.member_id)
+    scene.run(40)
+    expect(scene.cluster.leader() is None, "who has lost its log helps nobody to lead", cluster=scene.cluster)
+
+    scene.cluster.start(leader.member_id)
+    scene.await_leader()
+    scene.run(10)
+    members = scene.cluster.members.values()
+    expect(all(member.is_running for member in members), "a member that came back serves", cluster=scene.cluster)

@@ -1,7 +1,7 @@
-"""Planted bugs in what is taken from another member to mend a log.
+"""Planted bugs in what is taken from others to mend a log, and in how a member that has lost its log comes back.
 
-Each of the rules is enough alone: bytes that are committed elsewhere are right, and so are those of the same term. So a
-plant leaves out all that would stop what it does wrong.
+Each of the rules of mending is enough alone: bytes that are committed elsewhere are right, and so are those of the same
+term. So a plant leaves out all that would stop what it does wrong.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from trimaran.archive.store import mending
 from trimaran.cluster.core.log.log_repair import OtherCopy, RepairPlan, Term, plan_repair
+from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.repair import mender
 from trimaran.cluster.runtime.repair.fetching import fetch_range
 from trimaran.service_api.wire.frame import unpack_header
@@ -61,6 +62,15 @@ def _take_what_is_not_committed(planting: Planting) -> None:
     planting.replace(mending, "_damaged_length", damaged_length)
 
 
+def _vote_at_once(planting: Planting) -> None:
+    """A member that has set its log aside keeps its vote."""
+
+    def withdraw(self: NodeStateFile, timestamp_ms: int) -> None:
+        planting.ran()
+
+    planting.replace(NodeStateFile, "withdraw_vote", withdraw)
+
+
 PLANTS = (
     Plant(
         "mended-from-the-wrong-term",
@@ -75,5 +85,12 @@ PLANTS = (
         "a scrub mends what is committed only from what is committed",
         _mend_from_an_uncommitted_log,
         "repair-of-a-minority",
+    ),
+    Plant(
+        "votes-at-once",
+        6,
+        "a member that has lost its log votes when it has caught up, and not before",
+        _vote_at_once,
+        "comes-back-empty",
     ),
 )

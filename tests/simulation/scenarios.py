@@ -45,7 +45,12 @@ from .action_scenarios import (
 from .bound_scenarios import clients_that_read_nothing, connections_that_say_nothing
 from .careless_plants import Deaf, a_member_without_memory, an_entry_that_a_majority_cannot_deliver, nested_messages
 from .code_plants import a_member_with_other_code
-from .damage_scenarios import a_flipped_bit, a_repair_that_a_minority_offers, data_that_turned_into_padding
+from .damage_scenarios import (
+    a_flipped_bit,
+    a_member_that_comes_back_empty,
+    a_repair_that_a_minority_offers,
+    data_that_turned_into_padding,
+)
 from .digest_scenarios import a_member_whose_service_differs
 from .identity_plants import a_member_that_speaks_as_another, orders_of_who_may_not_give_them
 from .membership_scenarios import a_member_that_was_alone, members_that_cannot_read_who_they_are
@@ -645,6 +650,7 @@ SCENARIOS: Final = {
     "flipped-bit": Scenario(a_flipped_bit),
     "data-turned-padding": Scenario(data_that_turned_into_padding),
     "repair-of-a-minority": Scenario(a_repair_that_a_minority_offers),
+    "comes-back-empty": Scenario(a_member_that_comes_back_empty, timeout_ms=4_000),
     "changed-frame": Scenario(a_changed_frame),
     "damaged-leader": Scenario(a_damaged_leader),
     "old-replies": Scenario(replies_of_an_old_leader),

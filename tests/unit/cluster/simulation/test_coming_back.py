@@ -42,14 +42,26 @@ def names_of(member: Member, directory: str) -> list[str]:
     return member.machine.disk.list_directory(member.config.directory / directory)
 
 
+def note_voters(small: SmallCluster) -> list[bool]:
+    """Whether each node that is made from now on is a voter at that time."""
+    voters, watch = [], small.cluster.on_node
+
+    def note(member: Member) -> None:
+        assert member.node is not None
+        voters.append(member.node.module.ctx.is_voter)
+        watch(member)
+
+    small.cluster.on_node = note
+    return voters
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_member_comes_back_without_a_vote_and_copies_what_the_leader_has(small: SmallCluster, name: str) -> None:
     member = small.follower
     whole = archive_of(member)
     small.cluster.kill(member.member_id)
     spoil(small, member, name)
-    voters = []
-    small.cluster.on_node = lambda made: voters.append(made.node is not None and made.node.module.ctx.is_voter)
+    voters = note_voters(small)
 
     small.cluster.start(member.member_id)
     small.wait(lambda: is_back(small, member), limit_ns=60 * SECOND)
@@ -90,8 +102,7 @@ def test_a_start_goes_on_with_what_a_crash_has_interrupted(small: SmallCluster, 
         for path in ("0-0.rec", "0-131072.rec")
         if path in names_of(member, "archive")
     }
-    voters = []
-    small.cluster.on_node = lambda made: voters.append(made.node is not None and made.node.module.ctx.is_voter)
+    voters = note_voters(small)
 
     small.cluster.start(member.member_id)
     small.wait(lambda: is_back(small, member), limit_ns=60 * SECOND)
@@ -111,8 +122,7 @@ def test_what_was_set_aside_stays_where_its_copy_is_damaged_before_the_member_ha
     small.cluster.kill(member.member_id)
     whole = disk.content(archive / "0-0.rec")
     spoil(small, member, FILES[0])
-    made: list[Member] = []
-    small.cluster.on_node = made.append
+    made = note_voters(small)
     small.cluster.start(member.member_id)
     small.wait(lambda: bool(made), limit_ns=60 * SECOND)
     small.cluster.kill(member.member_id)

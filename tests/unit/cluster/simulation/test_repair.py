@@ -284,3 +284,48 @@ def test_a_member_alone_does_not_set_its_vote_aside() -> None:
         small.wait(lambda: not member.is_running)
 
         assert "damaged node state" in str(member.refusal)
+
+
+def damage_everywhere(small: SmallCluster, position: int) -> None:
+    for member in small.cluster.running():
+        damage(small, member, position)
+
+
+def test_what_nobody_has_is_told_and_kept_after_a_snapshot_that_makes_it_superfluous(small: SmallCluster) -> None:
+    """A start would need it before that snapshot, and does not after it."""
+    small.send(400, length=400)
+    position = 240_000
+    damage_everywhere(small, position)
+    members = list(small.cluster.running())
+    before = [newest(member) for member in members]
+
+    scrub(small, small.follower)
+    small.wait(lambda: all(newest(each) != old for each, old in zip(members, before, strict=True)))
+    small.cluster.run_until(lambda: False, limit_ns=90 * SECOND)
+
+    assert all(member.is_running for member in members)
+    for member in members:
+        entry, counts = newest(member), upkeep(member).counts
+        assert entry is not None
+        assert entry.log_position > position
+        assert counts.mended_count == 0
+    assert [each[1] // 1_000 for each in upkeep(small.follower).counts.lost] == [position // 1_000]
+
+
+def test_a_member_stops_with_the_reason_where_no_snapshot_makes_superfluous_what_nobody_has() -> None:
+    """The service takes none. Once one has stopped, the others wait for it: it might have the range."""
+    with small_cluster() as small:
+        small.start()
+        small.send(400, length=400)
+        members = list(small.cluster.running())
+        damage_everywhere(small, 150_000)
+
+        scrub(small, small.follower)
+        small.cluster.run_until(lambda: False, limit_ns=50 * SECOND)
+        assert all(member.is_running for member in members)
+        small.wait(lambda: not all(member.is_running for member in members))
+        small.cluster.run_until(lambda: False, limit_ns=90 * SECOND)
+
+        (stopped,) = [member for member in members if not member.is_running]
+        assert "no member has what is damaged here" in str(stopped.refusal)
+        assert "trimaran recover" in str(stopped.refusal)
