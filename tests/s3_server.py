@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, NoReturn
 
-import s3fs
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 BUCKET: Final = "backups"
@@ -146,6 +144,10 @@ def s3_server() -> Iterator[S3Server]:
 
     Servers of one process share their objects: a test writes below a name of its own.
     """
+    # Here, not above: every worker imports every file of tests, and these two take a second.
+    import s3fs
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
     application = DomainDispatcherApplication(create_backend_app)
     server = S3Server("", application)
     http = make_server("127.0.0.1", 0, server, threaded=True, request_handler=_Handler)

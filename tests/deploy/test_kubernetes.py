@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 from typing import Any, Final
 
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -38,6 +37,8 @@ def environment(member_id: int) -> dict[str, str]:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ALL, ids=lambda name: "-".join(name))
 def test_a_manifest_is_valid_by_the_schema_of_its_kind(name: tuple[str, str], version: str) -> None:
+    import kubernetes_validate  # here, since it takes two seconds and every worker imports every file of tests
+
     kubernetes_validate.validate(ALL[name], version, strict=True)
 
 
