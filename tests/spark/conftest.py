@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.interchange.samples import sample_of
 from tests.s3_server import S3Server, s3_server
+from tests.spark.engines import AnalysisEngine, ReportEngine, SparkEngine
 from tests.spark.recorded_cluster import RecordedCluster, record_cluster
 from tests.spark.sessions import stop_session
 from tests.unit.archive.streams import extract_sample
+from trimaran.archive.report.engine.frames import SqlDatabase
 from trimaran.archive.spark import create_session
 
 
@@ -40,19 +43,45 @@ def spark(s3: S3Server) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def sample_log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], DataFrame]:
+def _spark_engine(spark: SparkSession) -> SparkEngine:
+    return SparkEngine(spark)
+
+
+@pytest.fixture(scope="session")
+def _report_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReportEngine]:
+    database = SqlDatabase(tmp_path_factory.mktemp("database"))
+    yield ReportEngine(database)
+    database.close()
+
+
+@pytest.fixture(params=["report", pytest.param("spark", marks=pytest.mark.campaign)])
+def engine(request: pytest.FixtureRequest) -> Iterator[AnalysisEngine]:
+    """The engine that analyses run on while the test does: see `engines`."""
+    chosen: AnalysisEngine = request.getfixturevalue(f"_{request.param}_engine")
+    with chosen.in_use():
+        yield chosen
+
+
+@pytest.fixture(scope="session")
+def _read_logs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[tuple[AnalysisEngine, str], DataFrame]]:
+    """Where the samples are, and the logs that were read."""
+    return tmp_path_factory.mktemp("aeron"), {}
+
+
+@pytest.fixture
+def sample_log(
+    engine: AnalysisEngine, _read_logs: tuple[Path, dict[tuple[AnalysisEngine, str], DataFrame]]
+) -> Callable[[str], DataFrame]:
     """The log of a node of the Aeron samples, such as "single-node-node0", with all columns; read once."""
-    root = tmp_path_factory.mktemp("aeron")
-    logs: dict[str, DataFrame] = {}
+    root, logs = _read_logs
 
     def load(name: str) -> DataFrame:
-        if name not in logs:
+        if (engine, name) not in logs:
             scenario = name.rpartition("-")[0]
             if not (root / scenario).exists():
                 extract_sample(scenario, root)
-            directory = sample_of(root, name).directory
-            logs[name] = spark.read.format("aeron_archive").load(str(directory)).persist()
-        return logs[name]
+            logs[engine, name] = engine.read_log(sample_of(root, name).directory).persist()
+        return logs[engine, name]
 
     return load
 
@@ -63,12 +92,11 @@ def recorded_cluster(tmp_path_factory: pytest.TempPathFactory) -> RecordedCluste
     return asyncio.run(record_cluster(tmp_path_factory.mktemp("cluster")))
 
 
-@pytest.fixture(scope="session")
-def recorded_log(spark: SparkSession, recorded_cluster: RecordedCluster) -> Callable[[int], DataFrame]:
+@pytest.fixture
+def recorded_log(engine: AnalysisEngine, recorded_cluster: RecordedCluster) -> Callable[[int], DataFrame]:
     """The log of a member of that cluster, with all columns; read again by each query."""
 
     def load(member_id: int) -> DataFrame:
-        directory = recorded_cluster.directory_of(member_id)
-        return spark.read.format("aeron_archive").load(str(directory))
+        return engine.read_log(recorded_cluster.directory_of(member_id))
 
     return load

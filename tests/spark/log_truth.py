@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
 from tests.interchange.samples import truth_of
+from trimaran.archive.report.engine.frames import SqlFrame
 
 
 @dataclass(slots=True)
@@ -85,10 +87,13 @@ class LogTruth:
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
-    """Collect a DataFrame; timestamps become microseconds since 1970, whatever the zone of this machine."""
-    types = {field.name: field.dataType for field in frame.schema.fields}
-    columns = [
-        (F.unix_micros(name) if isinstance(kind, TimestampType) else F.col(name)).alias(name)
-        for name, kind in types.items()
-    ]
+    """Collect a frame of either engine; timestamps become microseconds since 1970, whatever this zone is."""
+    if isinstance(frame, SqlFrame):
+        return [{name: _value_of(value) for name, value in row.items()} for row in frame.collect()]
+    times = {field.name for field in frame.schema.fields if isinstance(field.dataType, TimestampType)}
+    columns = [(F.unix_micros(name) if name in times else F.col(name)).alias(name) for name in frame.columns]
     return [row.asDict(recursive=True) for row in frame.select(*columns).collect()]
+
+
+def _value_of(value: Any) -> Any:
+    return (value - datetime(1970, 1, 1)) // timedelta(microseconds=1) if isinstance(value, datetime) else value

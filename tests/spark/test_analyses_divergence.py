@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from tests.spark.log_truth import LogTruth, rows
 from tests.spark.recorded_cluster import RecordedCluster
 from trimaran.archive.spark.analyses import compare_members, differing_frames, divergence
+from trimaran.archive.spark.analyses.engine import F
 from trimaran.service_api.errors import ConfigurationError
 
 SINGLE = "single-node-node0"
@@ -20,13 +21,13 @@ FAILOVER = "three-node-failover-node"
 
 def flip(log: DataFrame, position: int, byte: int) -> DataFrame:
     """Set one byte of the payload of one frame to 0xFF."""
-    return replace(
-        log, "payload", f"if(position = {position}, overlay(payload placing X'ff' from {byte + 1}), payload)"
-    )
+    before, after = F.substr("payload", F.lit(1), F.lit(byte)), F.substr("payload", F.lit(byte + 2), F.lit(1 << 20))
+    flipped = F.concat(before, F.lit(b"\xff"), after)
+    return log.withColumn("payload", F.when(F.col("position") == position, flipped).otherwise(F.col("payload")))
 
 
 def replace(log: DataFrame, name: str, expression: str) -> DataFrame:
-    return log.selectExpr(*(f"{expression} as {name}" if column == name else column for column in log.columns))
+    return log.withColumn(name, F.expr(expression))
 
 
 def test_the_members_of_a_real_cluster_have_equal_logs(sample_log: Callable[[str], DataFrame]) -> None:
@@ -94,9 +95,10 @@ def test_session_ids_say_nothing_where_the_logs_have_checksums_of_two_kinds(
     sample_log: Callable[[str], DataFrame],
 ) -> None:
     log = sample_log(CRC32C)
-    crc32 = "crc32(rpad(payload, ((frame_length - 32 + 31) div 32) * 32, X'00'))"
-    signed = f"cast({crc32} - if({crc32} >= 2147483648, 4294967296, 0) as int)"
-    other = replace(log, "session_id", f"if(type = 1, {signed}, session_id)")
+    aligned = F.expr("frame_length - 32 + (32 - frame_length % 32) % 32")
+    crc32 = F.crc32(F.rpad("payload", aligned, F.lit(b"\0")))
+    signed = (crc32 - F.when(crc32 >= 1 << 31, 1 << 32).otherwise(0)).cast("int")
+    other = log.withColumn("session_id", F.when(F.col("type") == 1, signed).otherwise(F.col("session_id")))
     position = LogTruth(CRC32C).of("SessionMessageHeader")[300].position
 
     (same,) = rows(divergence(log, other))
@@ -179,14 +181,14 @@ def test_a_byte_that_one_member_of_our_cluster_lost_is_found(
     killed = recorded_cluster.first.leader_member_id
     logs = {f"member-{i}": recorded_log(i) for i in range(3)}
     spoilt = f"member-{killed}"
-    place = logs[spoilt].where("template_id = 1").selectExpr("max(position)").first()
-    assert place is not None
+    (last,) = rows(logs[spoilt].where("template_id = 1").agg(F.max("position").alias("position")))
+    place = last["position"]
 
-    found = rows(compare_members(logs | {spoilt: flip(logs[spoilt], place[0], 32)}, block_length_bytes=65536))
+    found = rows(compare_members(logs | {spoilt: flip(logs[spoilt], place, 32)}, block_length_bytes=65536))
 
     different = [row for row in found if row["verdict"] == "different"]
     assert [spoilt in (row["member_a"], row["member_b"]) for row in different] == [True, True]
-    assert {(row["diverges_at"], row["differing_frames"]) for row in different} == {(place[0], 1)}
+    assert {(row["diverges_at"], row["differing_frames"]) for row in different} == {(place, 1)}
     wrong = {row["checksum_a" if row["member_a"] == spoilt else "checksum_b"] for row in different}
     right = {row["checksum_b" if row["member_a"] == spoilt else "checksum_a"] for row in different}
     assert (wrong, right) == ({"wrong"}, {"right"})

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.spark.engines import AnalysisEngine
 from tests.spark.log_truth import Entry, LogTruth, rows
 from tests.spark.recorded_cluster import RecordedCluster
 from tests.unit.archive.spark.written_logs import Entry as log_entry  # noqa: N813
@@ -61,12 +62,11 @@ def test_the_traffic_of_each_session_is_that_of_the_truth(name: str, sample_log:
             assert row["messages_per_s"] == pytest.approx(len(entries) / (times[-1] - times[0]) * SECOND_US)
 
 
-def test_the_header_of_a_request_is_not_counted_as_payload(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_header_of_a_request_is_not_counted_as_payload(engine: AnalysisEngine, tmp_path: Path) -> None:
     """A request's header is 16 bytes longer than a message's, also where the request needs several frames."""
     write_log(tmp_path, [log_entry(bytes(10)), *(log_entry(bytes(n), request_sequence=n) for n in (0, 100, 8000))])
     columns = "recording_id,position,frame_length,flags,type,term_id,template_id,block_length,leadership_term_id"
-    options = {"columns": f"{columns},cluster_session_id,correlation_id,timestamp"}
-    log = spark.read.format("aeron_archive").options(**options).load(str(tmp_path))
+    log = engine.read_log(tmp_path, columns=f"{columns},cluster_session_id,correlation_id,timestamp")
 
     (row,) = rows(session_traffic(log, interval=None))
 
@@ -179,6 +179,7 @@ def test_the_timers_that_fired_are_those_of_the_truth(sample_log: Callable[[str]
     assert any(since is not None for *_, since in expected)
 
 
+@pytest.mark.parametrize("engine", ["spark"], indirect=True)  # the report has no schedules
 def test_timers_that_were_scheduled_are_fired_cancelled_moved_or_waiting(
     spark: SparkSession, sample_log: Callable[[str], DataFrame]
 ) -> None:

@@ -9,8 +9,10 @@ from statistics import mean
 import pytest
 from pyspark.sql import DataFrame
 
+from tests.spark.engines import ENGINES
 from tests.spark.log_truth import LogTruth, rows
 from trimaran.archive.spark.analyses import integrity, payload_histogram, payload_sizes, summary
+from trimaran.archive.spark.analyses.engine import F
 from trimaran.service_api.errors import ConfigurationError
 
 SINGLE = "single-node-node0"
@@ -44,6 +46,7 @@ def test_the_sizes_of_messages_are_those_of_the_truth(sample_log: Callable[[str]
     assert found["(padding)"]["overhead_share"] == 1
 
 
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_sizes_can_be_told_by_session(sample_log: Callable[[str], DataFrame]) -> None:
     truth = LogTruth(SINGLE)
     expected = Counter(entry.fields.get("clusterSessionId") for entry in truth.entries)
@@ -101,13 +104,14 @@ def test_the_summary_is_that_of_the_truth(name: str, sample_log: Callable[[str],
 
 def changed(log: DataFrame, **columns: str) -> DataFrame:
     """The log with some columns computed again."""
-    return log.selectExpr(*(f"cast({columns.get(name, name)} as {kind}) as {name}" for name, kind in log.dtypes))
+    return log.withColumns({name: F.expr(text) for name, text in columns.items()})
 
 
 def test_nothing_is_wrong_with_a_real_log(sample_log: Callable[[str], DataFrame]) -> None:
     assert rows(integrity(sample_log(FAILOVER))) == []
 
 
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_what_is_wrong_with_a_log_is_found_where_it_is(sample_log: Callable[[str], DataFrame]) -> None:
     """Two frames are gone, one is longer than its place, and headers and clocks are wrong here and there."""
     truth = LogTruth(FAILOVER)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
+from tests.spark.engines import ENGINES, AnalysisEngine
 from tests.spark.log_truth import LogTruth, rows
 from tests.spark.recorded_cluster import RecordedCluster
 from trimaran.archive.spark.analyses import (
@@ -17,10 +18,10 @@ from trimaran.archive.spark.analyses import (
     elections,
     leaders,
     member_elections,
-    read_node_logs,
     refusals,
     term_timeline,
 )
+from trimaran.archive.spark.analyses.engine import F
 from trimaran.service_api.errors import ConfigurationError
 
 UNITS = {"MILLIS": "ms", "MICROS": "us", "NANOS": "ns"}
@@ -94,6 +95,7 @@ def test_a_log_without_its_beginning_has_a_first_term_without_a_leader(sample_lo
     assert timeline[1:] == expected[1:]
 
 
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_leadership_events_may_come_from_a_second_dataframe(sample_log: Callable[[str], DataFrame]) -> None:
     log = sample_log("three-node-failover-node0")
 
@@ -117,10 +119,10 @@ def test_the_elections_of_a_log_say_who_led_before_and_after(sample_log: Callabl
 
 @pytest.mark.slow
 def test_the_elections_of_a_cluster_that_lost_its_leader_have_reasons(
-    spark: SparkSession, recorded_cluster: RecordedCluster, recorded_log: Callable[[int], DataFrame]
+    engine: AnalysisEngine, recorded_cluster: RecordedCluster, recorded_log: Callable[[int], DataFrame]
 ) -> None:
     first, second = recorded_cluster.first, recorded_cluster.second
-    node_logs = read_node_logs(spark, recorded_cluster.node_logs)
+    node_logs = engine.read_node_logs(recorded_cluster.node_logs)
 
     changes = rows(elections(recorded_log(second.leader_member_id), node_logs))
 
@@ -139,14 +141,14 @@ def test_the_elections_of_a_cluster_that_lost_its_leader_have_reasons(
 
 @pytest.mark.slow
 def test_the_states_of_a_members_elections_are_those_that_it_logged(
-    spark: SparkSession, recorded_cluster: RecordedCluster
+    engine: AnalysisEngine, recorded_cluster: RecordedCluster
 ) -> None:
     """Against the lines of the log, read by Python."""
     member_id = recorded_cluster.first.leader_member_id
     lines = recorded_cluster.node_logs[member_id].read_text().splitlines()
     told = [event for event in map(json.loads, lines) if event["event"].startswith("election.")]
     changes = [event for event in told if event["event"] == "election.state_changed"]
-    node_logs = read_node_logs(spark, recorded_cluster.node_logs)
+    node_logs = engine.read_node_logs(recorded_cluster.node_logs)
 
     runs = [run for run in rows(member_elections(node_logs)) if run["member_id"] == member_id]
     states = [state for state in rows(election_states(node_logs)) if state["member_id"] == member_id]
@@ -170,7 +172,7 @@ def _line(member_id: int, at: str, event: str, **fields: object) -> str:
     return json.dumps({**fields, "event": event, "member_id": member_id, "timestamp": f"2026-11-21T10:00:{at}Z"})
 
 
-def test_refusals_are_told_with_the_election_that_they_came_in(spark: SparkSession, tmp_path: Path) -> None:
+def test_refusals_are_told_with_the_election_that_they_came_in(engine: AnalysisEngine, tmp_path: Path) -> None:
     """Two ballots: the first one fails on a vote that was refused, so one term is skipped."""
     refused = {
         "candidate_member_id": 0,
@@ -196,7 +198,7 @@ def test_refusals_are_told_with_the_election_that_they_came_in(spark: SparkSessi
     ]
     for name, lines in (("a.log", log_0), ("b.log", log_1)):
         (tmp_path / name).write_text("\n".join(lines) + "\n")
-    node_logs = read_node_logs(spark, tmp_path)
+    node_logs = engine.read_node_logs([tmp_path / "a.log", tmp_path / "b.log"])
 
     found = rows(refusals(node_logs))
     runs = rows(member_elections(node_logs))
@@ -209,9 +211,8 @@ def test_refusals_are_told_with_the_election_that_they_came_in(spark: SparkSessi
     assert runs[0]["states"] == ["INIT", "CANVASS", "CANDIDATE_BALLOT", "CANVASS", "CLOSED"]
 
 
-def test_terms_that_nothing_came_of_are_counted(spark: SparkSession, sample_log: Callable[[str], DataFrame]) -> None:
+def test_terms_that_nothing_came_of_are_counted(sample_log: Callable[[str], DataFrame]) -> None:
     log = sample_log("three-node-failover-node0")
-    columns = {"leadership_term_id": "if(leadership_term_id = 2, 5, leadership_term_id)"}
-    skipped = log.selectExpr(*(f"{columns.get(name, name)} as {name}" for name in log.columns))
+    skipped = log.withColumn("leadership_term_id", F.expr("if(leadership_term_id = 2, 5, leadership_term_id)"))
 
     assert [change["skipped_terms"] for change in rows(elections(skipped))] == [None, 0, 3]

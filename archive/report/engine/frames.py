@@ -206,7 +206,11 @@ class SqlFrame:
 
     def first(self) -> SqlRow:
         """Run the query; gives its first row."""
-        return SqlRow(self.limit(1)._collect().to_pylist()[0])
+        return self.limit(1).collect()[0]
+
+    def collect(self) -> list[SqlRow]:
+        """Run the query; gives its rows."""
+        return [SqlRow(row) for row in self._collect().to_pylist()]
 
     def _collect(self) -> Any:
         """Run the query; gives a `pyarrow.Table`, in which sums of integers are integers."""
