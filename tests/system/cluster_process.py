@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import struct
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, Final, Self
 from typer.testing import CliRunner
 
 from tests.system.append_list import Answer, AppendList
+from tests.system.commands import run_trimaran
 from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory, log_end_position
 from tests.system.fork_server import ForkedGroup
 from tests.system.requester import Requester
@@ -216,14 +216,8 @@ class SystemCluster:
     async def run_command(self, *arguments: str, asked: Iterable[int] = (0, 1, 2)) -> tuple[int, str]:
         """Run a command on the cluster, asking these members; gives its exit status and what it said."""
         members = ",".join(f"{i}={self.endpoints[i]}" for i in asked)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "trimaran", *arguments, "--members", members),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        said, _ = await process.communicate()
-        assert process.returncode is not None
-        return process.returncode, said.decode()
+        printed = await run_trimaran(*arguments, "--members", members)
+        return printed.exit_status, printed.output + printed.errors
 
     async def change_members(self, *arguments: str, asked: Iterable[int] = (0, 1, 2)) -> str:
         """Run `trimaran member`; it must succeed. Gives what it said."""

@@ -1,4 +1,4 @@
-"""Starts members from a process that has imported everything already.
+"""Starts members, and other commands, from a process that has imported everything already.
 
 A member spends most of a short test importing. Here one server per test process imports `trimaran` once and forks a
 child for each member. Apart from that the child is what `python -m trimaran node` is: a process of its own in a
@@ -29,7 +29,11 @@ from typing import Final
 from tests.places import ROOT
 from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup, die_with_parent
 
-PRELOADED: Final = ("trimaran.cluster.cli.node", "trimaran.cluster.node", "tests.system.append_list", "uvloop")
+PRELOADED: Final = (
+    *("trimaran.cluster.cli.node", "trimaran.cluster.node", "tests.system.append_list", "uvloop"),
+    *(f"trimaran.cluster.cli.{name}" for name in ("archive", "log", "member", "members", "operate", "status")),
+    *(f"trimaran.cluster.cli.{name}" for name in ("health", "recover", "snapshot", "feature_level")),
+)
 
 
 def readable(sockets: Sequence[socket.socket], timeout_s: float | None) -> list[socket.socket]:
@@ -92,9 +96,17 @@ class ForkServer:
         self._reports = b""
         self._started: list[int] = []
 
-    def fork(self, arguments: Sequence[str], log_path: Path, environment: Mapping[str, str]) -> ForkedProcess:
-        """Run `trimaran` with these arguments in a new process."""
-        request = {"arguments": [*arguments], "log_path": str(log_path), "environment": dict(environment)}
+    def fork(
+        self,
+        arguments: Sequence[str],
+        log_path: Path,
+        environment: Mapping[str, str],
+        *,
+        errors_path: Path | None = None,
+    ) -> ForkedProcess:
+        """Run `trimaran` with these arguments in a new process; what it prints as errors may have a file of its own."""
+        paths = [str(log_path), str(errors_path or log_path)]
+        request = {"arguments": [*arguments], "paths": paths, "environment": dict(environment)}
         self._socket.sendall(json.dumps(request).encode() + b"\n")
         while not self._started:
             self.take_reports(None)
@@ -197,19 +209,19 @@ def report_ends(client: socket.socket) -> None:
 
 def become(request: dict[str, object], server_pid: int) -> list[str]:
     """Make this process look as if it had been started with the request's command; gives its arguments."""
-    arguments, environment = request["arguments"], request["environment"]
+    arguments, environment, paths = request["arguments"], request["environment"], request["paths"]
     assert isinstance(arguments, list)
     assert isinstance(environment, dict)
+    assert isinstance(paths, list)
     die_with_parent()
     if os.getppid() != server_pid:
         raise SystemExit
     os.setsid()
-    log = os.open(str(request["log_path"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+    files = [os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666) for path in paths]
+    for target, source in enumerate((nothing, *files)):
         os.dup2(source, target)
-    os.close(log)
-    os.close(nothing)
+        os.close(source)
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["trimaran", *arguments]

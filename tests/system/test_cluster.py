@@ -6,15 +6,14 @@ equal logs, and a service state that is the fold of the log.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.system.append_list import REQUEST
 from tests.system.cluster_process import STEADY, SystemCluster
+from tests.system.commands import run_trimaran
 from tests.system.directory_checker import check_directory
 from trimaran.client import ClusterClient, ConnectTimeoutError
 from trimaran.service_api import LocalProtocolError
@@ -80,10 +79,9 @@ async def test_sigterm_writes_the_stop_position_and_the_archive_verifies(data_di
         log = check_directory(cluster.directory_of(0)).log
         assert log.stop_position == log.end_position > 0
         assert cluster.members[0].events("node.stopped")
-        command = (sys.executable, "-m", "trimaran", "archive", "verify", str(cluster.directory_of(0) / "archive"))
-        verify = await asyncio.create_subprocess_exec(*command, "-o", "json", stdout=asyncio.subprocess.PIPE)
-        (recording,) = json.loads((await verify.communicate())[0])
-        assert verify.returncode == 0
+        verify = await run_trimaran("archive", "verify", str(cluster.directory_of(0) / "archive"), "-o", "json")
+        (recording,) = json.loads(verify.output)
+        assert verify.exit_status == 0
         assert (recording["verdict"], recording["stop_position"]) == ("ok", log.stop_position)
 
 

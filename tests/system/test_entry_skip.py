@@ -14,6 +14,7 @@ import pytest
 
 from tests.system.careless import CarelessService
 from tests.system.cluster_process import SystemCluster
+from tests.system.commands import run_trimaran
 from trimaran.benchmarks.rig.member_status import consensus_endpoint
 from trimaran.client import ClusterClient, RequestFailedError
 from trimaran.cluster.documents.query import StatusQueryError, query_status
@@ -28,14 +29,8 @@ SERVICE = "tests.system.careless:CarelessService"
 async def run_command(cluster: SystemCluster, *words: str) -> tuple[int, str]:
     """Run a command of `trimaran` against the cluster; give its status, and what it printed."""
     members = ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(cluster.endpoints))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trimaran", *words, "--members", members),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    printed, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, printed.decode()
+    printed = await run_trimaran(*words, "--members", members)
+    return printed.exit_status, printed.output + printed.errors
 
 
 async def wait_until_held(cluster: SystemCluster, member_id: int) -> HeldStatus:

@@ -7,12 +7,10 @@ state must be the one in there.
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import shutil
 import struct
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import pytest
 
 from tests.places import AERON
 from tests.system.cluster_process import TIMEOUT_S, Member, SystemCluster
+from tests.system.commands import run_trimaran
 from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory
 from tests.system.test_snapshots import take
 from tests.system.waiting import wait_for
@@ -42,15 +41,9 @@ def truth_of(scenario: str, node: int = 0) -> Any:  # Any: JSON
 
 async def run_import(*arguments: str) -> list[Any]:  # Any: JSON
     """Run the command as a user would; gives what it printed."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trimaran", "archive", "import", *arguments, "-o", "json"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(TIMEOUT_S):
-        output, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    found: list[Any] = json.loads(output)
+    printed = await run_trimaran("archive", "import", *arguments, "-o", "json")
+    assert printed.exit_status == 0, printed.errors
+    found: list[Any] = json.loads(printed.output)
     return found
 
 

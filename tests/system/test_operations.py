@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster, election_count
+from tests.system.cluster_process import STEADY, SystemCluster, election_count
+from tests.system.commands import Printed, run_trimaran
 
 pytestmark = pytest.mark.slow
 
 REFUSED, NO_LEADER, UNREACHABLE = 12, 11, 3
 
 
-@dataclass(slots=True, frozen=True)
-class Printed:
-    """What one run of a command printed."""
-
-    exit_status: int
-    output: str
-    errors: str
-
-
-async def run(*arguments: str) -> Printed:
-    """Run `trimaran` as a user would."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trimaran", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")},
-    )
-    async with asyncio.timeout(TIMEOUT_S):
-        output, errors = await process.communicate()
-    assert process.returncode is not None
-    return Printed(process.returncode, output.decode(), errors.decode())
-
-
 async def order(cluster: SystemCluster, *arguments: str, output: str = "json") -> Printed:
     members = ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(cluster.endpoints))
-    return await run(*arguments, "--members", members, "-o", output)
+    return await run_trimaran(*arguments, "--members", members, "-o", output)
 
 
 async def ordered(cluster: SystemCluster, *arguments: str) -> Any:  # Any: JSON
@@ -149,7 +123,7 @@ async def test_cluster_is_aborted_with_a_member_down_and_recovers_from_its_log(d
 
 
 async def test_operation_on_no_cluster_says_so_in_one_line(data_dir: Path) -> None:
-    nobody = await run("suspend", "--members", "0=127.0.0.1:9", "--timeout", "1")
+    nobody = await run_trimaran("suspend", "--members", "0=127.0.0.1:9", "--timeout", "1")
 
     assert nobody.exit_status == UNREACHABLE
     assert nobody.errors.startswith("trimaran: no member can be reached")

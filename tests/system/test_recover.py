@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.system.cluster_process import STEADY, SystemCluster
+from tests.system.commands import run_trimaran
 from tests.system.directory_checker import log_end_position
 from tests.system.requester import Requester
 from tests.system.test_snapshots import take
@@ -26,15 +27,10 @@ pytestmark = pytest.mark.slow
 
 async def recover(*arguments: str, status: int = 0) -> dict[str, Any]:  # Any: JSON
     """Run the command; gives its document."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trimaran", "recover", *arguments, "-o", "json"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode == status, (out.decode(), err.decode())
-    found = json.loads(out)[0] if out.strip() else {}
-    return found | {"stderr": err.decode()}
+    printed = await run_trimaran("recover", *arguments, "-o", "json")
+    assert printed.exit_status == status, printed
+    found = json.loads(printed.output)[0] if printed.output.strip() else {}
+    return found | {"stderr": printed.errors}
 
 
 def members_of(cluster: SystemCluster, *member_ids: int) -> str:

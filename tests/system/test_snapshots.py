@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.system.cluster_process import TIMEOUT_S, SystemCluster
+from tests.system.cluster_process import SystemCluster
+from tests.system.commands import Printed, run_trimaran
 
 pytestmark = pytest.mark.slow
 
 
-@dataclass(slots=True, frozen=True)
-class Printed:
-    """What one run of the command printed."""
-
-    exit_status: int
-    output: str
-    errors: str
-
-
 async def snapshot(*arguments: str) -> Printed:
     """Run `trimaran snapshot` as a user would."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trimaran", "snapshot", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")},
-    )
-    async with asyncio.timeout(TIMEOUT_S):
-        output, errors = await process.communicate()
-    assert process.returncode is not None
-    return Printed(process.returncode, output.decode(), errors.decode())
+    return await run_trimaran("snapshot", *arguments)
 
 
 async def take(cluster: SystemCluster) -> int:

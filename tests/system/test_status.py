@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.system.cluster_process import TIMEOUT_S, SystemCluster
+from tests.system.commands import run_trimaran
 from tests.system.waiting import wait_until
 from trimaran.cluster.cli.shared.cluster_report import ClusterReport, MemberReport, ask_members
 from trimaran.cluster.documents.query import Outcome
@@ -45,16 +44,8 @@ class Shown:
 async def show_status(cluster: SystemCluster, *, timeout_s: str = PATIENT_S) -> Shown:
     """Run the command as a user would."""
     members = ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(cluster.endpoints))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trimaran", "status", "--members", members, "-o", "json", "--timeout", timeout_s),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")},
-    )
-    async with asyncio.timeout(TIMEOUT_S):
-        output, errors = await process.communicate()
-    assert process.returncode is not None
-    return Shown(process.returncode, ClusterReport.model_validate_json(output), errors.decode())
+    printed = await run_trimaran("status", "--members", members, "-o", "json", "--timeout", timeout_s)
+    return Shown(printed.exit_status, ClusterReport.model_validate_json(printed.output), printed.errors)
 
 
 async def test_the_leader_is_killed_and_comes_back(data_dir: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.commands import run_trimaran_blocking
 from trimaran.cluster.cli.app import COMMANDS
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import flag_name
@@ -19,17 +20,24 @@ from trimaran.cluster.settings.config_layers import flag_name
 MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9010,2=127.0.0.1:9020"
 
 
-def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m trimaran` with a plain environment, no terminal and wide lines."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")}
     return subprocess.run(
         [sys.executable, "-m", "trimaran", *arguments],
-        env=clean | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"} | (env or {}),
+        env=clean | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+def show_config(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `trimaran config show` likewise, in a process that has imported it already."""
+    plain = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    printed = run_trimaran_blocking("config", "show", *arguments, **plain, **environment)
+    return subprocess.CompletedProcess(arguments, printed.exit_status, printed.output, printed.errors)
 
 
 def test_help_lists_every_command_and_answers_at_once() -> None:
@@ -92,7 +100,7 @@ def test_config_show_tells_where_each_value_came_from(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text(f'members = "{MEMBERS}"\ndirectory = "data"\nservice = "quota:AccessQuota"\n')
 
-    result = run("config", "show", "--config", str(file), "--no-checksums", env={"TRIMARAN_MEMBER_ID": "2"})
+    result = show_config("--config", str(file), "--no-checksums", TRIMARAN_MEMBER_ID="2")
 
     rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
     assert result.returncode == 0, result.stderr
@@ -107,14 +115,14 @@ def test_the_config_file_may_be_named_by_the_environment(tmp_path: Path) -> None
     file = tmp_path / "node.toml"
     file.write_text(f'member_id = 0\nmembers = "{MEMBERS}"\ndirectory = "data"\nservice = "quota:AccessQuota"\n')
 
-    result = run("config", "show", "-o", "json", env={"TRIMARAN_CONFIG": str(file)})
+    result = show_config("-o", "json", TRIMARAN_CONFIG=str(file))
 
     assert result.returncode == 0, result.stderr
     assert f'"from": "{file}"' in result.stdout
 
 
 def test_config_show_works_without_required_settings_and_shows_what_is_missing() -> None:
-    table, document = run("config", "show"), run("config", "show", "-o", "json", "--session-limit", "7")
+    table, document = show_config(), show_config("-o", "json", "--session-limit", "7")
 
     assert (table.returncode, document.returncode) == (0, 0), table.stderr + document.stderr
     for name in ("member_id", "members", "directory", "service"):
@@ -126,7 +134,7 @@ def test_config_show_works_without_required_settings_and_shows_what_is_missing()
 
 
 def test_config_show_has_a_flag_for_every_setting() -> None:
-    result = run("config", "show", "--help")
+    result = show_config("--help")
 
     assert all(flag_name(name) in result.stdout for name in NodeConfig.model_fields)
 
@@ -146,7 +154,7 @@ def test_config_show_has_a_flag_for_every_setting() -> None:
 def test_a_mistake_is_one_clear_line_and_exit_status_2(arguments: tuple[str, ...], expected: str) -> None:
     given = ["--member-id", "0", "--members", MEMBERS, "--directory", "d", "--service", "m:C", *arguments]
 
-    result = run("config", "show", *given)
+    result = show_config(*given)
 
     assert result.returncode == 2
     assert len(result.stderr.splitlines()) == 1

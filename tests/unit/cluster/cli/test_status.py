@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.commands import run_trimaran_blocking
 from tests.unit.cluster.cli.answers import answered, failed, member_status
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from trimaran.cluster.cli.shared.cluster_report import exit_status, make_report
@@ -43,14 +44,8 @@ def command(*arguments: str) -> list[str]:
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    printed = run_trimaran_blocking("status", *arguments, TERM="xterm", **variables)
+    return subprocess.CompletedProcess(arguments, printed.exit_status, printed.output, printed.errors)
 
 
 def test_members_that_are_down_are_rows_and_the_exit_status_says_so() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.places import ROOT
+from tests.system.commands import run_trimaran_blocking
 from tests.tls import Issuer
 from trimaran.archive.errors import ArchiveError, ArchiveErrorCode
 from trimaran.archive.net.client import ArchiveClient
@@ -27,13 +28,9 @@ SMALL = ("--port=0", "--term-length=65536", "--segment-length=65536")
 
 def run_refused(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run a command that ends by itself."""
-    return subprocess.run(
-        [sys.executable, "-m", "trimaran.archive", "serve", str(directory), *SMALL, *options],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    arguments = ("archive", "serve", str(directory), *SMALL, *options)
+    printed = run_trimaran_blocking(*arguments, PYTHONPATH=str(ROOT))
+    return subprocess.CompletedProcess(arguments, printed.exit_status, printed.output, printed.errors)
 
 
 @contextmanager
