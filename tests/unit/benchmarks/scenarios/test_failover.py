@@ -132,9 +132,14 @@ def pids_below(directory: Path) -> list[int]:
 def test_each_kind_of_fault_is_measured_and_every_process_ended(tmp_path: Path, kinds: tuple[FaultKind, ...]) -> None:
     """Issue 3: keys kill9, sigstop and cut_link, each with p50_ms, p99_ms and max_ms; issue 23: and the hand-overs."""
     directory = tmp_path / "data"
-    settings = {"leader_heartbeat_timeout_ms": "1000", "startup_canvass_timeout_ms": "2000"}
+    settings = {
+        "leader_heartbeat_timeout_ms": "1000",
+        "startup_canvass_timeout_ms": "2000",
+        "term_length_bytes": "1MiB",
+        "segment_length_bytes": "1MiB",
+    }
 
-    parameters = FailoverParameters(runs=1, kinds=kinds, request_rate=2_000.0, node_settings=settings)
+    parameters = FailoverParameters(runs=1, kinds=kinds, request_rate=500.0, node_settings=settings)
     report = run(parameters, directory=directory)
 
     for kind in kinds:
