@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from trimaran.cluster.core.sessions.sessions import ClusterSession, SessionManager
-from trimaran.cluster.core.snapshots.snapshot import ModuleSnapshot, SnapshotControl
-from trimaran.cluster.core.timers import TimerService
-from trimaran.cluster.messages.snapshot import ClientSessionSnapshot
+from trimaran.cluster.core.snapshots.snapshot import ModuleSnapshot, SnapshotControl, SnapshotPlace
+from trimaran.cluster.messages.snapshot import ClientSessionSnapshot, ModuleMessage, Timer
 from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotWriter
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api.types import TermId
@@ -60,12 +59,16 @@ def _deliver_while_a_snapshot_is_taken(planting: Planting) -> None:
 
 
 def _forget_timers(planting: Planting) -> None:
-    def pending(self: TimerService) -> list[tuple[int, int]]:
-        if self._deadlines:
-            planting.ran()
-        return []
+    real: Any = SnapshotControl._module_messages
 
-    planting.replace(TimerService, "pending", pending)
+    def module_messages(self: SnapshotControl, place: SnapshotPlace) -> Iterator[ModuleMessage]:
+        for message in real(self, place):
+            if isinstance(message, Timer):
+                planting.ran()
+            else:
+                yield message
+
+    planting.replace(SnapshotControl, "_module_messages", module_messages)
 
 
 def _give_a_session_id_again(planting: Planting) -> None:
