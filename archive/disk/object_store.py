@@ -8,13 +8,52 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from .file_system import OsFileSystem, opened, replace_file, write_fully
 from .remote_file_system import open_store, os_errors
 
 _COPY_BYTES: Final = 1 << 20
+
+
+class Objects(Protocol):
+    """What is asked of a place in an object store: objects by name, each whole or not there. Every method may raise
+    OSError; files are on the disk of the machine that asks. See `ObjectStore` for each method.
+    """
+
+    @property
+    def url(self) -> str:
+        """The URL of the place."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write an object."""
+
+    def put_file(self, name: str, source: Path) -> None:
+        """Write the content of a file to an object."""
+
+    def find_length(self, name: str) -> int | None:
+        """Return how long an object is; None if there is none."""
+
+    def read_range(self, name: str, begin: int, end: int) -> bytes:
+        """Return the bytes [begin, end) of an object."""
+
+    def list_names(self, folder: str) -> list[str]:
+        """Return the names of the objects in a folder, sorted."""
+
+    def read(self, name: str) -> bytes:
+        """Return the content of an object."""
+
+    def get_file(self, name: str, target: Path) -> None:
+        """Write the content of an object to a file."""
+
+    def remove(self, name: str) -> None:
+        """Remove an object; it may be gone already."""
+
+
+OpenObjects = Callable[[str], Objects]
+"""Opens the place of a URL; raises ConfigurationError where that cannot be."""
 
 
 class ObjectStore:

@@ -69,7 +69,7 @@ class BackupAgent:
     """Backs a cluster up into one directory until it is cancelled."""
 
     def __init__(self, directory: BackupDirectory, settings: BackupSettings, host: Host) -> None:
-        self._directory = directory
+        self.directory = directory
         self._settings = settings
         self._network = host.network
         self._clock = clock = host.clock
@@ -94,7 +94,7 @@ class BackupAgent:
         self._delay_s = settings.reset_delay_s
 
     def __repr__(self) -> str:
-        return f"<BackupAgent {self.state.name} recorded={self._directory.recorded_position}>"
+        return f"<BackupAgent {self.state.name} recorded={self.directory.recorded_position}>"
 
     # --- the states
 
@@ -113,7 +113,7 @@ class BackupAgent:
             new=new.name,
             reason=reason,
             source_member_id=None if self._source is None else self._source.member.member_id,
-            recorded_position=self._directory.recorded_position,
+            recorded_position=self.directory.recorded_position,
         )
         self.on_state_changed(old, new)
 
@@ -133,7 +133,7 @@ class BackupAgent:
             raise _first_of(errors) from errors
         finally:
             self._source = None
-            await self._directory.stop_log()
+            await self.directory.stop_log()
             self._enter(S.CLOSED, "stopped")
             self._write_status()
 
@@ -150,7 +150,7 @@ class BackupAgent:
                 if not isinstance(first, ClusterError) or isinstance(first, BackupGapError | ConfigurationError):
                     raise first from group
                 self._note_failure(first)
-            recording = self._directory.recording
+            recording = self.directory.recording
             if recording is not None and recording.failure is not None:
                 raise recording.failure
             await asyncio.sleep(self._delay_s)
@@ -169,7 +169,7 @@ class BackupAgent:
 
     async def _back_up(self) -> None:
         """Go through all states once, and follow the log until something fails."""
-        settings, directory = self._settings, self._directory
+        settings, directory = self._settings, self.directory
         source = self._source = await self._choose()
         answer = await self._ask(source)
         log_row, start_position = await self._check_log(source, answer)
@@ -207,7 +207,7 @@ class BackupAgent:
             connection.abort()
 
     async def _choose(self) -> FoundSource:
-        settings, directory = self._settings, self._directory
+        settings, directory = self._settings, self.directory
         found = await find_source(
             self._members,
             settings.source,
@@ -227,7 +227,7 @@ class BackupAgent:
     async def _ask(self, source: FoundSource) -> BackupAnswer:
         answer = await ask_for_backup(
             source.member.consensus,
-            cluster_id=self._directory.cluster_id,
+            cluster_id=self.directory.cluster_id,
             network=self._network,
             timeout_s=self._settings.answer_timeout_s,
         )
@@ -242,7 +242,7 @@ class BackupAgent:
         Raises:
             BackupGapError: the member begins after the own end.
         """
-        directory = self._directory
+        directory = self.directory
         row = await self._describe(source, answer.log_recording_id)
         if directory.log_recording_id is None:
             start_position = row.start_position
@@ -260,7 +260,7 @@ class BackupAgent:
         return row, directory.recorded_position
 
     async def _describe(self, source: FoundSource, recording_id: int) -> RecordingDescriptorRow:
-        cluster_id = format_cluster_id(self._directory.cluster_id) or ""
+        cluster_id = format_cluster_id(self.directory.cluster_id) or ""
         async with ArchiveClient.connect(source.member.archive, cluster_id=cluster_id, network=self._network) as client:
             return await client.list_recording(recording_id)
 
@@ -268,7 +268,7 @@ class BackupAgent:
 
     async def _retrieve_snapshot(self, source: FoundSource, answer: BackupAnswer) -> None:
         """Copy the member's newest snapshot, unless it is here."""
-        directory, position = self._directory, answer.snapshot_position
+        directory, position = self.directory, answer.snapshot_position
         newest = max(directory.snapshot_positions, default=-1)
         waiting = self._snapshot[0].log_position if self._snapshot else -1
         if position is None or position <= max(newest, waiting):
@@ -282,7 +282,7 @@ class BackupAgent:
 
     async def _copy(self, source: FoundSource, found: ShippedRecording) -> int:
         """Copy one recording of a snapshot; give the id of the copy. What does not become whole is removed."""
-        directory, settings = self._directory, self._settings
+        directory, settings = self.directory, self._settings
         remote = await self._describe(source, found.recording_id)
         recording = await directory.begin_copy(remote, found.stream_id)
         is_whole = False
@@ -309,14 +309,14 @@ class BackupAgent:
         self._enter(
             S.UPDATE_RECORDING_LOG, f"terms up to {answer.terms[-1].leadership_term_id if answer.terms else -1}"
         )
-        await self._directory.note_terms(answer.terms)
+        await self.directory.note_terms(answer.terms)
         await self._note_snapshot_if_reached()
 
     async def _note_snapshot_if_reached(self) -> None:
-        if not self._snapshot or self._snapshot[0].log_position > self._directory.recorded_position:
+        if not self._snapshot or self._snapshot[0].log_position > self.directory.recorded_position:
             return
         snapshot, self._snapshot = self._snapshot, ()
-        await self._directory.note_snapshot(snapshot, keep_count=self._settings.keep_snapshots)
+        await self.directory.note_snapshot(snapshot, keep_count=self._settings.keep_snapshots)
         logger.info("backup.snapshot_noted", log_position=snapshot[0].log_position)
 
     # --- the log
@@ -329,7 +329,7 @@ class BackupAgent:
         Raises:
             ClusterError: the member is gone, or what it sends is not valid; what came before is recorded.
         """
-        directory = self._directory
+        directory = self.directory
         while True:
             chunk = await stream.read()
             if not chunk:
@@ -383,7 +383,7 @@ class BackupAgent:
         Raises:
             ClusterTimeoutError: it is to be left.
         """
-        directory, settings = self._directory, self._settings
+        directory, settings = self.directory, self._settings
         found = await find_source(
             self._members,
             settings.source,
@@ -405,7 +405,7 @@ class BackupAgent:
 
     def _note_commit(self, position: int) -> None:
         self._commit_position = max(self._commit_position, position)
-        if self._commit_position <= self._directory.recorded_position:
+        if self._commit_position <= self.directory.recorded_position:
             self._behind_since_ns = None
         elif self._behind_since_ns is None:
             self._behind_since_ns = self._clock.monotonic_ns()
@@ -418,7 +418,7 @@ class BackupAgent:
 
     def describe(self) -> BackupStatus:
         """Return how the backup is now."""
-        directory, now_ns = self._directory, self._clock.monotonic_ns()
+        directory, now_ns = self.directory, self._clock.monotonic_ns()
         positions, since_ns = directory.snapshot_positions, self._behind_since_ns
         return BackupStatus(
             state=self.state.name,
@@ -439,7 +439,7 @@ class BackupAgent:
         )
 
     def _write_status(self) -> None:
-        write_status(self._directory.disk, self._directory.path / "cluster", self.describe())
+        write_status(self.directory.disk, self.directory.path / "cluster", self.describe())
 
 
 def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:

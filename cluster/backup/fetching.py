@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trimaran.archive.disk.file_system import OsFileSystem, read_file, replace_file
-from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.archive.disk.object_store import ObjectStore, OpenObjects
 from trimaran.service_api import ClusterError, ConfigurationError
 
 from ..import_aeron.copying import written_whole
@@ -13,7 +13,7 @@ from .manifest import Manifest, StoredObject, decode_file, object_digest
 from .shipping import read_backup_manifest
 
 
-def fetch_backup(url: str, target: Path) -> Manifest:
+def fetch_backup(url: str, target: Path, *, open_objects: OpenObjects = ObjectStore) -> Manifest:
     """Write the backup of the store at a URL to a new directory; every object is held against the manifest.
 
     Raises:
@@ -21,7 +21,7 @@ def fetch_backup(url: str, target: Path) -> Manifest:
         ClusterError: an object is missing or not what the manifest says; it is named.
         OSError: the store or the disk refused.
     """
-    store = ObjectStore(url)
+    store = open_objects(url)
     manifest = read_backup_manifest(store)
     if manifest is None:
         raise ConfigurationError(f"no backup at {store.url}: there is no manifest")

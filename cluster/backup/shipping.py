@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from trimaran.archive.disk.file_system import OsFileSystem, opened, read_file, read_fully
-from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, opened, read_file, read_fully
+from trimaran.archive.disk.object_store import Objects, ObjectStore, OpenObjects
 from trimaran.archive.files.catalog import encode_catalog, read_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.service_api import ClusterError, ConfigurationError
@@ -76,7 +76,7 @@ class _Segment:
     """Whether it will have no more."""
 
 
-def read_backup_manifest(store: ObjectStore, name: str = MANIFEST_NAME) -> Manifest | None:
+def read_backup_manifest(store: Objects, name: str = MANIFEST_NAME) -> Manifest | None:
     """Read the manifest of a store; None where there is no backup.
 
     Raises:
@@ -89,7 +89,14 @@ def read_backup_manifest(store: ObjectStore, name: str = MANIFEST_NAME) -> Manif
         return None
 
 
-def ship_backup(directory: Path, url: str, *, now_ms: int) -> Shipped:
+def ship_backup(
+    directory: Path,
+    url: str,
+    *,
+    now_ms: int,
+    disk: FileSystem | None = None,
+    open_objects: OpenObjects = ObjectStore,
+) -> Shipped:
     """Bring the store at a URL up to what a backup's directory has now.
 
     Raises:
@@ -97,21 +104,22 @@ def ship_backup(directory: Path, url: str, *, now_ms: int) -> Shipped:
         ClusterError: a snapshot or a segment went away meanwhile; another copy does without it.
         OSError: the disk or the store refused. What was written stays, and the next call goes on from there.
     """
-    cluster_id = format_cluster_id(kept_cluster_id(directory / "cluster"))
+    cluster_id = format_cluster_id(kept_cluster_id(directory / "cluster", disk))
     if cluster_id is None:
         raise ConfigurationError(
             f"no backup in {directory}: expected cluster/{CLUSTER_ID_FILE_NAME}, which `trimaran backup run` writes"
         )
-    store, log = ObjectStore(url), MemberLog.open(directory)
+    store, log = open_objects(url), MemberLog.open(directory, disk)
+    disk = OsFileSystem() if disk is None else disk
     stop_position = log.recorded_position
     kept = _keep_reached(log.recording_log, stop_position)
-    descriptors = _descriptors(directory, log, kept, stop_position)
+    descriptors = _descriptors(disk, directory, log, kept, stop_position)
     files = {
         CATALOG_NAME: encode_catalog(
             descriptors, next_recording_id=max(descriptor.recording_id for descriptor in descriptors) + 1
         ),
         RECORDING_LOG_NAME: _encode_recording_log(kept),
-        CLUSTER_ID_NAME: read_file(OsFileSystem(), directory / "cluster" / CLUSTER_ID_FILE_NAME),
+        CLUSTER_ID_NAME: read_file(disk, directory / "cluster" / CLUSTER_ID_FILE_NAME),
     }
     wanted = Manifest(
         cluster_id=cluster_id,
@@ -128,7 +136,7 @@ def ship_backup(directory: Path, url: str, *, now_ms: int) -> Shipped:
     for found in before:
         _check_same_backup(found, wanted, store.url, directory)
     known = {stored.name: stored for found in before for stored in found.objects}  # the draft is the newer one
-    manifest, written = _put_segments(store, wanted, known, _segments(directory / "archive", descriptors))
+    manifest, written = _put_segments(disk, store, wanted, known, _segments(directory / "archive", descriptors))
     if draft is None and last is not None and (last.objects, last.files) == (manifest.objects, manifest.files):
         return Shipped(last, 0, 0, 0)
     for name, data in files.items():
@@ -155,7 +163,11 @@ def _check_same_backup(found: Manifest, wanted: Manifest, url: str, directory: P
 
 
 def _put_segments(
-    store: ObjectStore, wanted: Manifest, known: dict[str, StoredObject], segments: Iterator[_Segment]
+    disk: FileSystem,
+    store: Objects,
+    wanted: Manifest,
+    known: dict[str, StoredObject],
+    segments: Iterator[_Segment],
 ) -> tuple[Manifest, list[StoredObject]]:
     """Write what the store does not have; give the manifest with all objects, and what was written.
 
@@ -167,7 +179,7 @@ def _put_segments(
     for segment in segments:
         found = known.get(segment.name)
         if found is None or (found.length, found.is_final) != (segment.length, segment.is_final):
-            data = _read(segment.path, segment.length)
+            data = _read(disk, segment.path, segment.length)
             store.put(segment.name, data)
             found = StoredObject(
                 name=segment.name,
@@ -213,10 +225,12 @@ def _encode_recording_log(recording_log: RecordingLog) -> bytes:
     return b"".join(slots[position] for position in sorted(slots))
 
 
-def _descriptors(directory: Path, log: MemberLog, kept: RecordingLog, stop_position: int) -> list[RecordingDescriptor]:
+def _descriptors(
+    disk: FileSystem, directory: Path, log: MemberLog, kept: RecordingLog, stop_position: int
+) -> list[RecordingDescriptor]:
     """Describe the log, which ends at a position, and the snapshots."""
     wanted = {entry.recording_id for entry in kept.entries if entry.is_valid_snapshot}
-    entries = read_catalog(OsFileSystem(), directory / "archive").entries
+    entries = read_catalog(disk, directory / "archive").entries
     found = [entry.descriptor for entry in entries if entry.descriptor is not None and entry.problem is None]
     snapshots = [descriptor for descriptor in found if descriptor.recording_id in wanted]
     lost = wanted - {descriptor.recording_id for descriptor in snapshots}
@@ -246,8 +260,7 @@ def _segments(archive: Path, descriptors: list[RecordingDescriptor]) -> Iterator
             base = end
 
 
-def _read(path: Path, length: int) -> bytes:
-    disk = OsFileSystem()
+def _read(disk: FileSystem, path: Path, length: int) -> bytes:
     with opened(disk, path) as handle:
         data = read_fully(disk, handle, length, 0)
     if len(data) != length:

@@ -10,8 +10,8 @@ from pathlib import Path
 import structlog
 
 from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.clock import Clock
 
+from ..runtime.host import Host
 from .shipping import Shipped, ship_backup
 from .store_status import StoreStatus, without_secret, write_store_status
 
@@ -21,10 +21,11 @@ logger = structlog.get_logger()
 class StoreFollower:
     """Copies until it is cancelled. A copy that has begun when that happens is ended first, in its thread."""
 
-    def __init__(self, directory: Path, url: str, *, interval_s: float, clock: Clock) -> None:
+    def __init__(self, directory: Path, url: str, *, interval_s: float, host: Host) -> None:
         self._directory = directory
         self._url = url
-        self._clock = clock
+        self._host = host
+        self._clock = clock = host.clock
         self.status = StoreStatus(
             url=without_secret(url),
             log_stop_position=None,
@@ -50,18 +51,25 @@ class StoreFollower:
             ConfigurationError: the directory is no backup, or the store has another one: no later copy can succeed.
             OSError: the status cannot be written to the own disk.
         """
-        interval_ns = int(self.status.interval_s * 1e9)
+        host, interval_ns = self._host, int(self.status.interval_s * 1e9)
         while True:
             began_ns, as_of_ms = self._clock.monotonic_ns(), self._clock.epoch_time()
             try:
-                shipped = await asyncio.to_thread(ship_backup, self._directory, self._url, now_ms=as_of_ms)
+                shipped = await asyncio.to_thread(
+                    ship_backup,
+                    self._directory,
+                    self._url,
+                    now_ms=as_of_ms,
+                    disk=host.file_system,
+                    open_objects=host.open_objects,
+                )
             except ConfigurationError:
                 raise
             except (ClusterError, OSError) as error:
                 self._note_failure(error)
             else:
                 self._note(shipped, as_of_ms)
-            await asyncio.to_thread(write_store_status, self._directory, self.status)
+            await asyncio.to_thread(write_store_status, host.file_system, self._directory, self.status)
             self.on_copied(self.status)
             took_ns = self._clock.monotonic_ns() - began_ns
             await asyncio.sleep(max(0, interval_ns - took_ns) / 1e9)

@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 from typing import ClassVar, Final
 
-from trimaran.archive.disk.file_system import OsFileSystem, read_file, replace_file
+from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_file, replace_file
 from trimaran.service_api.documents import Count, Document, Position, read_document
 
 _FILE_NAME: Final = re.compile(r"store-[0-9a-f]{8}\.json")
@@ -46,14 +46,14 @@ def without_secret(url: str) -> str:
     return _SECRET.sub("", url)
 
 
-def write_store_status(directory: Path, status: StoreStatus) -> None:
+def write_store_status(disk: FileSystem, directory: Path, status: StoreStatus) -> None:
     """Put a status in the place of the one before of that store.
 
     Raises:
         OSError: the disk refused.
     """
     path = directory / "cluster" / f"store-{zlib.crc32(status.url.encode()):08x}.json"
-    replace_file(OsFileSystem(), path, status.model_dump_json().encode())
+    replace_file(disk, path, status.model_dump_json().encode())
 
 
 def read_store_statuses(directory: Path) -> list[StoreStatus]:

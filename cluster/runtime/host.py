@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from trimaran.archive.disk.file_system import FileSystem, OsFileSystem
+from trimaran.archive.disk.object_store import ObjectStore, OpenObjects
 from trimaran.archive.store.worker import ThreadWorker, WorkerFactory
 from trimaran.service_api import Clock
 from trimaran.service_api.descriptors import raise_descriptor_limit
@@ -39,6 +40,8 @@ class Host:
     network: NetworkStack
     file_system: FileSystem
     make_worker: WorkerFactory
+    open_objects: OpenObjects = ObjectStore
+    """Opens a place in an object store, which reads and writes files of `file_system`."""
     boot_id: str
     """Differs whenever the machine was started again; empty when that cannot be told."""
     set_session_nice: SetNice

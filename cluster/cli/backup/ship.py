@@ -13,6 +13,7 @@ from trimaran.service_api.types import NULL_VALUE
 
 from ...backup.shipping import ship_backup
 from ...backup.store_follower import StoreFollower
+from ...runtime.host import Host
 from ...runtime.system_clock import SystemClock
 from ..shared.logging import configure_logging
 from .stopping import run_until_signal
@@ -37,7 +38,7 @@ def ship_to_store(
     """
     if follow:
         configure_logging(log_format, member_id=NULL_VALUE)
-        follower = StoreFollower(directory, url, interval_s=interval, clock=SystemClock())
+        follower = StoreFollower(directory, url, interval_s=interval, host=Host.of_operating_system())
         uvloop.run(run_until_signal(follower.run()))
         return
     shipped = ship_backup(directory, url, now_ms=SystemClock().epoch_time())

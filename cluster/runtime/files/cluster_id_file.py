@@ -76,11 +76,11 @@ class ClusterIdFile:
         self.on_stored(cluster_id)
 
 
-def kept_cluster_id(directory: Path) -> ClusterId:
+def kept_cluster_id(directory: Path, file_system: FileSystem | None = None) -> ClusterId:
     """Return the id in the cluster directory of a member; `NULL_CLUSTER_ID` if it has none.
 
     Raises:
         ClusterError: the file is damaged.
         OSError: the disk refused.
     """
-    return ClusterIdFile.open(directory, OsFileSystem()).cluster_id
+    return ClusterIdFile.open(directory, OsFileSystem() if file_system is None else file_system).cluster_id

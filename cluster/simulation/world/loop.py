@@ -83,6 +83,7 @@ class SimulatedLoop(AbstractEventLoop):
         self._on_error = on_error
         self._backlog: deque[Handle] = deque()
         self._busy_until_ns = 0
+        self._job_wait_ns = 0
         self._task_count = 0
         self._tasks: dict[Task[Any], None] = {}
 
@@ -238,6 +239,10 @@ class SimulatedLoop(AbstractEventLoop):
         self.scheduler.at(end_ns, Handle(self._run_job, (job, done), self))
         return end_ns
 
+    def wait_in_job(self, duration_ns: int) -> None:
+        """Let the job that runs take so much longer: nobody hears of its end before."""
+        self._job_wait_ns += duration_ns
+
     def _run_job(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         ahead_ns = self.clock.ahead_ns
         try:
@@ -245,8 +250,12 @@ class SimulatedLoop(AbstractEventLoop):
         except Exception as failure:  # handed to the job's caller
             result, error = None, failure
         self.clock.ahead_ns = ahead_ns  # a thread waited for the disk, not the loop
+        wait_ns, self._job_wait_ns = self._job_wait_ns, 0
         # In a pass of its own: a process may die between the end of a sync and its hearing of it.
-        self.call_soon(done, result, error)
+        if wait_ns:
+            self.scheduler.at(self.scheduler.now_ns + wait_ns, Handle(done, (result, error), self))
+        else:
+            self.call_soon(done, result, error)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Report what nobody caught; the last words of a dead process count for nothing."""

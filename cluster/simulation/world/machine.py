@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.archive.disk.object_store import ObjectStore, OpenObjects
 from trimaran.archive.store.worker import Done, Job
 
 from ...runtime.host import Host
@@ -63,6 +64,7 @@ class Machine:
         self.on_remove: Callable[[object], None] = lambda path: None
         """Called before a file is removed."""
         self.spare_sync_delay_us = 0
+        self.open_objects: OpenObjects = ObjectStore
         self.disk = self._make_disk()
 
     def __repr__(self) -> str:
@@ -82,6 +84,7 @@ class Machine:
             random=random.random,
             file_system=self.disk,
             make_worker=lambda name: _Worker(self),
+            open_objects=self.open_objects,
             boot_id=f"{self.address}-boot-{self._boot_count}",
             set_session_nice=lambda nice: True,
             read_wait=lambda: 0,

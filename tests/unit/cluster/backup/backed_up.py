@@ -115,7 +115,7 @@ class Backup:
         """Compare the backup's log with a member's, byte by byte; give where the backup's ends."""
         assert self.agent is not None
         assert member.node is not None
-        directory = self.agent._directory
+        directory = self.agent.directory
         start, end = directory.log_start_position, directory.recorded_position
         recording_id = directory.log_recording_id
         assert recording_id is not None

@@ -121,20 +121,20 @@ def write_the_manifest_before_its_objects(patch: pytest.MonkeyPatch) -> None:
     """The manifest names all that is wanted, and what it names follows."""
     real = shipping._put_segments
 
-    def put_segments(store: ObjectStore, wanted: Any, known: Any, segments: Any) -> Any:  # Any: passed on
+    def put_segments(disk: Any, store: ObjectStore, wanted: Any, known: Any, segments: Any) -> Any:  # Any: passed on
         found = [*segments]
         objects = [
             StoredObject(
                 name=each.name,
                 length=each.length,
                 file_length=each.file_length,
-                sha256=object_digest(shipping._read(each.path, each.length)),
+                sha256=object_digest(shipping._read(disk, each.path, each.length)),
                 is_final=each.is_final,
             )
             for each in found
         ]
         store.put(MANIFEST_NAME, wanted.model_copy(update={"objects": objects}).model_dump_json().encode())
-        return real(store, wanted, known, iter(found))
+        return real(disk, store, wanted, known, iter(found))
 
     patch.setattr(shipping, "_put_segments", put_segments)
 

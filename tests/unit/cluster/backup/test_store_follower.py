@@ -20,6 +20,7 @@ from trimaran.cluster.backup.status import BackupStatus, write_status
 from trimaran.cluster.backup.store_follower import StoreFollower
 from trimaran.cluster.backup.store_status import StoreStatus, read_store_statuses, without_secret, write_store_status
 from trimaran.cluster.cli.app import build_app
+from trimaran.cluster.runtime.host import Host
 from trimaran.cluster.runtime.system_clock import SystemClock
 from trimaran.cluster.time_travel import MemberLog
 from trimaran.service_api import ConfigurationError
@@ -76,7 +77,7 @@ def reached(status: StoreStatus) -> int:
 
 @asynccontextmanager
 async def following(directory: Path, url: str) -> AsyncIterator[Watched]:
-    follower = StoreFollower(directory, url, interval_s=0.02, clock=SystemClock())
+    follower = StoreFollower(directory, url, interval_s=0.02, host=Host.of_operating_system())
     watched = Watched(follower)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(follower.run())
@@ -119,7 +120,7 @@ async def test_store_that_has_everything_is_left_alone(growing: Growing, s3: S3S
 
 async def test_store_of_another_backup_ends_it(growing: Growing, url: str) -> None:
     growing.become(1)
-    follower = StoreFollower(growing.path, url, interval_s=0.02, clock=SystemClock())
+    follower = StoreFollower(growing.path, url, interval_s=0.02, host=Host.of_operating_system())
     follower.on_copied = lambda status: growing.become(0)
 
     with pytest.raises(ConfigurationError, match="it is another backup; name another URL"):
