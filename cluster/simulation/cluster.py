@@ -6,10 +6,12 @@ import contextlib
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from trimaran.archive.disk.file_system import FileSystem
 from trimaran.service_api import ClusteredService
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.identity import Caller, CallerRole, Proof
@@ -20,6 +22,7 @@ from ..node import Node
 from ..runtime.agent import NodeEnd
 from ..settings.config import NodeConfig
 from ..settings.member_endpoints import MemberEndpoints, format_members, parse_witnesses
+from .backups.object_store import SimulatedObjects, SimulatedStore
 from .service_faults import ServiceFailure
 from .world.machine import Machine
 from .world.network import Network
@@ -122,6 +125,7 @@ class SimulatedCluster:
         self.scheduler = Scheduler()
         self.random = Random(f"{seed} cluster")
         self.network = Network(self.scheduler, Random(f"{seed} network"))
+        self.store = SimulatedStore(Random(f"{seed} store"))
         self.unhandled: list[tuple[str, BaseException | str]] = []
         """What no process caught: address and error."""
         self.on_node: Callable[[Member], None] = lambda member: None
@@ -216,7 +220,12 @@ class SimulatedCluster:
             epoch_offset_ns=epoch_offset_ns,
         )
         machine.on_error = lambda context: self._on_unhandled(address, context)
+        machine.open_objects = partial(self.open_objects, machine)
         return machine
+
+    def open_objects(self, machine: Machine, url: str, disk: FileSystem | None = None) -> SimulatedObjects:
+        """Open a place of the store for a machine, with the files of its disk unless another one is given."""
+        return SimulatedObjects(self.store, machine, machine.disk if disk is None else disk, url)
 
     # --- members
 
@@ -298,8 +307,13 @@ class SimulatedCluster:
 
     def add_client(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> Machine:
         """Start a client's process on a machine of its own; it shows no certificate, unless `identify` said so."""
-        machine = self.clients[name] = self._make_machine(name)
+        machine = self.add_client_machine(name)
         machine.start(main)
+        return machine
+
+    def add_client_machine(self, name: str) -> Machine:
+        """Make a machine for what is no member, without a process."""
+        machine = self.clients[name] = self._make_machine(name)
         return machine
 
     # --- time

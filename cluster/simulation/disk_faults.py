@@ -13,6 +13,7 @@ from typing import Final
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 
+from .backups.object_store import StoreFault
 from .cluster import DIRECTORY, Member, SimulatedCluster
 
 _MS: Final = 1_000_000
@@ -64,6 +65,13 @@ class DiskFaults:
         disk.write_limit_bytes = random.choice((200, 400, 700))
         self._after(self._draw_duration_ns(random, 0.5), self._mend_writes, disk)
         return True
+
+    def fail_store(self, random: Random) -> bool:
+        """The object store fails in one way for a while; False while nobody uses it."""
+        store, fault = self._cluster.store, random.choice([*StoreFault])
+        store.strike(fault)
+        self._after(self._draw_duration_ns(random, 0.7), store.mend)
+        return bool(store.objects)
 
     def _mend_writes(self, disk: MemoryFileSystem) -> None:
         disk.write_limit_bytes = None

@@ -21,6 +21,7 @@ from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 from ..core.members import quorum_threshold
 from ..core.membership.configuration import Configuration
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
+from .backups.actor import BACKUP
 from .clients.queries import QUERY_KIND
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .disk_faults import DiskFaults, draw_bit
@@ -28,6 +29,7 @@ from .member_orders import MemberOrders
 from .network_faults import NetworkFaults
 from .operator import Operator
 from .referee import Referee
+from .relay import RELAY
 from .rules import expect
 from .trace import Trace
 
@@ -43,12 +45,6 @@ class Kind:
     interval: float
     strike: Callable[[Nemesis, Random], bool]
     """Makes it happen; False if there was nothing to strike."""
-
-
-RELAY: Final = "relay"
-"""A second service runs on every member, and talks to the log. Drawn once a seed."""
-
-RELAY_CHANCE: Final = 0.5
 
 
 class Nemesis:
@@ -572,6 +568,7 @@ class Nemesis:
         majority is one of sound members.
         """
         self._is_over = True
+        self._cluster.store.mend()
         self.orders.end()
         random = Random(f"{self._cluster.seed} core")
         spare, members = self._draw_spare(random), self.orders.reachable_members()
@@ -679,6 +676,7 @@ KINDS: Final = (
     Kind("disk_error", 0.3, 8.0, Nemesis._disk_error),
     Kind("disk_full", 0.2, 12.0, Nemesis._disk_full),
     Kind("short_write", 0.3, 5.0, lambda nemesis, random: nemesis.disks.short_write(random)),
+    Kind("store", 0.6, 1.5, lambda nemesis, random: nemesis.disks.fail_store(random)),
     Kind("wipe", 0.3, 12.0, Nemesis._wipe),
     Kind("client_kill", 0.3, 6.0, lambda nemesis, random: nemesis.kill_client(random)),
     Kind("snapshot", 0.5, 2.0, lambda nemesis, random: nemesis.operator.snapshot(random)),
@@ -696,5 +694,5 @@ KINDS: Final = (
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
-KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY)
-"""All that a run can do without. The last two are no faults: half of the seeds have each of them."""
+KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY, BACKUP)
+"""All that a run can do without. The last three are no faults: a part of the seeds has each of them."""

@@ -21,6 +21,10 @@ from trimaran.service_api import (
     SnapshotPublication,
 )
 
+RELAY: Final = "relay"
+"""A second service runs on every member, and talks to the log. Drawn once a seed."""
+
+RELAY_CHANCE: Final = 0.5
 SERVICE_ID: Final = 1
 _TIMER_COUNT: Final = 4
 _FAULT_LIMIT: Final = 20

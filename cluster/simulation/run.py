@@ -15,6 +15,8 @@ from typing import Final
 from trimaran.client import ClientConfig
 from trimaran.service_api import ClusteredService
 
+from .backups.actor import BACKUP, BackupActor, has_backup
+from .backups.restored import RestoredCluster
 from .clients.history import History
 from .clients.linearizability import SearchVerdict, check_linearizability, check_log_order
 from .clients.queries import QUERY_KIND, QueryMix, check_stale_reads, has_queries
@@ -23,11 +25,11 @@ from .clients.request_workload import RequestWorkload
 from .clients.service_workload import ClientApplication, MakeWorkload
 from .clients.workload import Workload, WorkloadSettings
 from .cluster import Member, Settings, SimulatedCluster
-from .faults import RELAY, RELAY_CHANCE, Nemesis
+from .faults import Nemesis
 from .messenger import Messenger, draw_message_of
 from .referee import Referee
 from .registers import Registers, Request
-from .relay import Relay
+from .relay import RELAY, RELAY_CHANCE, Relay
 from .rules import NO_CHECKS, RuleBroken, ServiceChecks, expect
 from .trace import Trace
 from .world.quiet import quiet_log
@@ -179,9 +181,10 @@ class _Run:
         self._unit_ns = settings.leader_heartbeat_timeout_ms * _MS
         drawn = (draw_message_of(make) for make in (make_service, *make_further))
         draw_message = next((draw for draw in drawn if draw is not None), None)
+        make_relay = Relay if draw_message is None else partial(Messenger, draw_message)
         self._referee = Referee(
             make_service,
-            make_relay=Relay if draw_message is None else partial(Messenger, draw_message),
+            make_relay=make_relay,
             make_further=make_further,
             checks=checks,
         )
@@ -190,6 +193,8 @@ class _Run:
             and RELAY not in options.without
             and Random(f"{seed} {RELAY}").random() < RELAY_CHANCE
         )
+        self._makers = [make_service, *make_further, *([make_relay] if self._has_relay else [])]
+        """Of the services that each member runs."""
         self._cluster = SimulatedCluster(
             seed,
             settings,
@@ -206,6 +211,7 @@ class _Run:
         self._live: dict[str, None] = {}
         """Clients whose process is there."""
         self._nemesis: Nemesis | None = None
+        self._backup: BackupActor | None = None
         self._has_queries = make_workload is Workload and QUERY_KIND not in options.without and has_queries(seed)
 
     def run(self) -> RunOutcome:
@@ -249,12 +255,17 @@ class _Run:
             cluster, self._referee, self._trace, without=self._options.without, kill_client=self._kill_client
         )
         self._nemesis.fired[RELAY] = int(self._has_relay)
+        if BACKUP not in self._options.without and has_backup(self._seed):
+            self._backup = BackupActor(cluster, self._referee)
+            self._nemesis.fired[BACKUP] = 1
         cluster.run_for(int(self._options.safety_timeouts * self._unit_ns))
 
     def _liveness_phase(self) -> None:
         cluster, nemesis = self._cluster, self._nemesis
         assert nemesis is not None
         core = nemesis.end()
+        if self._backup is not None:
+            self._backup.end()
         limit_ns = max(_LIVENESS_TIMEOUTS * self._unit_ns, _LIVENESS_FLOOR_NS)
         before = self._served_count()
         wanted = before + 5 * len(self._live) if self._options.operation_limit is None else before
@@ -270,7 +281,18 @@ class _Run:
         nemesis.mend_below_snapshot()  # the members have come to rest before it looked again
         self._referee.expect_equal(core)
         self._referee.look_at_rest(core)
+        if self._backup is not None:
+            is_done = cluster.run_until(self._backup.has_all, limit_ns=2 * limit_ns)
+            expect(is_done, "a backup comes to have everything", backup=self._backup, cluster=cluster)
+            self._check_restored(self._backup)
         expect(not cluster.unhandled, "no error is left unhandled", errors=cluster.unhandled[:3])
+
+    def _check_restored(self, backup: BackupActor) -> None:
+        """Make a cluster of what is in the store, up to some position, and have it come to what this one was there."""
+        referee = self._referee
+        delivered = [referee.delivered, *referee.further, *([referee.relayed] if self._has_relay else [])]
+        services = [*zip(self._makers, delivered, strict=True)]
+        RestoredCluster(self._cluster, backup.machine, services, backup.place).check()
 
     def _served_count(self) -> int:
         """Count answers; where clients cannot tell them, messages that were delivered."""

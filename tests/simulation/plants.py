@@ -16,6 +16,7 @@ from typing import Final
 
 from . import (
     action_plants,
+    backup_plants,
     bound_plants,
     careless_plants,
     code_plants,
@@ -48,6 +49,7 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
             *snapshot_plants.PLANTS,
             *standby_plants.PLANTS,
             *action_plants.PLANTS,
+            *backup_plants.PLANTS,
             *bound_plants.PLANTS,
             *query_plants.PLANTS,
             *relay_plants.PLANTS,

@@ -19,7 +19,6 @@ NOT_PLANTED: Final = {
     "24": "sessions that time out at different positions: the end of a session is a log entry.",
     "30": "a service that is not deterministic: a fault of the user's code; `trimaran sim --service` finds it.",
     "34": "gaps in the egress of a session: outside of requests a change of leader may lose replies.",
-    "36": "a backup taken during a purge: the simulator takes no backups yet.",
 }
 """The classes of the checklist without plants, and why."""
 

@@ -14,9 +14,9 @@ from trimaran.cluster.runtime.snapshots.retention import Retention
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher
 from trimaran.cluster.simulation.run import Options
 
-from .plant import Plant, Planting
+from .plant import COPIES, Plant, Planting
 
-RETENTION_HUNT_OPTIONS = Options(safety_timeouts=14, requester_count=0)
+RETENTION_HUNT_OPTIONS = Options(safety_timeouts=14, requester_count=0, without=COPIES)
 """Long enough for a segment or two, and for a member to be away."""
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from trimaran.cluster.core.snapshots.standby_snapshots import StandbySnapshots, _Offer
 from trimaran.cluster.simulation.run import Options
 
-from .plant import Plant, Planting
+from .plant import COPIES, Plant, Planting
 
 STANDBY_HUNT_OPTIONS = Options(
     safety_timeouts=16,
     requester_count=0,
-    without=frozenset({"query", "relay", "suspend", "shutdown", "abort", "leave_behind", "snapshot"}),
+    without=frozenset({"query", "relay", "suspend", "shutdown", "abort", "leave_behind", "snapshot"}) | COPIES,
 )
 """Long enough for a standby to join and to take a few snapshots."""
 

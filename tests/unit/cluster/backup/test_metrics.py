@@ -84,7 +84,7 @@ def test_lag_and_its_age_are_what_a_loss_would_cost(tmp_path: Path) -> None:
 async def test_every_metric_of_the_table_is_in_a_scrape_over_http(tmp_path: Path) -> None:
     (tmp_path / "cluster").mkdir()
     write_status(OsFileSystem(), tmp_path / "cluster", agent_status(1_280))
-    write_store_status(tmp_path, store_status(1_000, 640))
+    write_store_status(OsFileSystem(), tmp_path, store_status(1_000, 640))
     metrics = metrics_of(agent_status(1_280), tmp_path)
 
     page = await scrape(metrics, "/metrics", expected_status=200, is_enough=lambda page: b"_store_position" in page)

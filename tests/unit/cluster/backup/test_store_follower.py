@@ -172,7 +172,7 @@ def show(directory: Path, *options: str) -> Result:
 def statuses(directory: Path, store: StoreStatus, recorded_position: int) -> Iterator[Path]:
     (directory / "cluster").mkdir(parents=True)
     write_status(OsFileSystem(), directory / "cluster", agent_status(recorded_position))
-    write_store_status(directory, store)
+    write_store_status(OsFileSystem(), directory, store)
     yield directory
 
 
