@@ -69,7 +69,9 @@ QUERY_HUNT_OPTIONS: Final = Options(
 )
 """For plants in queries."""
 
-RELAY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, requester_count=0, without=frozenset({"query"}) | _ORDERS | COPIES)
+RELAY_HUNT_OPTIONS: Final = Options(
+    safety_timeouts=8, requester_count=0, without=frozenset({"query"}) | _ORDERS | COPIES
+)
 """For plants in messages of services."""
 
 REQUEST_HUNT_OPTIONS: Final = Options(
@@ -78,7 +80,9 @@ REQUEST_HUNT_OPTIONS: Final = Options(
 """For plants in requests."""
 
 ACTION_HUNT_OPTIONS: Final = Options(
-    safety_timeouts=8, requester_count=0, without=frozenset({"query", "relay", "leave_behind"}) | _MEMBER_ORDERS | COPIES
+    safety_timeouts=8,
+    requester_count=0,
+    without=frozenset({"query", "relay", "leave_behind"}) | _MEMBER_ORDERS | COPIES,
 )
 """For plants in what an operator orders."""
 
@@ -93,7 +97,9 @@ CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
 """With everything."""
 
 HUNT_OPTIONS: Final = Options(
-    safety_timeouts=8, requester_count=0, without=frozenset({"snapshot", "leave_behind", "query", "relay"}) | _ORDERS | COPIES
+    safety_timeouts=8,
+    requester_count=0,
+    without=frozenset({"snapshot", "leave_behind", "query", "relay"}) | _ORDERS | COPIES,
 )
 """Runs shorter than those of `trimaran sim`: more seeds in the same time."""
 

@@ -26,8 +26,10 @@ HARDEST: Final = {
     "truncation-lowers-term": 7,
     "copy-not-durable": 5,
     "query-before-delivery": 2,
+    "restore-skips-tail": 4,
+    "manifest-too-early": 4,
 }
-"""The plants that need most seeds, and a seed shortly before the first that found each.
+"""The plants that need most seeds or most of the simulator, and a seed shortly before the first that found each.
 
 Any change of the product may move that seed; so there is room after it.
 """

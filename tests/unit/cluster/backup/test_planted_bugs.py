@@ -1,17 +1,18 @@
 """What a backup has to hold, asked of the product as it is and of one with a bug planted: the second must be found.
 
-Plants are in `tests/simulation`; these need no cluster that runs for long, so they are found here.
+The plants are those of `tests/simulation`, where whole runs find them; here each is found alone, and quickly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import pytest
 
+from tests.simulation.backup_plants import PLANTS
+from tests.simulation.plant import planted
 from tests.unit.cluster.backup.backed_up import Backup, backed_up
 from tests.unit.cluster.backup.test_agent import payloads
 from tests.unit.cluster.simulation.small_cluster import SmallCluster
@@ -20,16 +21,13 @@ from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.files.reader import MessageReader
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.cluster.backup import directory as backup_directory
 from trimaran.cluster.backup import fetching, restoring, shipping
-from trimaran.cluster.backup.manifest import MANIFEST_NAME, StoredObject, object_digest
 from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.cluster.time_travel.replay import replay_service
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
 
 NOW_MS = 1_800_000_000_000
-Planted = Callable[[pytest.MonkeyPatch], None]
 
 
 def restored(source: Path, target: Path, *, position: int | None = None) -> list[str]:
@@ -48,22 +46,6 @@ def a_restore_has_the_whole_log(stages: list[Path], place: Path) -> None:
     shipping.ship_backup(stages[0], url, now_ms=NOW_MS)
     fetching.fetch_backup(url, place / "back")
     assert restored(place / "back", place / "restored") == payloads(stages[0])
-
-
-def skip_the_tail(patch: pytest.MonkeyPatch) -> None:
-    """The last segment of the log, which is still being filled, is left out."""
-    real = shipping._segments
-
-    def segments(*arguments: Any) -> Iterator[Any]:  # Any: whatever it takes and gives
-        yield from [found for found in real(*arguments) if found.is_final]
-
-    patch.setattr(shipping, "_segments", segments)
-
-
-def skip_the_end_of_the_point_in_time(patch: pytest.MonkeyPatch) -> None:
-    """The message that ends at the position is taken for one after it."""
-    real = restoring._last_end
-    patch.setattr(restoring, "_last_end", lambda survey, wanted: real(survey, wanted - 1))
 
 
 def a_restore_has_the_message_at_its_position(stages: list[Path], place: Path) -> None:
@@ -117,28 +99,6 @@ def ship_with_writes(stage: Path, url: str, count: int) -> bool:
         return True
 
 
-def write_the_manifest_before_its_objects(patch: pytest.MonkeyPatch) -> None:
-    """The manifest names all that is wanted, and what it names follows."""
-    real = shipping._put_segments
-
-    def put_segments(disk: Any, store: ObjectStore, wanted: Any, known: Any, segments: Any) -> Any:  # Any: passed on
-        found = [*segments]
-        objects = [
-            StoredObject(
-                name=each.name,
-                length=each.length,
-                file_length=each.file_length,
-                sha256=object_digest(shipping._read(disk, each.path, each.length)),
-                is_final=each.is_final,
-            )
-            for each in found
-        ]
-        store.put(MANIFEST_NAME, wanted.model_copy(update={"objects": objects}).model_dump_json().encode())
-        return real(disk, store, wanted, known, iter(found))
-
-    patch.setattr(shipping, "_put_segments", put_segments)
-
-
 # --- retention keeps what a backup still needs
 
 
@@ -165,34 +125,13 @@ def three_snapshots(small: SmallCluster, backup: Backup) -> int:
     return between
 
 
-def remove_the_snapshot_that_the_log_begins_with(patch: pytest.MonkeyPatch) -> None:
-    """Retention takes every log for one that begins at 0."""
-    real = backup_directory.BackupDirectory.note_snapshot
-
-    async def note_snapshot(self: backup_directory.BackupDirectory, *arguments: Any, **rest: Any) -> None:
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(backup_directory.BackupDirectory, "log_start_position", property(lambda self: 0))
-            await real(self, *arguments, **rest)
-
-    patch.setattr(backup_directory.BackupDirectory, "note_snapshot", note_snapshot)
-
-
-CASES = [
-    pytest.param(a_restore_has_the_whole_log, skip_the_tail, id="restore-skips-the-tail"),
-    pytest.param(
-        a_restore_has_the_message_at_its_position,
-        skip_the_end_of_the_point_in_time,
-        id="restore-skips-the-last-message",
-    ),
-    pytest.param(
-        a_copy_that_is_cut_off_anywhere_leaves_a_backup, write_the_manifest_before_its_objects, id="manifest-too-early"
-    ),
-    pytest.param(
-        every_position_of_the_log_can_be_restored,
-        remove_the_snapshot_that_the_log_begins_with,
-        id="retention-removes-what-is-needed",
-    ),
-]
+CASES = {
+    "store-skips-tail": a_restore_has_the_whole_log,
+    "restore-skips-tail": a_restore_has_the_message_at_its_position,
+    "manifest-too-early": a_copy_that_is_cut_off_anywhere_leaves_a_backup,
+    "backup-purges-too-much": every_position_of_the_log_can_be_restored,
+}
+"""What finds each plant."""
 
 
 @pytest.fixture(autouse=True)
@@ -203,18 +142,16 @@ def _no_objects_stay() -> Iterator[None]:
         memory.rm("/backups", recursive=True)
 
 
-@pytest.mark.parametrize(("holds", "plant"), CASES)
-def test_it_holds(
-    holds: Callable[[list[Path], Path], None], plant: Planted, stages: list[Path], tmp_path: Path
-) -> None:
-    holds(stages, tmp_path)
+@pytest.mark.parametrize("name", CASES)
+def test_it_holds(name: str, stages: list[Path], tmp_path: Path) -> None:
+    CASES[name](stages, tmp_path)
 
 
-@pytest.mark.parametrize(("holds", "plant"), CASES)
-def test_planted_bug_is_found(
-    holds: Callable[[list[Path], Path], None], plant: Planted, stages: list[Path], tmp_path: Path
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        plant(patch)
-        with pytest.raises((AssertionError, ClusterError)):
-            holds(stages, tmp_path)
+@pytest.mark.parametrize("name", CASES)
+def test_planted_bug_is_found(name: str, stages: list[Path], tmp_path: Path) -> None:
+    plant = next(plant for plant in PLANTS if plant.name == name)
+
+    with planted(plant) as planting, pytest.raises((AssertionError, ClusterError)):
+        CASES[name](stages, tmp_path)
+
+    assert planting.count > 0
