@@ -15,6 +15,7 @@ from typing import Final
 
 from trimaran.service_api.errors import ClusterError
 
+from ..disk.file_system import FileSystem
 from .manifest import ColdSegment
 from .store import ColdStore
 
@@ -28,8 +29,9 @@ _counter: Final = itertools.count()
 class SegmentCache:
     """The cached segments in one directory. Every method blocks."""
 
-    def __init__(self, directory: Path, *, limit_bytes: int) -> None:
+    def __init__(self, directory: Path, *, limit_bytes: int, disk: FileSystem) -> None:
         self.directory: Final = directory
+        self._disk: Final = disk
         self.limit_bytes: Final = limit_bytes
 
     def __repr__(self) -> str:
@@ -47,13 +49,14 @@ class SegmentCache:
             OSError: the disk refused.
         """
         path = self.path_of(segment)
-        if self._touch(path):
+        if self._disk.mark_used(path):
             return False
-        self.directory.mkdir(mode=0o700, exist_ok=True)
+        self._disk.make_directory(self.directory)
         self._make_room(segment.length)
         temporary = path.with_name(f"{path.name}.{os.getpid()}-{next(_counter)}.tmp")
         store.fetch_segment(segment, temporary)
-        temporary.replace(path)
+        self._disk.rename(temporary, path)
+        self._disk.mark_used(path)
         return True
 
     def open_segment(self, store: ColdStore, segment: ColdSegment) -> int:
@@ -66,7 +69,7 @@ class SegmentCache:
         for _ in range(_ATTEMPT_LIMIT):
             self.fetch(store, segment)
             with suppress(FileNotFoundError):  # another process needed the room already
-                return os.open(self.path_of(segment), os.O_RDONLY | os.O_CLOEXEC)
+                return self._disk.open_file(self.path_of(segment), writable=False)
         raise ClusterError(
             f"a cold segment is removed from the cache before it can be read: directory={self.directory} "
             f"limit_bytes={self.limit_bytes}; raise cold_cache_bytes, or let fewer processes read at once"
@@ -74,31 +77,26 @@ class SegmentCache:
 
     def drop(self, segment: ColdSegment) -> None:
         """Forget a segment: it is fetched again."""
-        self.path_of(segment).unlink(missing_ok=True)
+        self._remove(self.path_of(segment))
 
-    def _make_room(self, length: int) -> None:
-        files = sorted(self._files())
-        used = sum(found for _, found, _ in files)
-        for _, found, path in files:
-            if used + length <= self.limit_bytes:
-                return
-            path.unlink(missing_ok=True)
-            used -= found
-
-    def _files(self) -> list[tuple[int, int, Path]]:
-        """Return the time of the last use, the length and the path of each file; what a crash left counts, too."""
-        found = list[tuple[int, int, Path]]()
-        with suppress(FileNotFoundError):
-            for entry in os.scandir(self.directory):
-                with suppress(FileNotFoundError):
-                    status = entry.stat()
-                    found.append((status.st_mtime_ns, status.st_size, Path(entry.path)))
-        return found
-
-    @staticmethod
-    def _touch(path: Path) -> bool:
+    def has(self, segment: ColdSegment) -> bool:
+        """Whether the file of a segment is there."""
         try:
-            os.utime(path)
+            self._disk.close_file(self._disk.open_file(self.path_of(segment), writable=False))
         except FileNotFoundError:
             return False
         return True
+
+    def _make_room(self, length: int) -> None:
+        """Remove those used longest ago; what a crash left counts, too."""
+        files = self._disk.list_used(self.directory)
+        used = sum(file.length for file in files)
+        for file in files:
+            if used + length <= self.limit_bytes:
+                return
+            self._remove(file.path)
+            used -= file.length
+
+    def _remove(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            self._disk.remove(path)

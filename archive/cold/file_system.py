@@ -59,7 +59,7 @@ class ColdFileSystem(OsFileSystem):
         store = self._stores.get(record.url)
         if store is None:
             store = self._stores[record.url] = ColdStore(record.url)
-        cache = SegmentCache(self.directory / CACHE_DIRECTORY_NAME, limit_bytes=record.cache_bytes)
+        cache = SegmentCache(self.directory / CACHE_DIRECTORY_NAME, limit_bytes=record.cache_bytes, disk=OsFileSystem())
         return cache.open_segment(store, segment)
 
     def list_directory(self, path: Path) -> list[str]:

@@ -16,7 +16,7 @@ from pydantic import Field
 from trimaran.service_api.documents import ClusterIdLine, Count, Document, DocumentPart, Id, Position, read_document
 from trimaran.service_api.errors import RemoteProtocolError
 
-from ..disk.file_system import OsFileSystem, read_file
+from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_file
 from ..errors import CorruptionError
 from ..format.descriptor import RecordingDescriptor
 from ..format.layout import COLD_RECORD_NAME, first_base_position
@@ -61,7 +61,7 @@ class ColdRecord(Document):
     """Of all members, as they were last asked for."""
 
 
-def read_record(directory: Path) -> ColdRecord | None:
+def read_record(directory: Path, disk: ReadableFileSystem | None = None) -> ColdRecord | None:
     """Read what an archive directory says of its cold storage; None where it has none.
 
     Raises:
@@ -70,7 +70,7 @@ def read_record(directory: Path) -> ColdRecord | None:
     """
     path = directory / COLD_RECORD_NAME
     try:
-        return read_document(ColdRecord, read_file(OsFileSystem(), path))
+        return read_document(ColdRecord, read_file(OsFileSystem() if disk is None else disk, path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except RemoteProtocolError as error:

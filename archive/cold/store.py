@@ -14,8 +14,8 @@ from typing import ClassVar, Final
 from trimaran.service_api.documents import read_document
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 
-from ..disk.file_system import OsFileSystem, write_fully
-from ..disk.object_store import ObjectStore
+from ..disk.file_system import FileSystem, OsFileSystem, write_fully
+from ..disk.object_store import ObjectStore, OpenObjects
 from .manifest import ColdIndex, ColdManifest, ColdSegment
 
 _BLOCK_BYTES: Final = 1 << 23
@@ -29,14 +29,17 @@ class ColdStorageError(ClusterError):
 
 
 class ColdStore:
-    """The segments and manifests below a URL, which ends with the id of the cluster.
+    """The segments and manifests below a URL, which ends with the id of the cluster. Files are on `disk`.
 
     Raises:
         ConfigurationError: the scheme of the URL is unknown, or its library is not installed.
     """
 
-    def __init__(self, url: str) -> None:
-        self._objects: Final = ObjectStore(url)
+    def __init__(
+        self, url: str, *, disk: FileSystem | None = None, open_objects: OpenObjects = ObjectStore
+    ) -> None:
+        self._disk: Final = OsFileSystem() if disk is None else disk
+        self._objects: Final = open_objects(url)
         self.url: Final = self._objects.url
 
     def __repr__(self) -> str:
@@ -102,7 +105,7 @@ class ColdStore:
             ColdStorageError: the store refused, has no such object, or another one; no file is left.
             OSError: the disk refused.
         """
-        place, digest, disk = f"{self.url}/{segment.name}", sha256(), OsFileSystem()
+        place, digest, disk = f"{self.url}/{segment.name}", sha256(), self._disk
         handle = disk.open_file(target, create=True)
         try:
             for begin, data in self._blocks_of_object(segment, place):

@@ -32,6 +32,14 @@ class DiskSpace(NamedTuple):
     size_bytes: int
 
 
+class UsedFile(NamedTuple):
+    """A file, and when it was used last: what that is counted in only orders files."""
+
+    used: int
+    length: int
+    path: Path
+
+
 class ReadableFileSystem(Protocol):
     """What readers ask of a disk: files by path, open files by handle (a small int)."""
 
@@ -83,6 +91,12 @@ class FileSystem(ReadableFileSystem, Protocol):
 
     def remove(self, path: Path) -> None:
         """Remove a file."""
+
+    def mark_used(self, path: Path) -> bool:
+        """Note that a file was used just now; False if it is not there."""
+
+    def list_used(self, directory: Path) -> list[UsedFile]:
+        """Return the files in a directory, from the one that was used longest ago on; none if it is not there."""
 
     def disk_space(self, path: Path) -> DiskSpace:
         """Return how large the disk is that a directory is on, and how much more may be written to it."""
@@ -222,6 +236,24 @@ class OsFileSystem:
         """Remove a file."""
         with explaining("remove", path):
             os.unlink(path)
+
+    def mark_used(self, path: Path) -> bool:
+        """Set the times of a file to now; False if it is not there."""
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def list_used(self, directory: Path) -> list[UsedFile]:
+        """Return the files in a directory by their time, without those that go away meanwhile."""
+        found = list[UsedFile]()
+        with suppress(FileNotFoundError):
+            for entry in os.scandir(directory):
+                with suppress(FileNotFoundError):
+                    status = entry.stat()
+                    found.append(UsedFile(status.st_mtime_ns, status.st_size, Path(entry.path)))
+        return sorted(found)
 
     def evict(self, handle: int, offset: int, length: int) -> None:
         """Tell the kernel that the range need not stay in the page cache, where there is a way to tell it."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from .file_system import DiskSpace, WritableBytes
+from .file_system import DiskSpace, UsedFile, WritableBytes
 
 SECTOR_LENGTH_BYTES: Final = 512
 
@@ -45,6 +45,8 @@ class _File:
     undo: dict[int, bytes] = field(default_factory=dict)
     """Changed sectors with their durable content, which ends where the durable content of the file does."""
     lock_handle: int | None = None
+    used: int = 0
+    """Which use of a file of this disk was the last one of this file."""
 
     def sync(self) -> None:
         """Make the content durable."""
@@ -133,6 +135,7 @@ class MemoryFileSystem:
         self._pending: dict[Path, list[_DirectoryChange]] = {}
         """Changes since the last sync of each directory, in order."""
         self._handles: dict[int, _File] = {}
+        self._use_count = 0
         self._next_handle = 3
         self._directories: dict[Path, None] = {Path("/"): None}
 
@@ -302,6 +305,21 @@ class MemoryFileSystem:
             file = self._existing(path)
             self._used_bytes -= len(file.data)
             self._change(path.parent, _DirectoryChange(path, None, file))
+
+    def mark_used(self, path: Path) -> bool:
+        """Count a use of a file; False if it is not there."""
+        with self._lock:
+            file = self._files.get(path)
+            if file is not None:
+                self._use_count += 1
+                file.used = self._use_count
+            return file is not None
+
+    def list_used(self, directory: Path) -> list[UsedFile]:
+        """Return the files in a directory, from the one that was used longest ago on."""
+        with self._lock:
+            files = [(path, file) for path, file in self._files.items() if path.parent == directory]
+            return sorted(UsedFile(file.used, len(file.data), path) for path, file in files)
 
     def restrict_access(self, directory: Path, *, with_files: bool) -> tuple[int, list[str]]:
         """Change nothing: there is no other user."""

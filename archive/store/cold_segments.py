@@ -20,7 +20,7 @@ from trimaran.service_api.errors import ClusterError
 from ..cold.cache import CACHE_DIRECTORY_NAME, SegmentCache
 from ..cold.manifest import ColdIndex, ColdRecord, ColdSegment, read_record
 from ..cold.store import ColdStorageError, ColdStore
-from ..disk.file_system import OsFileSystem, replace_file
+from ..disk.file_system import FileSystem, replace_file
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format.descriptor import RecordingDescriptor
 from ..format.layout import COLD_RECORD_NAME
@@ -63,14 +63,14 @@ class ColdSegments:
     """The cold segments of one recording. All methods are called on the event loop, unless they say that they block."""
 
     def __init__(
-        self, directory: Path, recording_id: int, *, store: ColdStore, cache_bytes: int, worker: Worker
+        self, directory: Path, recording_id: int, *, store: ColdStore, cache_bytes: int, worker: Worker, disk: FileSystem
     ) -> None:
         self.recording_id: Final = recording_id
         self.store: Final = store
-        self.cache: Final = SegmentCache(directory / CACHE_DIRECTORY_NAME, limit_bytes=cache_bytes)
+        self.cache: Final = SegmentCache(directory / CACHE_DIRECTORY_NAME, limit_bytes=cache_bytes, disk=disk)
         self.index: Final = ColdIndex()
         self.counts: Final = ColdCounts()
-        self._directory = directory
+        self._directory, self._disk = directory, disk
         self._worker = worker
         self._fetches: dict[int, asyncio.Future[bool]] = {}
 
@@ -84,7 +84,7 @@ class ColdSegments:
             OSError: the disk refused.
         """
         try:
-            record = read_record(self._directory)
+            record = read_record(self._directory, self._disk)
         except ArchiveError as error:
             _log.warning("cold_storage.record_damaged", reason=str(error))
             return
@@ -103,7 +103,7 @@ class ColdSegments:
             cache_bytes=self.cache.limit_bytes,
             segments=self.index.segments,
         )
-        replace_file(OsFileSystem(), self._directory / COLD_RECORD_NAME, record.model_dump_json().encode())
+        replace_file(self._disk, self._directory / COLD_RECORD_NAME, record.model_dump_json().encode())
 
     def add(self, segments: Sequence[ColdSegment]) -> None:
         """Know of segments that are in the store."""
@@ -122,14 +122,13 @@ class ColdSegments:
         segment = self._find(descriptor, position)
         if segment is None:
             return None
-        path = self.cache.path_of(segment)
-        if not path.exists():
+        if not self.cache.has(segment):
             raise SegmentColdError(
                 f"the segment is in cold storage: object={self.store.url}/{segment.name}",
                 recording_id=self.recording_id,
                 position=position,
             )
-        return path
+        return self.cache.path_of(segment)
 
     async def fetch(self, descriptor: RecordingDescriptor, position: int) -> None:
         """Return when the segment of a position is on the disk.

@@ -14,7 +14,7 @@ from trimaran.service_api.types import MemberId
 
 from ..cold.manifest import ColdIndex, ColdManifest, ColdSegment
 from ..cold.store import ColdStorageError, ColdStore
-from ..disk.file_system import OsFileSystem, opened, read_fully
+from ..disk.file_system import FileSystem, opened, read_fully
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from ..format.descriptor import RecordingDescriptor
 from .range_reader import RangeReader
@@ -24,8 +24,11 @@ from .replay import CHUNK_LENGTH_BYTES
 class ColdShipping:
     """One member's part of a cluster's cold storage."""
 
-    def __init__(self, store: ColdStore, directory: Path, *, cluster_id: str, member_id: MemberId) -> None:
+    def __init__(
+        self, store: ColdStore, directory: Path, *, cluster_id: str, member_id: MemberId, disk: FileSystem
+    ) -> None:
         self.store: Final = store
+        self._disk = disk
         self._directory = directory
         self._cluster_id = cluster_id
         self._member_id = member_id
@@ -70,7 +73,7 @@ class ColdShipping:
         start_position = max(base_position, descriptor.start_position)
         known = self._own.find(base_position, descriptor) or self._all.find(base_position, descriptor)
         try:
-            digest = check_segment(self._directory, descriptor, base_position)
+            digest = check_segment(self._disk, self._directory, descriptor, base_position)
         except ArchiveError as error:
             if error.code is not ArchiveErrorCode.CORRUPT:
                 raise
@@ -102,14 +105,14 @@ class ColdShipping:
         )
 
 
-def check_segment(directory: Path, descriptor: RecordingDescriptor, base_position: int) -> str:
+def check_segment(disk: FileSystem, directory: Path, descriptor: RecordingDescriptor, base_position: int) -> str:
     """Check every frame of a segment that is full, and return its checksum, as a manifest has it.
 
     Raises:
         CorruptionError: a frame is not valid.
         ArchiveError: STORAGE_FAILED, the disk refused.
     """
-    disk, digest = OsFileSystem(), sha256()
+    digest = sha256()
     end_position = base_position + descriptor.segment_file_length
     position = max(base_position, descriptor.start_position)
 

@@ -68,6 +68,8 @@ class Settings:
     keep_all: bool = True
     keep_snapshots: int = _default("keep_snapshots")
     keep_log_bytes: int = 0
+    cold_storage_url: str = _default("cold_storage_url")
+    cold_cache_bytes: int = _default("cold_cache_bytes")
     double_execution: bool = _default("double_execution")
     scrub_bytes_per_s: int = 0
     scrub_interval_ms: int = 60_000

@@ -22,6 +22,8 @@ from ..core.members import quorum_threshold
 from ..core.membership.configuration import Configuration
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
 from .backups.actor import BACKUP
+from .backups.cold_rules import COLD
+from .backups.scrubs import SCRUB
 from .clients.queries import QUERY_KIND
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .disk_faults import DiskFaults, draw_bit
@@ -694,5 +696,5 @@ KINDS: Final = (
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
-KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY, BACKUP)
-"""All that a run can do without. The last three are no faults: a part of the seeds has each of them."""
+KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY, BACKUP, COLD, SCRUB)
+"""All that a run can do without. The last five are no faults: a part of the seeds has each of them."""

@@ -9,7 +9,8 @@ Source: Raft paper figure 3; DESIGN §5; aeron.md §10.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,8 @@ from ..core.service_messages import TrackerState
 from ..messages.consensus import AppendPosition, RequestVote, Vote
 from .action_rules import ActionRules
 from .agreement_rules import expect_agreement, expect_same, expect_snapshots_committed
+from .backups.cold_rules import ColdRules
+from .backups.object_store import SimulatedStore
 from .clock_rules import ClockRules
 from .cluster import Member, SimulatedCluster
 from .kept_log import complete_snapshot_positions, read_kept_log
@@ -106,7 +109,7 @@ class Referee:
         """Members whose disk was damaged on purpose: what they have counts for nothing, what they do still does."""
         self.emptied: dict[MemberId, None] = {}
         """Those of them whose disk was replaced by an empty one: no bit of it lies, they lead as all others."""
-        self.actions = ActionRules(expect)
+        self.actions, self.cold = ActionRules(expect), ColdRules(self.committed)
         self.disks = MemberDisks()
         self.membership = MembershipRules(self.disks)
         self._cluster: SimulatedCluster | None = None
@@ -176,6 +179,7 @@ class Referee:
         cluster.on_member = self._on_member
         cluster.on_node = self._on_node
         cluster.network.on_segment = self._on_segment
+        cluster.store.watchers.append(partial(self._on_object, cluster.store))
 
     def _on_member(self, member: Member) -> None:
         self._addresses[member.machine.address] = member
@@ -186,10 +190,8 @@ class Referee:
         assert loop is not None
         assert member.node is not None
         append_position = member.node.module.ctx.append_position
-        try:
+        with self._noting():
             self._expect_kept(member, append_position)
-        except RuleBroken as broken:
-            self._broken = self._broken or broken
         view = self._views[member.member_id] = _View(
             append_position=append_position, log_start_position=member.node.log_start_position
         )
@@ -204,6 +206,18 @@ class Referee:
         position = 0 if member.node is None else member.node.service_agent.log_position
         broken = RuleBroken(STRICT_RULE, member=member.member_id, position=position, place=place)
         self._broken = self._broken or broken
+
+    def _on_object(self, store: SimulatedStore, url: str) -> None:
+        with self._noting():
+            self.cold.on_object(url, store.objects)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Keep what is found inside of the product until the next look."""
+        try:
+            yield
+        except RuleBroken as broken:
+            self._broken = self._broken or broken
 
     # --- looking
 
@@ -320,7 +334,11 @@ class Referee:
         if kept is None or not isinstance(path, Path) or member.member_id in self.damaged:
             return
         base_position = next(iter(segment_base_positions([path.name], kept.recording_id)), None)
-        if base_position is None or base_position < kept.start_position:
+        if base_position is None:
+            return
+        if base_position < kept.start_position:
+            with self._noting():
+                self.cold.expect_kept(member, base_position, path)
             return
         if base_position < (held := self._held_position(member)):
             self._broken = self._broken or RuleBroken(
@@ -400,10 +418,8 @@ class Referee:
         if sender is None or transport.peer_address[1] != receiver.consensus_port:
             return
         message = decode_message(bytes(data), _FRAME_HEADER_BYTES, registry=_WATCHED)
-        try:
+        with self._noting():
             self._on_said(sender, message)
-        except RuleBroken as broken:
-            self._broken = self._broken or broken
 
     def _on_said(self, member: Member, message: Message) -> None:
         match message:
@@ -585,7 +601,7 @@ class Referee:
         self.counts.loaded_snapshots += 1
         newest = max((end for end in delivered if end <= position), default=None)
         expected = None if newest is None else delivered[newest][-1]
-        try:
+        with self._noting():
             expect(
                 position <= len(self.committed),
                 "a snapshot holds only what is committed",
@@ -602,8 +618,6 @@ class Referee:
                 expected=expected,
                 actual=state_hash,
             )
-        except RuleBroken as broken:
-            self._broken = self._broken or broken
 
     def _on_service_error(self, member: Member, position: int, error: Exception) -> None:
         """Runs inside a service's callback. A cluster goes on when one raises, but a service under test should not."""

@@ -16,7 +16,9 @@ from trimaran.client import ClientConfig
 from trimaran.service_api import ClusteredService
 
 from .backups.actor import BACKUP, BackupActor, has_backup
+from .backups.cold_rules import COLD, COLD_URL, waiting_bytes
 from .backups.restored import RestoredCluster
+from .backups.scrubs import SCRUB, Scrubs, has_scrubs
 from .clients.history import History
 from .clients.linearizability import SearchVerdict, check_linearizability, check_log_order
 from .clients.queries import QUERY_KIND, QueryMix, check_stale_reads, has_queries
@@ -132,12 +134,16 @@ def run_seed(
         return _Run(seed, options, make_service, make_further, make_workload, checks, write_line).run()
 
 
-def draw_settings(seed: int, member_count: int | None, witness_count: int = 0) -> Settings:
+def draw_settings(
+    seed: int, member_count: int | None, witness_count: int = 0, *, without: frozenset[str] = frozenset()
+) -> Settings:
     """Draw what the members of a seed's cluster are told: quick and slow timeouts, small segments, several sizes."""
     random = Random(f"{seed} settings")
     drawn_count = random.choice((3, 3, 3, 3, 3, 3, 5, 5, 1, 2, 4, 7))
     timeout_ms = random.choice((200, 500, 1_000, 2_000))
     retention = Random(f"{seed} retention")
+    keep_all, cold = retention.random() < 0.4, Random(f"{seed} {COLD}")
+    is_cold = not keep_all and COLD not in without and cold.random() < 0.5
     schedule = Random(f"{seed} snapshot schedule")
     is_scheduled = schedule.random() < 0.3
     count = drawn_count if member_count is None else member_count
@@ -151,15 +157,17 @@ def draw_settings(seed: int, member_count: int | None, witness_count: int = 0) -
         election_status_interval_ms=timeout_ms // 20,
         startup_canvass_timeout_ms=3 * timeout_ms,
         session_timeout_ms=5 * timeout_ms,
-        segment_length_bytes=random.choice((64, 128)) << 10,
+        segment_length_bytes=(segment_length := random.choice((64, 128)) << 10),
         file_sync_level=random.choice((1, 1, 2)),
         spare_sync_delay_us=Random(f"{seed} spare sync").choice((0, 0, 2_000, 20_000, 20_000)),
         is_copied=Random(f"{seed} copies").random() < 0.3,
         snapshot_interval_ms=schedule.choice((0, 2, 5)) * timeout_ms if is_scheduled else 0,
         snapshot_log_bytes=schedule.choice((5_000, 20_000, 80_000)) if is_scheduled else 0,
-        keep_all=retention.random() < 0.4,
+        keep_all=keep_all,
         keep_snapshots=retention.choice((1, 1, 2)),
         keep_log_bytes=retention.choice((0, 0, 40_000)),
+        cold_storage_url=COLD_URL if is_cold else "",
+        cold_cache_bytes=segment_length * cold.choice((1, 2, 16)),
     )
 
 
@@ -177,7 +185,7 @@ class _Run:
         write_line: Callable[[str], None] | None,
     ) -> None:
         self._seed, self._options = seed, options
-        settings = draw_settings(seed, options.member_count, options.witness_count)
+        settings = draw_settings(seed, options.member_count, options.witness_count, without=options.without)
         self._unit_ns = settings.leader_heartbeat_timeout_ms * _MS
         drawn = (draw_message_of(make) for make in (make_service, *make_further))
         draw_message = next((draw for draw in drawn if draw is not None), None)
@@ -212,6 +220,7 @@ class _Run:
         """Clients whose process is there."""
         self._nemesis: Nemesis | None = None
         self._backup: BackupActor | None = None
+        self._scrubs: Scrubs | None = None
         self._has_queries = make_workload is Workload and QUERY_KIND not in options.without and has_queries(seed)
 
     def run(self) -> RunOutcome:
@@ -237,6 +246,8 @@ class _Run:
         outcome.unknown_count = self._history.unknown_count
         if self._nemesis is not None:
             outcome.fired = {**self._nemesis.fired, QUERY_KIND: self._history.query_count}
+            outcome.fired[COLD] = self._referee.cold.segment_count
+            outcome.fired[SCRUB] = 0 if self._scrubs is None else self._scrubs.asked_count
             outcome.fired[QUERY_KIND] += len(self._history.stale_reads) + self._history.service_query_count
         outcome.trace_hash = self._trace.hexdigest()
 
@@ -255,6 +266,8 @@ class _Run:
             cluster, self._referee, self._trace, without=self._options.without, kill_client=self._kill_client
         )
         self._nemesis.fired[RELAY] = int(self._has_relay)
+        if SCRUB not in self._options.without and has_scrubs(self._seed):
+            self._scrubs = Scrubs(cluster, self._referee)
         if BACKUP not in self._options.without and has_backup(self._seed):
             self._backup = BackupActor(cluster, self._referee)
             self._nemesis.fired[BACKUP] = 1
@@ -281,6 +294,8 @@ class _Run:
         nemesis.mend_below_snapshot()  # the members have come to rest before it looked again
         self._referee.expect_equal(core)
         self._referee.look_at_rest(core)
+        is_done = cluster.run_until(lambda: not any(map(waiting_bytes, core)), limit_ns=5 * limit_ns)
+        expect(is_done, "cold storage comes to have what is to go", waiting=[*map(waiting_bytes, core)])
         if self._backup is not None:
             is_done = cluster.run_until(self._backup.has_all, limit_ns=2 * limit_ns)
             expect(is_done, "a backup comes to have everything", backup=self._backup, cluster=cluster)

@@ -56,7 +56,7 @@ CHECKLIST: Final = {
 _MEMBER_ORDERS: Final = frozenset({"add_member", "remove_member", "replace_member", "move_member"})
 _ORDERS: Final = frozenset({"suspend", "shutdown", "abort", "transfer"}) | _MEMBER_ORDERS
 
-COPIES: Final = frozenset({"backup", "store"})
+COPIES: Final = frozenset({"backup", "cold", "scrub", "store"})
 """What keeps a log elsewhere: plants in the members' own files are found without it, and in less time."""
 
 SNAPSHOT_HUNT_OPTIONS: Final = Options(

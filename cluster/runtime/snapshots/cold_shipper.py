@@ -20,7 +20,6 @@ from trimaran.archive.cold.store import ColdStore
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.archive.store.cold_segments import ColdSegments, ColdStanding, run_in
 from trimaran.archive.store.cold_shipping import ColdShipping
-from trimaran.archive.store.worker import WorkerFactory
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import format_cluster_id
 from trimaran.service_api.types import MemberId
@@ -48,8 +47,7 @@ class ColdShipper:
         cache_bytes: int,
         member_id: MemberId,
         cluster_id: Callable[[], str | None],
-        make_worker: WorkerFactory,
-        monotonic_ns: Callable[[], int],
+        host: Host,
     ) -> None:
         self.standing: Final = ColdStanding()
         self.standing.catchup_start_position = self.catchup_start_position
@@ -62,9 +60,10 @@ class ColdShipper:
         self._cache_bytes = cache_bytes
         self._member_id = member_id
         self._cluster_id = cluster_id
-        self._uploads = make_worker("cold-upload")
-        self._downloads = make_worker("cold-fetch")
-        self._monotonic_ns = monotonic_ns
+        self._host = host
+        self._uploads = host.make_worker("cold-upload")
+        self._downloads = host.make_worker("cold-fetch")
+        self._monotonic_ns = host.clock.monotonic_ns
         self.on_shipped: Callable[[], None] = lambda: None
         """Called when `shipped_position` has moved."""
         self._wanted_position = 0
@@ -82,7 +81,7 @@ class ColdShipper:
         """
         if not config.cold_storage_url:
             return None
-        ColdStore(config.cold_storage_url)
+        host.open_objects(config.cold_storage_url)
         return cls(
             archive,
             ctx.log_recording_id,
@@ -90,8 +89,7 @@ class ColdShipper:
             cache_bytes=config.cold_cache_bytes,
             member_id=MemberId(config.member_id),
             cluster_id=lambda: format_cluster_id(ctx.cluster_id),
-            make_worker=host.make_worker,
-            monotonic_ns=host.clock.monotonic_ns,
+            host=host,
         )
 
     def want(self, position: int) -> None:
@@ -125,17 +123,19 @@ class ColdShipper:
     async def _run(self) -> None:
         while (cluster_id := self._cluster_id()) is None:
             await self._wait(RETRY_S)
-        store = ColdStore(f"{self._url.rstrip('/')}/{cluster_id}")
+        disk, open_objects = self._host.file_system, self._host.open_objects
+        store = ColdStore(f"{self._url.rstrip('/')}/{cluster_id}", disk=disk, open_objects=open_objects)
         cold = ColdSegments(
             self._archive.directory,
             self._recording_id,
             store=store,
             cache_bytes=self._cache_bytes,
             worker=self._downloads,
+            disk=disk,
         )
         await self._until_done(lambda: run_in(self._uploads, cold.load))
         self._archive.cold = cold
-        shipping = ColdShipping(store, self._archive.directory, cluster_id=cluster_id, member_id=self._member_id)
+        shipping = ColdShipping(store, self._archive.directory, cluster_id=cluster_id, member_id=self._member_id, disk=disk)
         cold.add(await self._until_done(lambda: run_in(self._uploads, shipping.load)))
         await self._until_done(lambda: run_in(self._uploads, cold.save))
         logger.info("cold_storage.opened", url=store.url, segment_count=len(cold.index))

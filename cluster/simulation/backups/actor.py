@@ -76,7 +76,7 @@ class BackupActor:
             mtu_length_bytes=cluster.settings.mtu_length_bytes,
         )
         cluster.network.identify(_NAME, Caller(CallerRole.OBSERVER, _NAME, Proof.CERTIFICATE))
-        cluster.store.on_changed = self._on_object
+        cluster.store.watchers.append(self._on_object)
         self.machine = cluster.add_client_machine(_NAME)
         self.machine.on_exit = self._on_exit
         cluster.scheduler.call_after(int(random.choice((0, 0, 4, 10)) * self._unit_ns), self._start)

@@ -42,7 +42,7 @@ class SimulatedStore:
 
     def __init__(self, random: Random) -> None:
         self.objects: dict[str, bytes] = {}
-        self.on_changed: Callable[[str], None] = lambda url: None
+        self.watchers: list[Callable[[str], None]] = []
         """Told of each object that was written or removed."""
         self._random = random
         self._fault: StoreFault | None = None
@@ -108,7 +108,12 @@ class SimulatedStore:
     def write(self, url: str, data: bytes) -> None:
         """Put an object there as a whole."""
         self.objects[url] = data
-        self.on_changed(url)
+        self.tell(url)
+
+    def tell(self, url: str) -> None:
+        """Tell who watches of an object that was written or removed."""
+        for watch in self.watchers:
+            watch(url)
 
 
 class SimulatedObjects:
@@ -173,7 +178,7 @@ class SimulatedObjects:
         """Remove an object."""
         url = self._begin(name)
         if self._store.objects.pop(url, None) is not None:
-            self._store.on_changed(url)
+            self._store.tell(url)
         self._store.end(url)
 
     def _begin(self, name: str) -> str:

@@ -13,8 +13,8 @@ from trimaran.archive import Archive
 from trimaran.archive.cold.cache import CACHE_DIRECTORY_NAME
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.store.replay import ReplaySession
-from trimaran.archive.store.worker import ThreadWorker
 from trimaran.cluster.core import effects as fx
+from trimaran.cluster.runtime.host import Host
 from trimaran.cluster.runtime.snapshots.cold_shipper import ColdShipper
 from trimaran.cluster.runtime.snapshots.retention import Retention
 from trimaran.service_api.types import MemberId
@@ -38,8 +38,7 @@ class Rig:
             cache_bytes=CACHED * TERM_LENGTH,
             member_id=MemberId(member_id),
             cluster_id=lambda: CLUSTER_ID,
-            make_worker=ThreadWorker,
-            monotonic_ns=lambda: 0,
+            host=Host.of_operating_system(),
         )
         self.failures: list[BaseException] = []
         self.retention = Retention(

@@ -1,0 +1,95 @@
+"""Planted bugs in what goes to cold storage, and in when it goes from the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trimaran.archive.cold.manifest import ColdManifest, ColdSegment
+from trimaran.archive.cold.store import ColdStorageError, ColdStore
+from trimaran.archive.store.cold_segments import ColdSegments
+from trimaran.cluster.runtime.snapshots.cold_shipper import ColdShipper
+from trimaran.cluster.simulation.run import Options
+
+from .plant import Plant, Planting
+
+COLD_HUNT_OPTIONS = Options(
+    safety_timeouts=16,
+    requester_count=0,
+    without=frozenset({"query", "relay", "backup", "suspend", "shutdown", "abort", "transfer", "add_member"})
+    | {"remove_member", "replace_member", "move_member", "standby"},
+)
+"""Long enough for a segment or two, and for a snapshot after them."""
+
+
+def _remove_what_is_not_stored_yet(planting: Planting) -> None:
+    """Retention is told that all is in cold storage that it would remove."""
+    real = ColdShipper.want
+
+    def want(self: ColdShipper, position: int) -> None:
+        real(self, position)
+        if position > self.shipped_position:
+            planting.ran()
+            self.shipped_position = position
+
+    planting.replace(ColdShipper, "want", want)
+
+
+def _name_segments_before_they_are_there(planting: Planting) -> None:
+    """The manifest is written before the object that it names."""
+    real_put, real_write = ColdStore.put_segment, ColdStore.write_manifest
+    waiting: list[tuple[Path, ColdSegment]] = []
+
+    def put_segment(self: ColdStore, path: Path, segment: ColdSegment) -> None:
+        waiting.append((path, segment))
+
+    def write_manifest(self: ColdStore, manifest: ColdManifest) -> None:
+        planting.ran()
+        real_write(self, manifest)
+        while waiting:
+            real_put(self, *waiting.pop())
+
+    planting.replace(ColdStore, "put_segment", put_segment)
+    planting.replace(ColdStore, "write_manifest", write_manifest)
+
+
+def _believe_that_a_segment_was_written(planting: Planting) -> None:
+    """An upload that ends with an error is taken for one that was done, as far as nobody reads it back."""
+    real = ColdStore.put_segment
+
+    def put_segment(self: ColdStore, path: Path, segment: ColdSegment) -> None:
+        try:
+            real(self, path, segment)
+        except ColdStorageError:
+            planting.ran()
+
+    planting.replace(ColdStore, "put_segment", put_segment)
+
+
+def _forget_the_record(planting: Planting) -> None:
+    """A segment is removed without a note in the directory of where it went."""
+
+    def save(self: ColdSegments) -> None:
+        planting.ran()
+
+    planting.replace(ColdSegments, "save", save)
+
+
+PLANTS = tuple(
+    Plant(name, class_number, rule, break_it, options=COLD_HUNT_OPTIONS)
+    for name, class_number, rule, break_it in (
+        ("cold-removed-early", 36, "a segment goes once it is in cold storage", _remove_what_is_not_stored_yet),
+        (
+            "cold-named-early",
+            36,
+            "a manifest of cold storage is written after the segments that it names",
+            _name_segments_before_they_are_there,
+        ),
+        (
+            "cold-not-read-back",
+            7,
+            "a segment is in cold storage once it was read back whole",
+            _believe_that_a_segment_was_written,
+        ),
+        ("cold-not-recorded", 36, "a segment goes once the directory knows where it went", _forget_the_record),
+    )
+)
