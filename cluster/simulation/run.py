@@ -148,6 +148,7 @@ def draw_settings(
     is_scheduled = schedule.random() < 0.3
     count = drawn_count if member_count is None else member_count
     witness_ids = Random(f"{seed} witnesses").sample(range(count), min(witness_count, (count - 1) // 2))
+    segment_length = random.choice((64, 128)) << 10
     return Settings(
         member_count=count,
         witnesses=",".join(map(str, sorted(witness_ids))),
@@ -157,7 +158,7 @@ def draw_settings(
         election_status_interval_ms=timeout_ms // 20,
         startup_canvass_timeout_ms=3 * timeout_ms,
         session_timeout_ms=5 * timeout_ms,
-        segment_length_bytes=(segment_length := random.choice((64, 128)) << 10),
+        segment_length_bytes=segment_length,
         file_sync_level=random.choice((1, 1, 2)),
         spare_sync_delay_us=Random(f"{seed} spare sync").choice((0, 0, 2_000, 20_000, 20_000)),
         is_copied=Random(f"{seed} copies").random() < 0.3,
