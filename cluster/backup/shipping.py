@@ -101,7 +101,7 @@ def ship_backup(
 
     Raises:
         ConfigurationError: the directory holds no backup, or the store one of another cluster or another log.
-        ClusterError: a snapshot or a segment went away meanwhile; another copy does without it.
+        ClusterError: a snapshot or a segment went away meanwhile, or the store is ahead; a later copy goes on.
         OSError: the disk or the store refused. What was written stays, and the next call goes on from there.
     """
     cluster_id = format_cluster_id(kept_cluster_id(directory / "cluster", disk))
@@ -151,14 +151,19 @@ def ship_backup(
 
 
 def _check_same_backup(found: Manifest, wanted: Manifest, url: str, directory: Path) -> None:
-    """Refuse a store of another directory, or one that has something that the directory does not have."""
+    """Refuse a store of another directory, or one that is ahead: an agent records again what a power loss took."""
     if found.cluster_id != wanted.cluster_id:
         raise ConfigurationError(f"{url} has a backup of cluster {found.cluster_id}, not of {wanted.cluster_id}")
-    if found.log_started_ms != wanted.log_started_ms or found.log_stop_position > wanted.log_stop_position:
+    if found.log_started_ms != wanted.log_started_ms:
         raise ConfigurationError(
             f"{url} has log from {found.log_start_position} to {found.log_stop_position}, begun at "
             f"{found.log_started_ms} ms, and {directory} from {wanted.log_start_position} to "
             f"{wanted.log_stop_position}, begun at {wanted.log_started_ms} ms: it is another backup; name another URL"
+        )
+    if found.log_stop_position > wanted.log_stop_position:
+        raise ClusterError(
+            f"{url} has log up to {found.log_stop_position}, and {directory} up to {wanted.log_stop_position} only: it "
+            "is an older copy, or has lost its end; let `trimaran backup run` record the log up to there, then copy"
         )
 
 

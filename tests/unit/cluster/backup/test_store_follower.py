@@ -15,7 +15,10 @@ from typer.testing import CliRunner, Result
 from tests.s3_server import BUCKET, Fault, FaultKind, S3Server
 from tests.unit.cluster.backup.test_agent import payloads
 from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.cluster.backup.fetching import fetch_backup
+from trimaran.cluster.backup.manifest import MANIFEST_NAME
+from trimaran.cluster.backup.shipping import read_backup_manifest
 from trimaran.cluster.backup.status import BackupStatus, write_status
 from trimaran.cluster.backup.store_follower import StoreFollower
 from trimaran.cluster.backup.store_status import StoreStatus, read_store_statuses, without_secret, write_store_status
@@ -118,10 +121,31 @@ async def test_store_that_has_everything_is_left_alone(growing: Growing, s3: S3S
     assert status.age_ms(reached(status) + 32, now_ms=status.as_of_ms + 5_000) == 5_000
 
 
+async def test_directory_that_lost_its_end_is_waited_for(growing: Growing, stages: list[Path], url: str) -> None:
+    growing.become(1)
+    async with following(growing.path, url) as watched:
+        first = await watched.until(lambda status: status.copy_count == 1)
+        growing.become(0)
+        failed = await watched.until(lambda status: status.failure_count >= 1)
+        growing.become(2)
+        last = await watched.until(lambda status: reached(status) == MemberLog.open(stages[2]).recorded_position)
+
+    assert "has lost its end" in failed.last_failure
+    assert reached(failed) == reached(first) < reached(last)
+
+
 async def test_store_of_another_backup_ends_it(growing: Growing, url: str) -> None:
     growing.become(1)
+    store = ObjectStore(url)
+
+    def begin_again(status: StoreStatus) -> None:
+        manifest = read_backup_manifest(store)
+        assert manifest is not None
+        begun_before = manifest.model_copy(update={"log_started_ms": manifest.log_started_ms - 1})
+        store.put(MANIFEST_NAME, begun_before.model_dump_json().encode())
+
     follower = StoreFollower(growing.path, url, interval_s=0.02, host=Host.of_operating_system())
-    follower.on_copied = lambda status: growing.become(0)
+    follower.on_copied = begin_again
 
     with pytest.raises(ConfigurationError, match="it is another backup; name another URL"):
         await asyncio.wait_for(follower.run(), DEADLINE_S)
