@@ -35,9 +35,7 @@ class ColdStore:
         ConfigurationError: the scheme of the URL is unknown, or its library is not installed.
     """
 
-    def __init__(
-        self, url: str, *, disk: FileSystem | None = None, open_objects: OpenObjects = ObjectStore
-    ) -> None:
+    def __init__(self, url: str, *, disk: FileSystem | None = None, open_objects: OpenObjects = ObjectStore) -> None:
         self._disk: Final = OsFileSystem() if disk is None else disk
         self._objects: Final = open_objects(url)
         self.url: Final = self._objects.url

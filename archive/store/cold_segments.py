@@ -63,7 +63,14 @@ class ColdSegments:
     """The cold segments of one recording. All methods are called on the event loop, unless they say that they block."""
 
     def __init__(
-        self, directory: Path, recording_id: int, *, store: ColdStore, cache_bytes: int, worker: Worker, disk: FileSystem
+        self,
+        directory: Path,
+        recording_id: int,
+        *,
+        store: ColdStore,
+        cache_bytes: int,
+        worker: Worker,
+        disk: FileSystem,
     ) -> None:
         self.recording_id: Final = recording_id
         self.store: Final = store

@@ -135,7 +135,9 @@ class ColdShipper:
         )
         await self._until_done(lambda: run_in(self._uploads, cold.load))
         self._archive.cold = cold
-        shipping = ColdShipping(store, self._archive.directory, cluster_id=cluster_id, member_id=self._member_id, disk=disk)
+        shipping = ColdShipping(
+            store, self._archive.directory, cluster_id=cluster_id, member_id=self._member_id, disk=disk
+        )
         cold.add(await self._until_done(lambda: run_in(self._uploads, shipping.load)))
         await self._until_done(lambda: run_in(self._uploads, cold.save))
         logger.info("cold_storage.opened", url=store.url, segment_count=len(cold.index))

@@ -62,7 +62,7 @@ class Scrubs:
     def _look_at(self, member: Member, node: Node) -> None:
         seen_node, seen_count = self._seen.get(member.member_id, (None, 0))
         mended_count = node.upkeep.counts.mended_count
-        if seen_node is node and seen_count == mended_count or mended_count == 0:
+        if (seen_node is node and seen_count == mended_count) or mended_count == 0:
             return
         self._seen[member.member_id] = node, mended_count
         if node.upkeep.damage.places:
