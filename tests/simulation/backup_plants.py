@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
 import trimaran.cluster.backup.agent as agent
 from trimaran.archive.disk.object_store import Objects
+from trimaran.archive.net.frame_stream import open_replay
 from trimaran.cluster.backup import restoring, shipping
 from trimaran.cluster.backup.agent import BackupAgent
 from trimaran.cluster.backup.directory import BackupDirectory
@@ -92,28 +95,24 @@ def _remove_the_snapshot_that_the_log_begins_with(planting: Planting) -> None:
     real = BackupDirectory.note_snapshot
 
     async def note_snapshot(self: BackupDirectory, *arguments: Any, **rest: Any) -> None:  # Any: passed on
-        begin = BackupDirectory.log_start_position
         if self.log_start_position:
             planting.ran()
-        BackupDirectory.log_start_position = property(lambda self: 0)  # type: ignore[method-assign]
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(BackupDirectory, "log_start_position", property(lambda self: 0))
             await real(self, *arguments, **rest)
-        finally:
-            BackupDirectory.log_start_position = begin  # type: ignore[method-assign]
 
     planting.replace(BackupDirectory, "note_snapshot", note_snapshot)
 
 
 def _copy_what_is_not_committed(planting: Planting) -> None:
     """The member replays its log to its end, and not to its commit position."""
-    real = agent.open_replay
 
-    async def open_replay(*arguments: Any, **rest: Any) -> Any:  # Any: passed on
+    async def open_all(*arguments: Any, **rest: Any) -> Any:  # Any: passed on
         if rest.pop("limit_counter_id", None) is not None:
             planting.ran()
-        return await real(*arguments, **rest)
+        return await open_replay(*arguments, **rest)
 
-    planting.replace(agent, "open_replay", open_replay)
+    planting.replace(agent, "open_replay", open_all)
 
 
 def _note_a_snapshot_that_is_not_reached(planting: Planting) -> None:

@@ -76,6 +76,8 @@ class TimedFileSystem:
         self.rename: Final = disk.rename
         self.remove: Final = disk.remove
         self.disk_space: Final = disk.disk_space
+        self.mark_used: Final = disk.mark_used
+        self.list_used: Final = disk.list_used
         self.restrict_access: Final = disk.restrict_access
         self.try_lock: Final = disk.try_lock
 
