@@ -49,8 +49,8 @@ class ArchiveLocation(NamedTuple):
         return str(self.directory)
 
 
-def locate(path: str | Path, file_system: ReadableFileSystem | None = None) -> ArchiveLocation:
-    """Take a directory by path or URL, as it is; nothing is looked at. With a file system, it is a path there.
+def locate(path: str | Path | ArchiveLocation) -> ArchiveLocation:
+    """Take a directory by path or URL, or by its location, as it is; nothing is looked at.
 
     `file:` URLs are paths, others are opened with fsspec. The file system of a URL is that of its parent, so that
     `directory.parent` is there, as it is on a disk.
@@ -59,8 +59,8 @@ def locate(path: str | Path, file_system: ReadableFileSystem | None = None) -> A
         ConfigurationError: the URL has an unknown scheme, its library is not installed, or a `Path` has lost a slash.
     """
     text = str(path)
-    if file_system is not None:
-        return ArchiveLocation(file_system, Path(text))
+    if isinstance(path, ArchiveLocation):
+        return path
     if isinstance(path, Path) or not _URL.fullmatch(_FILE_URL.sub("", text)):
         if isinstance(path, Path) and _FLATTENED_URL.fullmatch(text) and not path.exists():
             raise ConfigurationError(f"a URL is given as text: path={path!r} expected a str")
@@ -73,7 +73,7 @@ def locate(path: str | Path, file_system: ReadableFileSystem | None = None) -> A
     return ArchiveLocation(RemoteFileSystem(scheme + separator + parent), Path(name))
 
 
-def locate_archive(path: str | Path, file_system: ReadableFileSystem | None = None) -> ArchiveLocation:
+def locate_archive(path: str | Path | ArchiveLocation) -> ArchiveLocation:
     """Find an archive by path or URL; without one, give the directory itself, and who reads it says so.
 
     Of a member with cold storage it gives a file system that has those segments, too.
@@ -82,7 +82,7 @@ def locate_archive(path: str | Path, file_system: ReadableFileSystem | None = No
         ConfigurationError: several directories in it have a catalog; or see `locate`.
         OSError: a store cannot be asked.
     """
-    place = locate(path, file_system)
+    place = locate(path)
     found = _find_holder(*place, "archive", CATALOG_FILE_NAME) or place.directory
     return ArchiveLocation(readable_disk(found) if place.is_local else place.file_system, found)
 
@@ -115,19 +115,19 @@ class MemberDirectory:
     """Where the recording log is looked for."""
 
     @classmethod
-    def find(cls, path: str | Path, file_system: ReadableFileSystem | None = None) -> Self:
-        """Find a member's files by path or URL, or as `CLUSTER_DIR,ARCHIVE_DIR`; with a file system, by path there.
+    def find(cls, path: str | Path | ArchiveLocation) -> Self:
+        """Find a member's files by path, URL or location, or as `CLUSTER_DIR,ARCHIVE_DIR`.
 
         Raises:
             ConfigurationError: there is no archive; or see `locate_archive`.
             OSError: a store cannot be asked.
         """
         cluster, comma, archive = str(path).partition(",")
-        given = locate(path, file_system)
+        given = locate(path)
         if comma and not _has_file(given.file_system, given.directory / CATALOG_FILE_NAME):
-            location, place = locate_archive(archive, file_system), locate(cluster, file_system)
+            location, place = locate_archive(archive), locate(cluster)
         else:
-            location, place = locate_archive(path, file_system), given
+            location, place = locate_archive(path), given
         if not _has_file(location.file_system, location.directory / CATALOG_FILE_NAME):
             raise ConfigurationError(
                 f"no archive found: there is no {CATALOG_FILE_NAME} in {place}, in its directory archive, or in "

@@ -30,6 +30,7 @@ from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, opened, 
 from trimaran.archive.disk.object_store import Objects, ObjectStore, OpenObjects
 from trimaran.archive.files.catalog import encode_catalog, read_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
+from trimaran.archive.log.member_directory import ArchiveLocation
 from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.cluster_id import format_cluster_id
 from trimaran.service_api.documents import read_document
@@ -109,8 +110,8 @@ def ship_backup(
         raise ConfigurationError(
             f"no backup in {directory}: expected cluster/{CLUSTER_ID_FILE_NAME}, which `trimaran backup run` writes"
         )
-    store, log = open_objects(url), MemberLog.open(directory, disk)
     disk = OsFileSystem() if disk is None else disk
+    store, log = open_objects(url), MemberLog.open(ArchiveLocation(disk, directory))
     stop_position = log.recorded_position
     kept = _keep_reached(log.recording_log, stop_position)
     descriptors = _descriptors(disk, directory, log, kept, stop_position)

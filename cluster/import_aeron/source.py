@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from trimaran.archive import ArchiveError, RecordingDescriptor, RecordingState
-from trimaran.archive.disk.file_system import ReadableFileSystem
 from trimaran.archive.files.catalog import CatalogContent, CatalogEntry
 from trimaran.archive.files.mark_file import LIVENESS_TIMEOUT_MS
 from trimaran.archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
@@ -93,26 +92,19 @@ class Source:
         return entry.descriptor
 
 
-def read_source(
-    name: str,
-    *,
-    now_ms: int | None,
-    candidate_term_id: int | None = None,
-    file_system: ReadableFileSystem | None = None,
-) -> Source:
+def read_source(name: str | ArchiveLocation, *, now_ms: int | None, candidate_term_id: int | None = None) -> Source:
     """Read the small files of a member that does not run; of one that may run if `now_ms` is None.
 
     Where the candidate term is given, the node state is not read: it may be damaged.
 
     `name` is a directory that holds a cluster's and an archive's directory, or is both; or the two of them, the
-    cluster's first, with a comma between. It may be a URL that fsspec knows, or a path in `file_system`, where `now_ms`
-    is None.
+    cluster's first, with a comma between. It may be a URL that fsspec knows, or a location, where `now_ms` is None.
 
     Raises:
         ConfigurationError: there are no such files, or a process still renews a mark file there.
         ClusterError: a file is damaged.
     """
-    member = MemberDirectory.find(name, file_system)
+    member = MemberDirectory.find(name)
     if member.recording_log is None:
         raise ConfigurationError(
             f"files={RECORDING_LOG_FILE_NAME} found=0 expected=1 in {name} or a directory in it; name both directories "
@@ -132,7 +124,7 @@ def read_source(
     except OSError as error:
         raise ConfigurationError(f"directory cannot be read: {error}") from error
     return Source(
-        name=name,
+        name=str(name),
         location=member.archive,
         cluster=cluster,
         recording_log=recording_log,

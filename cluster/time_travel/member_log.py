@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final, Literal
 
 from trimaran.archive import ArchiveError, RecordingDescriptor
-from trimaran.archive.disk.file_system import ReadableFileSystem
 from trimaran.archive.errors import CorruptionError
 from trimaran.archive.files.reader import FrameReader
 from trimaran.archive.log.commit_proof import marks_of, prove_commit
 from trimaran.archive.log.log_file import LogFile
+from trimaran.archive.log.member_directory import ArchiveLocation
 from trimaran.archive.store.range_reader import RangeReader
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
@@ -55,8 +55,8 @@ class SnapshotSet:
 class MemberLog:
     """The log of one member, and the snapshots that lie in it."""
 
-    def __init__(self, source: Source, file_system: ReadableFileSystem | None = None) -> None:
-        self._source, self._file_system = source, file_system
+    def __init__(self, source: Source, place: str | ArchiveLocation) -> None:
+        self._source, self._place = source, place
         self.log: Final = source.descriptor(source.log_recording_id)
         """The recording that holds the log."""
         if self.log.stream_id != LOG_STREAM_ID:
@@ -75,16 +75,15 @@ class MemberLog:
         return f"<MemberLog {self._source.name} start={self.log.start_position} end={self.recorded_position}>"
 
     @classmethod
-    def open(cls, directory: Path | str, file_system: ReadableFileSystem | None = None) -> MemberLog:
+    def open(cls, directory: Path | str | ArchiveLocation) -> MemberLog:
         """Read the small files of a member's directory; of an Aeron member's also as CLUSTER_DIR,ARCHIVE_DIR.
-
-        With a file system, the directory is a path there.
 
         Raises:
             ConfigurationError: it is no member's directory.
             ClusterError: a file is damaged.
         """
-        return cls(read_source(str(directory), now_ms=None, file_system=file_system), file_system)
+        place = directory if isinstance(directory, ArchiveLocation) else str(directory)
+        return cls(read_source(place, now_ms=None), place)
 
     @property
     def name(self) -> str:
@@ -296,7 +295,7 @@ class MemberLog:
 
     def _refuse_if_purged(self, recording_id: int, position: int) -> None:
         """Say so if the member has purged what is to be read."""
-        now = read_source(self.name, now_ms=None, file_system=self._file_system).descriptor(recording_id)
+        now = read_source(self._place, now_ms=None).descriptor(recording_id)
         if position < now.start_position:
             raise ArchiveError(
                 f"the log was purged while it was read: start_position={now.start_position}",

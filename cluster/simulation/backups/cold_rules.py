@@ -44,7 +44,7 @@ class ColdRules:
         return len({segment.base_position for each in self._manifests.values() for segment in each.segments})
 
     def on_object(self, url: str, objects: dict[str, bytes]) -> None:
-        """An object was written or removed: whoever reads a manifest now finds what it names."""
+        """An object was written or removed: a reader of a manifest finds what it names."""
         if not url.startswith(f"{COLD_URL}/"):
             return
         place, _, name = url.removeprefix(f"{COLD_URL}/").partition("/")

@@ -94,7 +94,7 @@ class BackupRules:
     # --- the store
 
     def on_object(self, url: str, objects: dict[str, bytes]) -> None:
-        """An object was written or removed: whoever reads the manifest now finds all that it names."""
+        """An object was written or removed: a reader of the manifest finds all that it names."""
         if url.endswith(f"/{MANIFEST_NAME}"):
             self._on_manifest(url.removesuffix(f"/{MANIFEST_NAME}"), objects)
             return
