@@ -54,7 +54,13 @@ class RestoredCluster:
         self._broken: RuleBroken | None = None
         skew = 0, cluster.now_ns + _LATER_NS
         settings = replace(
-            cluster.settings, member_count=1, witnesses="", keep_all=True, snapshot_interval_ms=0, snapshot_log_bytes=0
+            cluster.settings,
+            member_count=1,
+            witnesses="",
+            keep_all=True,
+            cold_storage_url="",
+            snapshot_interval_ms=0,
+            snapshot_log_bytes=0,
         )
         self._cluster = SimulatedCluster(
             cluster.seed,
