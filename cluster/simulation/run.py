@@ -143,7 +143,7 @@ def draw_settings(
     timeout_ms = random.choice((200, 500, 1_000, 2_000))
     retention = Random(f"{seed} retention")
     keep_all, cold = retention.random() < 0.4, Random(f"{seed} {COLD}")
-    is_cold = not keep_all and COLD not in without and cold.random() < 0.5
+    is_cold = cold.random() < 0.5 and not keep_all and COLD not in without
     schedule = Random(f"{seed} snapshot schedule")
     is_scheduled = schedule.random() < 0.3
     count = drawn_count if member_count is None else member_count
