@@ -114,6 +114,7 @@ def _make_config(
         app_version=config.app_version,
         stops_when_diverged=config.when_diverged == "stop",
         leader_priority=config.leader_priority,
+        log_source_id=config.log_source_id,
         clock_skew_limit_ns=config.clock_skew_limit_ms * 1_000_000,
         code_digest=code.digest,
         feature_level=lowest_feature_level(services),

@@ -260,6 +260,8 @@ class MemberStatus(Document):
     """None unless it gets a snapshot from another member, because its own log begins too early."""
     standbys: list[StandbyStatus] = Field(default_factory=list)
     """The standbys of the cluster, and what they have offered this member."""
+    log_source_id: Id | None = None
+    """Which member its log comes from, the leader or another one; None of a leader, and of one that follows nobody."""
     held: HeldStatus | None = None
     """None unless it stands still before an entry that its service cannot take; then it delivers nothing."""
     clock: ClockStatus | None = None

@@ -30,6 +30,7 @@ from .effects import CommitAdvanced, Effect, PersistCandidateTerm, PersistRecord
 from .events import FeatureLevelSaid, LinkChanged, SeedAnnounced
 from .held_entry import HeldEntry
 from .log.log_buffer import LogBuffer
+from .log.log_source import SourceChoice
 from .log.recording_log import RecordingLog
 from .log.retention import KEEP_ALL, RetentionPolicy
 from .members import ClusterMember, compare_log, is_active, is_empty_log, quorum_threshold
@@ -90,6 +91,8 @@ class ConsensusConfig:
     """Whether this member stops where its digests differ from those of a majority."""
     leader_priority: int = 0
     """A member with a higher one gets leadership from one with a lower one, once it is fit for it. See `transfer`."""
+    log_source_id: MemberId | None = None
+    """The member that this one, while it is a standby, takes the log from; None: the leader. See `log_source`."""
     clock_skew_limit_ns: int = 1_000_000_000
     """From here on a clock is off."""
 
@@ -146,6 +149,9 @@ class ConsensusContext:
     """Leader: since when the followers could have been told of a higher commit position; None while they know it."""
     term_base_log_position: int = 0
     leader_member_id: MemberId | None = None
+    log_source_id: MemberId | None = None
+    """Whom this member takes the log of the leader from: mostly from the leader; None while it follows nobody."""
+    log_source: SourceChoice = field(init=False)
     log_session_id: int = 0
     cluster_id: ClusterId = NULL_CLUSTER_ID
     """Which cluster this member belongs to, on disk here; once known it never changes. See `cluster_identity`."""
@@ -182,6 +188,7 @@ class ConsensusContext:
         has_stood = self.candidate_term_id > NULL_TERM_ID
         self.is_voter = self.is_voter and has_stood
         self.is_cluster_formed = has_stood and not self.is_voter  # what it has lost was a log of it
+        self.log_source = SourceChoice(self.config.log_source_id)
         self.vouched_term_id = first_vouched_term_id(self.log_leadership_term_id, self.candidate_term_id)
 
     @property
@@ -347,6 +354,7 @@ class ConsensusContext:
         for listen in self.link_listeners:
             listen(event)
         if event.is_up:
+            self.log_source.on_link_up(event.member_id)
             self.ask_condition(event.member_id)
 
     def on_feature_level_said(self, event: FeatureLevelSaid) -> None:
@@ -436,6 +444,21 @@ class ConsensusContext:
         if position > self.commit_position:
             self.commit_position = position
             self.emit(CommitAdvanced(position))
+
+    # --- where the log comes from
+
+    @property
+    def is_relayed(self) -> bool:
+        """Whether the leader's log comes to this member from another one."""
+        return self.log_source_id not in (None, self.leader_member_id)
+
+    def choose_log_source(self, leader_member_id: MemberId) -> MemberId:
+        """Choose the member to take the log from, as things are."""
+        mine = self.roster.current.find(self.config.member_id)
+        wanted_id = self.log_source.wanted_member_id
+        is_standby = mine is not None and mine.kind is MemberKind.STANDBY
+        wanted = self.members.get(wanted_id) if is_standby and wanted_id is not None else None
+        return self.log_source.choose(leader_member_id, wanted, now_ns=self.now_ns)
 
     # --- terms
 

@@ -13,6 +13,7 @@ from ..messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
     APPEND_POSITION_FLAG_HELD,
     APPEND_POSITION_FLAG_NONE,
+    APPEND_POSITION_FLAG_RELAYED,
     AppendPosition,
     CanvassPosition,
     CatchupPosition,
@@ -135,7 +136,8 @@ def send_append_position(
                 "log_position": ctx.append_position,
                 "follower_member_id": ctx.config.member_id,
                 "flags": (APPEND_POSITION_FLAG_CATCHUP if is_catchup else APPEND_POSITION_FLAG_NONE)
-                | (APPEND_POSITION_FLAG_NONE if ctx.held is None else APPEND_POSITION_FLAG_HELD),
+                | (APPEND_POSITION_FLAG_NONE if ctx.held is None else APPEND_POSITION_FLAG_HELD)
+                | (APPEND_POSITION_FLAG_RELAYED if ctx.is_relayed else APPEND_POSITION_FLAG_NONE),
             },
         ),
     )
@@ -152,10 +154,10 @@ def broadcast_commit_position(ctx: ConsensusContext) -> None:
     )
 
 
-def send_catchup_position(ctx: ConsensusContext, leader_member_id: MemberId) -> None:
-    """Ask the leader for the log from here on."""
+def send_catchup_position(ctx: ConsensusContext, source_id: MemberId) -> None:
+    """Ask the leader, or the member that this one follows in its place, for the log from here on."""
     ctx.send(
-        leader_member_id,
+        source_id,
         CatchupPosition(
             leadership_term_id=ctx.leadership_term_id,
             log_position=ctx.append_position,

@@ -125,7 +125,7 @@ class StartReplay:
 
 @dataclass(slots=True)
 class StartLogReplication:
-    """Copy the log from the append position to `stop_position` out of the leader's archive.
+    """Copy the log from the append position to `stop_position` out of the leader's archive, or first the source's.
 
     Ends with `ReplicationDone`.
     """
@@ -133,13 +133,22 @@ class StartLogReplication:
     leader_member_id: MemberId
     leader_recording_id: RecordingId
     stop_position: int
+    source_id: MemberId
+    """The leader, or another member that has the same log: if that one cannot give it, the leader is asked."""
 
 
 @dataclass(slots=True)
 class AcceptCatchup:
-    """Take the leader's catch-up replay of this log session at the append position when it connects."""
+    """Take the catch-up replay of this log session at the append position when its source connects."""
 
     log_session_id: int
+    source_id: MemberId
+    """The leader, or the member that this one follows in its place."""
+
+
+@dataclass(slots=True)
+class FollowCatchup:
+    """Take the catch-up replay for the live log from now on: its end will be told as that one's."""
 
 
 @dataclass(slots=True)
@@ -156,7 +165,7 @@ class JoinLiveLog:
 
 @dataclass(slots=True)
 class StartCatchupReplay:
-    """Leader: replay the log recording from `position` to a follower's catch-up endpoint, following the live end.
+    """Leader or source: replay the log recording from `position` to a follower's catch-up endpoint, following the live end.
 
     To the endpoint that the members list names; what the follower says of that would send the log anywhere.
     """
@@ -440,6 +449,7 @@ Effect = (
     | StartReplay
     | StartLogReplication
     | AcceptCatchup
+    | FollowCatchup
     | CloseCatchup
     | JoinLiveLog
     | StartCatchupReplay

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..messages.consensus import CommitPosition, NewLeadershipTerm, RequestVote, TerminationPosition
+from trimaran.service_api.types import MemberId
+
+from ..messages.consensus import CatchupPosition, CommitPosition, NewLeadershipTerm, RequestVote, TerminationPosition
 from ..messages.reads import LeadershipProbe, ReadPosition
 from ..messages.transfer import TransferLeadership
 from . import dialogue, higher_term, leadership_probe
+from . import effects as fx
 from . import events as ev
 from .actions import ActionControl
 from .context import ConsensusContext
 from .leadership_probe import FollowerReads
 from .members import is_spare
-from .phase import Handlers
+from .membership.configuration import MemberKind
+from .phase import NEVER_NS, Handlers
 from .reason import Reason
 from .reason import ReasonKind as K
 
 _LONG_SILENCE_HEARTBEATS: Final = 2
+_SOURCE_ELECTION_TIMEOUTS: Final = 3
+"""So long a log source is left to come into the term before this member goes back to it."""
 
 
 class FollowerTerm:
@@ -33,6 +39,12 @@ class FollowerTerm:
         self._leader_member_id = ctx.leader_member_id
         self._reads = FollowerReads(ctx, ctx.leader_member_id)
         self._next_report_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
+        self._next_look_ns = NEVER_NS if ctx.log_source.wanted_member_id is None else ctx.now_ns
+        """When to look next whether the log comes from the member that it should come from."""
+        self._moved_ns, self._moved_position = ctx.now_ns, ctx.append_position
+        """When the log was seen to have all that is committed, or to have got further, and how far."""
+        self._source_seen_ns = ctx.now_ns
+        """Since when the member that the log should come from can be used, while it comes from the leader."""
         self._heard_again_ns: int | None = None
         """When the leader was heard after a long silence: this process stood still, or the link did."""
         self._silence_limit_ns = max(
@@ -42,6 +54,7 @@ class FollowerTerm:
             RequestVote: self.on_request_vote,
             NewLeadershipTerm: self.on_new_leadership_term,
             CommitPosition: self.on_commit_position,
+            CatchupPosition: self.on_catchup_position,
             TerminationPosition: self.on_termination_position,
             LeadershipProbe: self.on_leadership_probe,
             TransferLeadership: self.on_transfer_leadership,
@@ -67,11 +80,11 @@ class FollowerTerm:
         if ctx.now_ns >= self._next_report_ns:
             self._report()
         self._reads.poll()
-        return None
+        return self._look_at_source() if ctx.now_ns >= self._next_look_ns else None
 
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would act."""
-        return min(self._next_report_ns, self._leader_deadline_ns(), self._reads.deadline_ns)
+        return min(self._next_report_ns, self._leader_deadline_ns(), self._reads.deadline_ns, self._next_look_ns)
 
     # --- messages
 
@@ -93,6 +106,19 @@ class FollowerTerm:
         if (message.leader_member_id, message.leadership_term_id) == (self._leader_member_id, ctx.leadership_term_id):
             self._on_leader_alive(message.log_position)
         return reason
+
+    def on_catchup_position(self, message: CatchupPosition) -> None:
+        """A standby follows this member: it gets the log of this term from here, and all that comes to it.
+
+        One that is ahead of this member, or not in this term, asks again.
+        """
+        ctx, asker = self._ctx, self._ctx.roster.current.find(MemberId(message.follower_member_id))
+        is_standby = asker is not None and asker.kind is MemberKind.STANDBY
+        is_below = message.follower_member_id > ctx.config.member_id  # so two never wait for each other
+        is_here = message.leadership_term_id == ctx.leadership_term_id and message.log_position <= ctx.append_position
+        if is_standby and is_below and is_here:
+            member_id = MemberId(message.follower_member_id)
+            ctx.emit(fx.StartCatchupReplay(member_id, message.log_position, ctx.log_session_id))
 
     def on_termination_position(self, message: TerminationPosition) -> None:
         """The leader is alive, and says where the cluster stops, which is committed."""
@@ -130,19 +156,27 @@ class FollowerTerm:
         """A member's process came or went: the leader's, or one that may make this member spare."""
         self._ctx.on_link_changed(event)
         self._note_spare()
-        if event.is_up or event.member_id != self._leader_member_id:
+        if event.is_up:
             return None
-        return Reason(K.LEADER_LINK_CLOSED, leader_member_id=event.member_id)
+        if event.member_id == self._leader_member_id:
+            return Reason(K.LEADER_LINK_CLOSED, leader_member_id=event.member_id)
+        if event.member_id == self._ctx.log_source_id:
+            return Reason(K.LOG_SOURCE_LOST, member_id=event.member_id)
+        return None
 
     def on_log_image_closed(self, event: ev.LogImageClosed) -> Reason | None:
-        """The leader's log ended."""
-        is_ours = event.log_session_id == self._ctx.log_session_id
+        """The leader's log ended, or that of the member that it comes from."""
+        ctx = self._ctx
+        is_ours = event.log_session_id == ctx.log_session_id
+        if is_ours and ctx.is_relayed:
+            ctx.log_source.give_up(ctx.now_ns)
         return Reason(K.LOG_LINK_CLOSED, detail=event.reason) if is_ours else None
 
     def on_recorded(self, event: ev.Recorded) -> None:
         """More of the log is durable here: tell the leader."""
         self._ctx.append_position = event.position
-        self._report()
+        if not self._ctx.is_relayed:  # the leader counts on a standby for nothing
+            self._report()
         self._ctx.advance_commit()
 
     def on_log_committed(self, event: ev.LogCommitted) -> None:
@@ -177,6 +211,31 @@ class FollowerTerm:
         self._next_report_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
         ctx.cluster_clock.note(ctx.delivered_time(), ctx.now_ns)
         dialogue.send_append_position(ctx, self._leader_member_id, leadership_term_id=ctx.leadership_term_id)
+
+    def _look_at_source(self) -> Reason | None:
+        """Look whether the log should come from another member than it does. Gives the reason for an election."""
+        ctx = self._ctx
+        self._next_look_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
+        timeout_ns = ctx.config.leader_heartbeat_timeout_ns
+        wanted_id = ctx.choose_log_source(self._leader_member_id)
+        if wanted_id == ctx.log_source_id == self._leader_member_id:
+            self._source_seen_ns = ctx.now_ns
+            return None
+        if wanted_id != ctx.log_source_id:  # a process that has just begun is in no term yet
+            grace_ns = _SOURCE_ELECTION_TIMEOUTS * ctx.config.election_timeout_ns
+            is_due = wanted_id == self._leader_member_id or ctx.now_ns - self._source_seen_ns >= grace_ns
+            return Reason(K.LOG_SOURCE_BACK, member_id=wanted_id) if is_due else None
+        if ctx.append_position >= ctx.notified_commit_position or ctx.append_position > self._moved_position:
+            self._moved_ns, self._moved_position = ctx.now_ns, ctx.append_position
+        if ctx.now_ns - self._moved_ns < timeout_ns:
+            return None
+        ctx.log_source.give_up(ctx.now_ns)
+        return Reason(
+            K.LOG_SOURCE_STALLED,
+            member_id=wanted_id,
+            append_position=ctx.append_position,
+            commit_position=ctx.notified_commit_position,
+        )
 
     def _leader_deadline_ns(self) -> int:
         return self._ctx.time_of_last_leader_ns + self._ctx.config.leader_heartbeat_timeout_ns

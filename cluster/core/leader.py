@@ -16,6 +16,7 @@ from trimaran.service_api.wire.session import TRANSFER_TARGET, AdminRequest, Adm
 from ..messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
     APPEND_POSITION_FLAG_HELD,
+    APPEND_POSITION_FLAG_RELAYED,
     AppendPosition,
     CanvassPosition,
     CatchupPosition,
@@ -216,6 +217,7 @@ class LeaderTerm:
         member.append_leadership_term_id = message.leadership_term_id
         member.append_position = message.log_position
         member.is_catching_up = bool(message.flags and message.flags & APPEND_POSITION_FLAG_CATCHUP)
+        member.is_relayed = bool(message.flags and message.flags & APPEND_POSITION_FLAG_RELAYED)
         if member.is_catching_up:
             self._stop_catchup_if_joined(member)
         if message.log_position > ctx.commit_position:  # otherwise it can be no news to a majority
@@ -246,10 +248,14 @@ class LeaderTerm:
             self._actions.on_commit(position)
 
     def _say_commit_position(self) -> None:
-        """Leave it to the log that follows to tell the followers, or tell them now if one of them does not get that."""
+        """Leave it to the log that follows to tell the followers, or tell them now if one of them does not get that.
+
+        A standby that follows another one waits for the next heartbeat: it is not to cost anything.
+        """
         ctx = self._ctx
         for member in ctx.others:
-            if member.is_reachable and (member.is_catching_up or member.live_join_position is None):
+            is_waiting = member.is_catching_up or member.live_join_position is None
+            if member.is_reachable and is_waiting and not member.is_relayed:
                 self._publish_commit_position()
                 return
         if ctx.commit_publish_pending_since_ns is None:

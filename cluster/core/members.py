@@ -48,6 +48,8 @@ class ClusterMember:
     time_of_last_append_ns: int | None = None
     is_catching_up: bool = False
     """Leader: whether its last report was of a catch-up."""
+    is_relayed: bool = False
+    """Leader: whether it said with that that the log comes to it from another member."""
     live_join_position: int | None = None
     """Leader: where its live log link began to flow; None while there is none."""
 
@@ -76,6 +78,7 @@ class ClusterMember:
         self.append_position = NULL_POSITION
         self.time_of_last_append_ns = None
         self.is_catching_up = False
+        self.is_relayed = False
         self.live_join_position = None
 
 

@@ -35,6 +35,7 @@ from .backup import StandbySnapshotRecording as StandbySnapshotRecording
 from .consensus import APPEND_POSITION_FLAG_CATCHUP as APPEND_POSITION_FLAG_CATCHUP
 from .consensus import APPEND_POSITION_FLAG_HELD as APPEND_POSITION_FLAG_HELD
 from .consensus import APPEND_POSITION_FLAG_NONE as APPEND_POSITION_FLAG_NONE
+from .consensus import APPEND_POSITION_FLAG_RELAYED as APPEND_POSITION_FLAG_RELAYED
 from .consensus import CONSENSUS_MESSAGES as CONSENSUS_MESSAGES
 from .consensus import AppendPosition as AppendPosition
 from .consensus import CanvassPosition as CanvassPosition

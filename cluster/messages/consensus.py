@@ -26,6 +26,8 @@ APPEND_POSITION_FLAG_CATCHUP: Final = 1
 """The follower reports from its catch-up, not from the live log."""
 APPEND_POSITION_FLAG_HELD: Final = 2
 """Ours: the follower cannot deliver the log, and would lead only while no other can. Aeron passes it over."""
+APPEND_POSITION_FLAG_RELAYED: Final = 4
+"""Ours: the log comes to the follower from another member than the leader. Aeron passes it over."""
 
 
 class CanvassPosition(ClusterMessage):

@@ -158,6 +158,7 @@ class ConsensusModuleAgent:
             fx.StartReplay: self._start_replay,
             fx.StartLogReplication: log.start_replication,
             fx.AcceptCatchup: log.accept_catchup,
+            fx.FollowCatchup: lambda effect: log.follow_catchup(),
             fx.CloseCatchup: lambda effect: log.close_catchup(),
             fx.JoinLiveLog: log.join_log,
             fx.StartCatchupReplay: log.start_catchup_replay,

@@ -78,7 +78,9 @@ class LogControl:
         self._tuning = tuning
         self._publication: LogPublication | None = None
         self._wanted_log_session_id: int | None = None
-        self._wanted_catchup_session_id: int | None = None
+        self._wanted_catchup: fx.AcceptCatchup | None = None
+        self._follows_catchup = False
+        """Whether the catch-up replay is taken for the live log."""
         self._catchup_replays: dict[MemberId, asyncio.Task[None]] = {}
         self._replication: asyncio.Task[None] | None = None
         self._cutting = asyncio.Lock()
@@ -301,23 +303,34 @@ class LogControl:
         self._on_live_image(effect.log_session_id)
 
     def accept_catchup(self, effect: fx.AcceptCatchup) -> None:
-        """Take the catch-up replay of this log session as soon as it connects."""
+        """Take the catch-up replay of this log session as soon as its source connects."""
         self._catchup.drop_waiting()  # who connected before this was asked for replays for an earlier attempt
-        self._wanted_catchup_session_id = effect.log_session_id
+        self._wanted_catchup = effect
+
+    def follow_catchup(self) -> None:
+        """Take the catch-up replay for the live log from now on."""
+        self._follows_catchup = True
+        self._recording.is_copy = False
 
     def close_catchup(self) -> None:
         """Drop the catch-up link."""
-        self._wanted_catchup_session_id = None
+        self._wanted_catchup = None
+        self._follows_catchup = False
         self._catchup.disconnect()
         self._recording.is_copy = False
 
     def start_replication(self, effect: fx.StartLogReplication) -> None:
-        """Copy a range of the log from the leader's archive."""
+        """Copy a range of the log from the leader's archive, or from that of the member followed in its place."""
         self._replication = self._tasks.create_task(self._replicate(effect), name="log-replication")
 
     async def _replicate(self, effect: fx.StartLogReplication) -> None:
         peer: Endpoint | None = None
         try:
+            position = await self._copy_from_source(effect)
+            if position == effect.stop_position:
+                self._replication = None
+                self._post(ev.ReplicationDone(position))
+                return
             oldest_position = await self._cold_limit(effect.leader_member_id)
             if oldest_position > self._recording.append_position:
                 self._post(ev.BelowOldestSegment(self._recording.append_position, oldest_position))
@@ -349,15 +362,15 @@ class LogControl:
         self._replication = None
         self._post(ev.ReplicationDone(position))
 
-    async def _cold_limit(self, leader_member_id: MemberId) -> int:
-        """Ask the leader from where on it sends its log to members; 0 where nothing is in cold storage, or no answer.
+    async def _cold_limit(self, member_id: MemberId) -> int:
+        """Ask a member from where on it sends its log to others; 0 where nothing is in cold storage, or no answer.
 
         Its archive would send all that is in cold storage.
         """
         if self._archive.cold_standing is None:
             return 0
         try:
-            status = await self._ask_status(leader_member_id)
+            status = await self._ask_status(member_id)
         except ClusterError:
             return 0
         return 0 if status.cold_storage is None else status.cold_storage.catchup_start_position
@@ -376,6 +389,26 @@ class LogControl:
             append=self._append_replicated,
             cluster_id=ClusterId(self._ctx.cluster_id),
         )
+
+    async def _copy_from_source(self, effect: fx.StartLogReplication) -> int | None:
+        """Copy from the member that this one follows in the leader's place; None: the leader is to be asked.
+
+        Raises:
+            ClusterError: the disk here has failed.
+        """
+        source_id = effect.source_id
+        if source_id == effect.leader_member_id:
+            return None
+        recording_id = await self._recording_with(effect.stop_position, source_id)
+        if recording_id is None or await self._cold_limit(source_id) > self._recording.append_position:
+            return None
+        try:
+            return await self._copy(self._archive_of(source_id), recording_id, effect.stop_position)
+        except ClusterError as error:
+            if self._recording.failure is not None:
+                raise
+            logger.warning("log_replication.source_failed", source_member_id=source_id, reason=str(error))
+            return None
 
     async def _copy_from_another(
         self, effect: fx.StartLogReplication, damage: ArchiveError
@@ -445,7 +478,7 @@ class LogControl:
             return 0
 
     def _on_live_image(self, log_session_id: int) -> None:
-        image = self._live.image(log_session_id, leader_member_id=self._ctx.leader_member_id)
+        image = self._live.image(log_session_id, sender_id=self._ctx.leader_member_id)
         if image is None or log_session_id != self._wanted_log_session_id:
             return
         self._wanted_log_session_id = None
@@ -455,10 +488,13 @@ class LogControl:
         self._post(ev.LogJoined(log_session_id))
 
     def _on_catchup_image(self, log_session_id: int) -> None:
-        image = self._catchup.image(log_session_id, leader_member_id=self._ctx.leader_member_id)
-        if image is None or log_session_id != self._wanted_catchup_session_id:
+        wanted = self._wanted_catchup
+        if wanted is None or log_session_id != wanted.log_session_id:
             return
-        self._wanted_catchup_session_id = None
+        image = self._catchup.image(log_session_id, sender_id=wanted.source_id)
+        if image is None:
+            return
+        self._wanted_catchup = None
         if self._refuse_setup(image):
             return
         assert image.setup is not None
@@ -489,6 +525,10 @@ class LogControl:
         self._post(ev.LogImageClosed(log_session_id, reason))
 
     def _on_catchup_closed(self, log_session_id: int, reason: str) -> None:
+        if self._follows_catchup:
+            self._follows_catchup = False
+            self._on_live_closed(log_session_id, reason)
+            return
         if self._live.is_open:
             # The live log brings everything from its join on. The leader ends the replay then, and this may be seen
             # before its StopCatchup, which comes on another connection.

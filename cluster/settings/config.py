@@ -18,6 +18,7 @@ from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.tls.settings import TlsSettings
+from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.session import DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
 
 from ..core.membership.configuration import find_witness_fault
@@ -95,6 +96,14 @@ class NodeConfig(BaseSettings):
             "log says what it is from then on"
         ),
     ] = False
+    log_source: Annotated[
+        Text,
+        Field(
+            pattern=r"^(|\d+)$",
+            description="id of the member that this standby takes the log from, lower than its own, while that one can "
+            "be used; empty: the leader",
+        ),
+    ] = ""
     listen: Annotated[
         Text,
         Field(
@@ -424,6 +433,11 @@ class NodeConfig(BaseSettings):
         return self.member_id in self.witness_ids
 
     @property
+    def log_source_id(self) -> MemberId | None:
+        """Which member this one takes the log from, while it is a standby; None: the leader."""
+        return MemberId(int(self.log_source)) if self.log_source else None
+
+    @property
     def witness_ids(self) -> frozenset[int]:
         """Which of the members are witnesses."""
         return parse_witnesses(self.witnesses)
@@ -532,6 +546,11 @@ def _member_problems(config: NodeConfig) -> list[str]:
     if config.standby and config.is_witness:
         problems.append(
             f"standby=true and witnesses={config.witnesses!r}: expected one of them: a standby runs services"
+        )
+    if config.log_source_id is not None and config.log_source_id >= config.member_id:
+        problems.append(
+            f"log_source={config.log_source!r}: expected a lower id than this member's, {config.member_id}, so that "
+            "standbys never follow each other in a ring"
         )
     if config.join:
         try:

@@ -27,9 +27,9 @@ PURGING = {
 }
 
 
-async def purge(cluster: SystemCluster, requester: Requester) -> int:
+async def purge(cluster: SystemCluster, requester: Requester, *, count: int = 300) -> int:
     """Fill segments, take a snapshot, and wait until every running member has purged its log below it."""
-    await requester.request(300, length=1_000)
+    await requester.request(count, length=1_000)
     position = await take(cluster)
     base = position // 65536 * 65536
     for member in cluster.running:

@@ -58,12 +58,14 @@ def _positions(report: ClusterReport) -> Table:
 
 
 def _standbys(report: ClusterReport) -> Iterator[Table]:
-    """What each standby has offered, as the leader knows it, and who has it; nothing where there is no standby."""
+    """Whose log each standby takes, what it has offered, as the leader knows it, and who has that."""
     statuses = [member.status for member in report.members if member.status is not None]
     leader = next((status for status in statuses if status.member_id == report.leader_member_id), None)
     if leader is None or not leader.standbys:
         return
-    table = new_table("standby", "snapshot", "age", "members that have it", numbers=["standby", "snapshot"])
+    sources = {status.member_id: status.log_source_id for status in statuses}
+    numbers = ["standby", "follows", "snapshot"]
+    table = new_table(*numbers, "age", "members that have it", numbers=numbers)
     for standby in leader.standbys:
         position, age_s = standby.snapshot_position, standby.snapshot_age_s
         having = [
@@ -73,6 +75,7 @@ def _standbys(report: ClusterReport) -> Iterator[Table]:
         ]
         table.add_row(
             str(standby.member_id),
+            format_number(sources.get(standby.member_id)),
             format_number(position),
             ABSENT if age_s is None else format_duration(age_s),
             ", ".join(having) or ABSENT,

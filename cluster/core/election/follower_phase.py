@@ -11,6 +11,8 @@ Source: seed 001, "Replication and Catchup Details"; aeron.md §2.3-§2.5.
 
 from __future__ import annotations
 
+from typing import Final
+
 from trimaran.service_api.types import MemberId, RecordingId, TermId
 
 from ...messages.consensus import CanvassPosition, CommitPosition, NewLeadershipTerm, RequestVote, StopCatchup
@@ -29,12 +31,16 @@ from ..events import (
     ReplayDone,
     ReplicationDone,
 )
+from ..phase import NEVER_NS
 from ..reason import Reason
 from ..reason import ReasonKind as K
 from .election import Election, ElectionPhase
 from .voting import Voting
 
 _S = ElectionState
+
+_ASK_HEARTBEATS: Final = 5
+"""So many heartbeats of the leader lie between two questions to a source that is not in the term yet."""
 
 
 class FollowerPhase(ElectionPhase):
@@ -53,6 +59,9 @@ class FollowerPhase(ElectionPhase):
         self._near_bytes = ctx.config.catchup_near_bytes
         """How near the end of the leader's log the live log is joined; less each time that this was too far."""
         self._is_live_joined = False
+        self._ask_again_ns = NEVER_NS
+        """When to ask a source again for a replay: it may have come to this term later than this member."""
+        ctx.log_source_id = self._leader_member_id
         poll = self._poll_waiting
         self.states = {
             _S.FOLLOWER_LOG_REPLICATION: (self._enter_follower_log_replication, poll),
@@ -127,10 +136,14 @@ class FollowerPhase(ElectionPhase):
     # --- events
 
     def on_link_changed(self, event: LinkChanged) -> None:
-        """A member's process came or went: the leader's ends the election's course."""
+        """A member's process came or went: the leader's, or that of the log's source, ends the election's course."""
         self._election.on_link_changed(event)
-        if not event.is_up and event.member_id == self._leader_member_id:
+        if event.is_up:
+            return
+        if event.member_id == self._leader_member_id:
             self._election.restart(Reason(K.LEADER_LINK_CLOSED, leader_member_id=event.member_id))
+        elif event.member_id == self._ctx.log_source_id:
+            self._election.restart(Reason(K.LOG_SOURCE_LOST, member_id=event.member_id))
 
     def on_recorded(self, event: Recorded) -> None:
         """More of the log is durable here."""
@@ -156,13 +169,14 @@ class FollowerPhase(ElectionPhase):
         ctx.cluster_clock.note_replayed(event.timestamp, ctx.now_ns)
         if self._election.state is not _S.FOLLOWER_REPLAY:
             return
-        if join_position > ctx.append_position:
+        ctx.log_source_id = ctx.choose_log_source(self._leader_member_id)
+        if ctx.is_relayed or join_position > ctx.append_position:
             self._election.enter(_S.FOLLOWER_CATCHUP_INIT, Reason(K.BEHIND_LEADER, position=join_position))
         else:
             self._election.enter(_S.FOLLOWER_LOG_INIT, Reason(K.REPLAYED, position=event.position))
 
     def on_catchup_available(self, event: CatchupImageAvailable) -> None:
-        """The leader's catch-up replay has connected at the append position."""
+        """The catch-up replay has connected at the append position."""
         if self._election.state is _S.FOLLOWER_CATCHUP_AWAIT and event.log_session_id == self._log_session_id:
             self._election.enter(_S.FOLLOWER_CATCHUP, Reason(K.CATCHUP_CONNECTED))
 
@@ -185,11 +199,16 @@ class FollowerPhase(ElectionPhase):
             self._is_live_joined = False
             self._near_bytes //= 2
         else:
+            self._give_up_source()
             self._election.restart(Reason(K.LOG_LINK_CLOSED, detail=event.reason))
 
     def on_below_oldest_segment(self, event: BelowOldestSegment) -> None:
         """The leader does not have what is missing here any more: ask it for a snapshot instead, and say so."""
         election = self._election
+        if self._ctx.is_relayed:
+            self._give_up_source()
+            election.restart(Reason(K.BEHIND_LEADER, position=event.oldest_position))  # the leader may have more
+            return
         reason = Reason(
             K.BELOW_OLDEST_SEGMENT,
             position=event.position,
@@ -199,6 +218,11 @@ class FollowerPhase(ElectionPhase):
         election.restart(reason)
         election.fetch.begin(self._leader_member_id)
         election.record.reason = reason  # for operators who ask why this takes so long
+
+    def on_activity_failed(self, event: ActivityFailed) -> None:
+        """What this state waited for failed: a source is not asked again at once."""
+        self._give_up_source()
+        super().on_activity_failed(event)
 
     # --- states, in the order of the diagram
 
@@ -213,7 +237,8 @@ class FollowerPhase(ElectionPhase):
         if stop_position <= ctx.append_position:
             self._election.enter(_S.CANVASS, Reason(K.TERM_EMPTY, term_id=term_id))
             return
-        ctx.emit(fx.StartLogReplication(self._leader_member_id, self._leader_recording_id, stop_position))
+        source_id = ctx.choose_log_source(self._leader_member_id)
+        ctx.emit(fx.StartLogReplication(self._leader_member_id, self._leader_recording_id, stop_position, source_id))
 
     def _enter_follower_replay(self) -> None:
         ctx = self._ctx
@@ -223,8 +248,9 @@ class FollowerPhase(ElectionPhase):
 
     def _enter_follower_catchup_init(self) -> None:
         ctx = self._ctx
-        ctx.emit(fx.AcceptCatchup(self._log_session_id))
-        dialogue.send_catchup_position(ctx, self._leader_member_id)
+        assert ctx.log_source_id is not None
+        ctx.emit(fx.AcceptCatchup(self._log_session_id, ctx.log_source_id))
+        self._ask_for_catchup(ctx.log_source_id)
         reason = Reason(K.CATCHUP_REQUESTED, position=ctx.append_position)
         self._election.enter(_S.FOLLOWER_CATCHUP_AWAIT, reason)
 
@@ -255,12 +281,28 @@ class FollowerPhase(ElectionPhase):
 
     def _poll_waiting(self) -> None:
         ctx = self._ctx
+        state, source_id = self._election.state, ctx.log_source_id
         if ctx.now_ns >= self.deadline_ns:
-            self._election.restart(Reason(K.NO_PROGRESS, state=self._election.state.name), is_failure=True)
-        elif ctx.now_ns >= self.next_status_ns:
+            self._give_up_source()
+            self._election.restart(Reason(K.NO_PROGRESS, state=state.name), is_failure=True)
+            return
+        if ctx.now_ns >= self.next_status_ns:
             self._report_append_position()
+        if state is _S.FOLLOWER_CATCHUP_AWAIT and source_id is not None and ctx.now_ns >= self._ask_again_ns:
+            self._ask_for_catchup(source_id)
 
     # --- helpers
+
+    def _ask_for_catchup(self, source_id: MemberId) -> None:
+        """Ask for a replay; a member that is not in the term yet says nothing, so it is asked again."""
+        ctx = self._ctx
+        dialogue.send_catchup_position(ctx, source_id)
+        pause_ns = _ASK_HEARTBEATS * ctx.config.leader_heartbeat_interval_ns
+        self._ask_again_ns = ctx.now_ns + pause_ns if ctx.is_relayed else NEVER_NS
+
+    def _give_up_source(self) -> None:
+        if self._ctx.is_relayed:
+            self._ctx.log_source.give_up(self._ctx.now_ns)
 
     def _on_leader_alive(self, commit_position: int | None) -> None:
         ctx = self._ctx
@@ -273,8 +315,14 @@ class FollowerPhase(ElectionPhase):
         ctx = self._ctx
         target = max(self._catchup_join_position, ctx.notified_commit_position)
         is_near = ctx.append_position >= target - self._near_bytes
-        if not self._is_live_joined and is_near and self._has_caught_up_as_voter():
+        if self._is_live_joined or not is_near or not self._has_caught_up_as_voter():
+            return
+        if not ctx.is_relayed:
             ctx.emit(fx.JoinLiveLog(self._log_session_id))
+            return
+        self._is_live_joined = True
+        ctx.emit(fx.FollowCatchup())
+        self._election.enter(_S.FOLLOWER_LOG_INIT, Reason(K.CAUGHT_UP))
 
     def _has_caught_up_as_voter(self) -> bool:
         """Whether this log holds all that the leader's held when this member came.

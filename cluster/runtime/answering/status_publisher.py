@@ -158,6 +158,7 @@ class StatusPublisher:
             query_change=None if (change := self._query_change()) is None else printable_line(change),
             snapshot_fetch=_describe_fetch(self._snapshot_fetch()),
             standbys=self._describe_standbys(),
+            log_source_id=ctx.log_source_id,
             held=_describe_held(module),
             clock=_describe_clock(module, now_ns, self._clock.epoch_time()),
             reluctance=_describe_reluctance(module),

@@ -353,9 +353,9 @@ class LogSubscription:
         """Whether frames of an image are being taken."""
         return self._open is not None
 
-    def image(self, log_session_id: int, *, leader_member_id: int | None) -> LogImage | None:
-        """The image of a leader's log session, if it has connected."""
-        return None if leader_member_id is None else self._images.get((log_session_id, leader_member_id))
+    def image(self, log_session_id: int, *, sender_id: int | None) -> LogImage | None:
+        """The image of a leader's log session that a member sends, if it has connected."""
+        return None if sender_id is None else self._images.get((log_session_id, sender_id))
 
     def open(self, image: LogImage, receiver: LogReceiver, *, join_position: int | None) -> None:
         """Take frames of this image from now on, and of no other; its end will be told."""

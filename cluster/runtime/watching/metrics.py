@@ -446,6 +446,12 @@ METRICS: Final = (
         "age of the newest snapshot that a standby has offered this member; 0 while there is none",
         _standby_age,
     ),
+    MetricRow(
+        "trimaran_log_source_id",
+        "gauge",
+        "the member that this one's log comes from, the leader or another one; -1: none",
+        lambda v: -1 if v.module.ctx.log_source_id is None else v.module.ctx.log_source_id,
+    ),
     # --- clients
     MetricRow(
         "trimaran_sessions",

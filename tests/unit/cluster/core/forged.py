@@ -146,7 +146,7 @@ class Victim:
                 return ev.LogTruncated(position)
             case fx.StartReplay(to_position):
                 return ev.ReplayDone(to_position, 0)
-            case fx.StartLogReplication(_, _, stop_position):
+            case fx.StartLogReplication(_, _, stop_position, _):
                 if stop_position > 1 << 20:
                     return ev.ActivityFailed("the archive has no such range")
                 ctx.log_buffer.reset(stop_position)

@@ -101,7 +101,9 @@ def test_another_leader_may_have_what_this_one_has_not() -> None:
 
     effects = solo.feed(solo.new_term(2, 7, 1504, after=(5, 992, 1504)))
 
-    assert of(effects, fx.StartLogReplication) == [fx.StartLogReplication(MemberId(2), RecordingId(0), 992)]
+    assert of(effects, fx.StartLogReplication) == [
+        fx.StartLogReplication(MemberId(2), RecordingId(0), 992, MemberId(2))
+    ]
 
 
 @pytest.mark.parametrize("is_empty", [True, False])

@@ -45,7 +45,7 @@ async def served_log(
 
 async def copy_up_to(me: Member, position: int) -> None:
     """Copy the log from the leader's archive, and return when the core was told that it is done."""
-    me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), position))
+    me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), position, ONE))
     await until(lambda: me.posted[-1:] == [ev.ReplicationDone(position)])
 
 
@@ -143,7 +143,7 @@ async def test_truncated_log_goes_on_where_it_was_cut() -> None:
 async def test_what_is_copied_is_in_the_window_and_stays_when_the_copy_is_stopped_in_the_middle() -> None:
     """It is delivered from there, and the next round goes on where this one was stopped."""
     async with served_log() as (log, leader), member(leader) as me:
-        me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), len(log) + 640))
+        me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), len(log) + 640, ONE))
         await until(lambda: me.recorded[-1:] == [len(log)])
         assert b"".join(me.ctx.log_buffer.chunks_from(0)) == log
         assert me.control._recording.is_copy
@@ -181,7 +181,7 @@ async def test_copy_of_what_the_leader_has_purged_is_told_with_where_its_log_beg
     async with served_log(start_position=64 * 100) as (_, leader), member(leader) as me:
         me.append(10)
         me.control.flush()
-        me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 200))
+        me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 200, ONE))
         await until(lambda: me.posted)
 
         assert me.posted == [ev.BelowOldestSegment(640, 64 * 100)]
@@ -207,7 +207,7 @@ async def test_what_the_leader_cannot_read_is_asked_of_the_others_or_calls_for_a
             ingress, _, log, catchup, archive = third.endpoints
             third = replace(third, endpoints=(ingress, answering.members.split(",")[2], log, catchup, archive))
             async with member(leader, third=third) as me:
-                me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 200))
+                me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 200, ONE))
                 await until(lambda: me.posted)
 
     assert me.posted == [expected]
@@ -215,7 +215,7 @@ async def test_what_the_leader_cannot_read_is_asked_of_the_others_or_calls_for_a
 
 async def test_copy_that_cannot_be_made_is_told() -> None:
     async with member() as me:
-        me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 640))
+        me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 640, ONE))
 
         await until(lambda: me.posted)
 
@@ -329,7 +329,7 @@ async def test_stream_laid_out_differently_is_refused() -> None:
 
 async def test_catchup_that_ends_before_the_live_log_is_joined_is_a_failure() -> None:
     async with member() as me:
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
         image, _ = me.connect(me.control._catchup)
 
         image.connection_lost(None)
@@ -345,7 +345,7 @@ async def test_catchup_that_begins_after_the_end_of_this_log_is_told() -> None:
     async with member() as me:
         log = me.append(10)
         me.control.flush()
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
 
         _, transport = me.connect(me.control._catchup, position=6400)
 
@@ -361,7 +361,7 @@ async def test_catchup_that_ends_after_the_live_log_is_joined_is_no_news() -> No
     3. The follower took it for a failure, and began its election and its catch-up again.
     """
     async with member() as me:
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
         catchup, _ = me.connect(me.control._catchup)
         live, _ = me.connect(me.control._live)
         me.control.join_log(fx.JoinLiveLog(SESSION))
@@ -373,14 +373,36 @@ async def test_catchup_that_ends_after_the_live_log_is_joined_is_no_news() -> No
         assert me.posted[2:] == [ev.LogImageClosed(SESSION, "connection closed")]
 
 
+async def test_the_end_of_a_catchup_that_is_followed_is_told_as_that_of_the_live_log() -> None:
+    """A standby that follows another one stays on the replay."""
+    async with member() as me:
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
+        catchup, _ = me.connect(me.control._catchup)
+        me.control.follow_catchup()
+        assert not me.control._recording.is_copy
+
+        catchup.connection_lost(None)
+
+        assert me.posted == [ev.CatchupImageAvailable(SESSION), ev.LogImageClosed(SESSION, "connection closed")]
+
+
+async def test_a_replay_of_another_member_than_the_source_is_not_taken() -> None:
+    async with member() as me:
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION, MemberId(2)))
+
+        me.connect(me.control._catchup)
+
+        assert me.posted == []
+
+
 async def test_catchup_that_connected_for_an_earlier_attempt_is_not_taken_for_this_one() -> None:
     """Its replay was ended when the follower canvassed again; it would fail, and leave the next one waiting in turn."""
     async with member() as me:
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
         await me.control.stop()
         _, stale = me.connect(me.control._catchup)
 
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
         assert stale.is_aborted
         assert me.posted == []
         _, fresh = me.connect(me.control._catchup)
@@ -393,7 +415,7 @@ async def test_catchup_that_connected_for_an_earlier_attempt_is_not_taken_for_th
 async def test_what_catches_up_is_a_copy_until_the_link_is_closed(is_stopped: bool) -> None:
     """The page cache need not keep long batches of it; those of the live log it keeps, for whoever reads them here."""
     async with member() as me:
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
         assert not me.control._recording.is_copy
         me.connect(me.control._catchup)
         assert me.control._recording.is_copy
@@ -409,7 +431,7 @@ async def test_what_catches_up_is_a_copy_until_the_link_is_closed(is_stopped: bo
 async def test_stop_forgets_what_was_waited_for() -> None:
     async with member() as me:
         me.control.join_log(fx.JoinLiveLog(SESSION))
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
 
         await me.control.stop()
         me.connect(me.control._live)

@@ -285,3 +285,20 @@ def test_a_catchup_never_joins_where_the_leaders_memory_may_not_reach(near: int,
     config = make(catchup_near_bytes=near, ingress_window_bytes=window, mtu_length_bytes=64)
 
     assert config.join_near_bytes == expected
+
+
+def test_a_standby_follows_only_a_member_with_a_lower_id() -> None:
+    """So that two never wait for each other."""
+    standby = {
+        "member_id": 3,
+        "members": parse_members("3=localhost:9000"),
+        "join": "0=localhost:9010",
+        "standby": True,
+    }
+
+    assert make(**standby, log_source="2").log_source_id == 2
+    assert make(**standby).log_source_id is None
+    with pytest.raises(ValidationError, match="log_source='3': expected a lower id than this member's, 3"):
+        make(**standby, log_source="3")
+    with pytest.raises(ValidationError, match="log_source"):
+        make(**standby, log_source="first")

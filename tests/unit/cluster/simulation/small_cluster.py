@@ -11,7 +11,10 @@ from typing import Any, Final
 import structlog
 
 from trimaran.client import ClientConfig, ClusterClient
-from trimaran.cluster.simulation.cluster import Member, Settings, SimulatedCluster
+from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.core.events import ActionRequested
+from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
+from trimaran.cluster.simulation.cluster import Member, Settings, SimulatedCluster, endpoints_at
 from trimaran.cluster.simulation.referee import Referee
 from trimaran.cluster.simulation.trace import Trace
 from trimaran.service_api import ClientSession, ClusteredService
@@ -77,6 +80,30 @@ class SmallCluster:
         self.wait(lambda: len(self.answers) == wanted and not self.cluster.clients[name].is_running)
         waited_for = None if members is None else [*members]
         self.wait(lambda: self.is_at_rest(waited_for))
+
+    def order(self, action: ActionRequested) -> None:
+        """Have the leader begin an operator's action; how it ends shows in the members."""
+        leader = self.leader
+        assert leader.node is not None
+        agent = leader.node.agent
+
+        async def run() -> None:
+            async for _ in agent.run_action(action):
+                pass
+
+        leader.machine.run_beside(run)
+
+    def add_member(self, member_id: MemberId, kind: MemberChangeKind, **settings: Any) -> Member:  # fields of a config
+        """Add a member that is no voter, with other settings, and start it; gives it when it has everything."""
+        self.wait(self.is_at_rest)  # a change waits for the one before to be committed
+        is_standby = kind is MemberChangeKind.ADD_STANDBY
+        member = self.cluster.add_member(member_id, self.cluster.founding.members, is_standby=is_standby)
+        member.config = member.config.model_copy(update=settings)
+        change = MemberChange(kind, member_id, endpoints_at(member_id, 0))
+        self.order(ActionRequested(0, ControlToggle.CHANGE_MEMBERS, change=change))
+        self.cluster.start(member_id)
+        self.wait(lambda: member.node is not None and self.is_at_rest())
+        return member
 
     def client_config(self, **settings: Any) -> ClientConfig:  # fields of it
         """Say where the members are, and on which network."""

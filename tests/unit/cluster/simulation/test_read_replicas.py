@@ -12,10 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 from trimaran.client import ClusterClient, QueryResult
-from trimaran.cluster.core.control_toggle import ControlToggle
-from trimaran.cluster.core.events import ActionRequested
-from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
-from trimaran.cluster.simulation.cluster import Member, endpoints_at
+from trimaran.cluster.core.membership.member_change import MemberChangeKind
+from trimaran.cluster.simulation.cluster import Member
 from trimaran.service_api import ClientSession, ClusterTimeoutError
 from trimaran.service_api.types import MemberId
 
@@ -76,21 +74,7 @@ class Asker:
 
 def add_learner(small: SmallCluster) -> Member:
     """Add a member that is never promoted, and start it; gives it when it has everything."""
-    small.wait(small.is_at_rest)  # a change waits for the one before to be committed
-    learner = small.cluster.add_member(LEARNER, small.cluster.founding.members)
-    leader = small.leader
-    assert leader.node is not None
-    change = MemberChange(MemberChangeKind.ADD, LEARNER, endpoints_at(LEARNER, 0))
-    agent = leader.node.agent
-
-    async def order() -> None:
-        async for _ in agent.run_action(ActionRequested(0, ControlToggle.CHANGE_MEMBERS, change=change)):
-            pass
-
-    leader.machine.run_beside(order)
-    small.cluster.start(LEARNER)
-    small.wait(lambda: learner.node is not None and small.is_at_rest())
-    return learner
+    return small.add_member(LEARNER, MemberChangeKind.ADD)
 
 
 def isolate(small: SmallCluster, learner: Member) -> None:

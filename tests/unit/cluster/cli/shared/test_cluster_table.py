@@ -75,20 +75,21 @@ def test_a_member_that_gets_a_snapshot_shows_how_far_it_has_come(copied: int, le
     assert f"CANVASS {shown}" in table
 
 
-def test_standbys_are_shown_with_the_age_of_their_snapshot_and_who_has_it() -> None:
+def test_standbys_are_shown_with_whom_they_follow_and_the_age_of_their_snapshot_and_who_has_it() -> None:
     standbys = [
         StandbyStatus(member_id=3, snapshot_position=4_096, snapshot_age_s=125, is_copying=False),
         StandbyStatus(member_id=4, snapshot_position=None, snapshot_age_s=None, is_copying=False),
     ]
     leader = member_status(1, state="LEADER").model_copy(update={"standbys": standbys, "snapshot_position": 4_096})
     old = member_status(2).model_copy(update={"snapshot_position": 2_048})
+    second = member_status(4).model_copy(update={"log_source_id": 3})
 
-    shown = drawn(make_report([answered(leader), answered(old)], asked_at_ms=0))
+    shown = drawn(make_report([answered(leader), answered(old), answered(second)], asked_at_ms=0))
 
     assert [line.split() for line in shown.splitlines()[-3:]] == [
-        ["standby", "snapshot", "age", "members", "that", "have", "it"],
-        ["3", "4,096", "2", "min", "5", "s", "1"],
-        ["4", "-", "-", "-"],
+        ["standby", "follows", "snapshot", "age", "members", "that", "have", "it"],
+        ["3", "-", "4,096", "2", "min", "5", "s", "1"],
+        ["4", "3", "-", "-", "-"],
     ]
 
 

@@ -172,7 +172,9 @@ def test_rest_of_the_own_term_is_copied_first() -> None:
     effects = solo.feed(solo.new_term(1, 6, 1504, after=(5, 992, 1504)))
 
     assert path(effects) == ["FOLLOWER_LOG_REPLICATION"]
-    assert of(effects, fx.StartLogReplication) == [fx.StartLogReplication(MemberId(1), RecordingId(0), 992)]
+    assert of(effects, fx.StartLogReplication) == [
+        fx.StartLogReplication(MemberId(1), RecordingId(0), 992, MemberId(1))
+    ]
     assert terms(solo) == [(3, 0, -1)]
 
     effects = solo.feed(ev.ReplicationDone(992))

@@ -264,7 +264,7 @@ class Follower:
         return image, transport
 
     def open(self, session_id: int = 7, *, join_position: int | None = None) -> None:
-        image = self.subscription.image(session_id, leader_member_id=ONE)
+        image = self.subscription.image(session_id, sender_id=ONE)
         assert image is not None
         receiver = LogReceiver(self.log_buffer, log_rules(term_length_bytes=TERM_LENGTH), roster(0, 1).history)
         self.subscription.open(image, receiver, join_position=join_position)
@@ -392,7 +392,7 @@ async def test_image_that_closed_while_it_waited_is_gone() -> None:
         while not follower.images:  # noqa: ASYNC110  # nobody announces what is waited for
             await asyncio.sleep(0.001)
         writer.close()
-        while follower.subscription.image(7, leader_member_id=ONE) is not None:  # noqa: ASYNC110
+        while follower.subscription.image(7, sender_id=ONE) is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     follower.subscription.close()
 
@@ -504,7 +504,7 @@ def test_end_of_the_open_image_is_told_and_that_of_a_waiting_one_is_not(follower
     image.connection_lost(ConnectionResetError("reset by peer"))
 
     assert follower.closed == [(7, "ConnectionResetError: reset by peer")]
-    assert follower.subscription.image(7, leader_member_id=ONE) is None
+    assert follower.subscription.image(7, sender_id=ONE) is None
 
 
 def test_end_that_this_side_asked_for_is_not_told(follower: Follower) -> None:
@@ -529,7 +529,7 @@ def test_image_that_replaces_the_open_one_waits_and_the_open_ones_end_is_told(fo
     first.connection_lost(None)
 
     assert follower.closed == [(7, "connection closed")]
-    assert follower.subscription.image(7, leader_member_id=ONE) is second
+    assert follower.subscription.image(7, sender_id=ONE) is second
 
 
 def test_images_that_nobody_opens_are_few(follower: Follower) -> None:
