@@ -107,7 +107,12 @@ def transition_standby(
         OSError: the disk refused.
     """
     choice = _choose_only(holding, cluster_id)
-    mine = None if holding.configuration is None else holding.configuration.find(holding.member_id or 0)
+    if holding.member_id is None:
+        raise ConfigurationError(
+            f"directory={holding.name}: which member this was is not known: expected a directory as a standby left it, "
+            "with cluster/cluster-mark.dat; make a cluster of a copy with `trimaran recover`"
+        )
+    mine = None if holding.configuration is None else holding.configuration.find(holding.member_id)
     if mine is None or mine.kind is not MemberKind.STANDBY:
         kind = "no member that its log knows" if mine is None else f"member {mine.member_id}, a {mine.kind}"
         raise ConfigurationError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.unit.cluster.simulation.small_cluster import small_cluster
 from tests.unit.cluster.simulation.test_snapshots import Keeper
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.core.membership.member_change import MemberChangeKind
+from trimaran.cluster.runtime.files.mark_file import MARK_FILE_NAME, ClusterMarkFile
 from trimaran.cluster.simulation.cluster import DIRECTORY, Member
 from trimaran.cluster.time_travel import replay_service
 from trimaran.service_api.types import MemberId
@@ -22,9 +24,12 @@ NEW_MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9010,2=127.0.0.1:9020"
 
 
 def transition(source: Path, *options: str) -> tuple[int, dict[str, Any], str]:  # Any: JSON
+    """Run the command; gives exit status, document and error."""
     arguments = ["standby", "transition", str(source), *options, "-o", "json"]
-    result = CliRunner(env={"COLUMNS": "300"}).invoke(build_app(arguments), arguments)
-    return result.exit_code, json.loads(result.stdout) if result.exit_code == 0 else {}, result.output
+    result = CliRunner().invoke(build_app(arguments), arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        return 2, {}, str(result.exception)
+    return result.exit_code, json.loads(result.stdout), result.stderr
 
 
 def write_to(member: Member, target: Path) -> Path:
@@ -34,6 +39,7 @@ def write_to(member: Member, target: Path) -> Path:
         (target / name).mkdir(parents=True)
         for file in disk.list_directory(DIRECTORY / name):
             (target / name / file).write_bytes(disk.durable_read(DIRECTORY / name / file, 1 << 30, 0))
+    ClusterMarkFile.open(target / "cluster", member_id=member.member_id, now_ms=1).close()
     return target
 
 
@@ -59,9 +65,9 @@ def test_a_new_cluster_goes_on_with_all_that_the_standby_holds(left: Path, tmp_p
     source = left / f"node-{member_id}"
     before = {path.name: path.read_bytes() for path in source.rglob("*") if path.is_file()}
 
-    status, told, _ = transition(source, "--members", NEW_MEMBERS, "--directory", str(tmp_path / "apart"))
+    status, told, said = transition(source, "--members", NEW_MEMBERS, "--directory", str(tmp_path / "apart"))
 
-    assert status == 0
+    assert status == 0, said
     states = {replay_service(path, Keeper, bound="recorded").service.state_hash() for path in told["directories"]}
     assert len(told["directories"]) == 3
     assert states == {replay_service(source, Keeper, bound="recorded").service.state_hash()}
@@ -76,6 +82,17 @@ def test_what_is_no_standbys_is_refused_with_what_to_do(left: Path, tmp_path: Pa
     assert "is of member 0, a voter: expected a standby's" in said
     assert "trimaran recover" in said
     assert not (tmp_path / "apart").exists()
+
+
+def test_a_directory_that_does_not_say_which_member_it_was_is_refused(left: Path, tmp_path: Path) -> None:
+    """It was taken for member 0's."""
+    copied = shutil.copytree(left / "node-3", tmp_path / "copied")
+    (copied / "cluster" / MARK_FILE_NAME).unlink()
+
+    status, _, said = transition(copied, "--members", NEW_MEMBERS, "--directory", str(tmp_path / "apart"))
+
+    assert status == 2
+    assert "which member this was is not known" in said
 
 
 def test_a_directory_that_is_there_stays_as_it_is(left: Path, tmp_path: Path) -> None:
