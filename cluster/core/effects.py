@@ -165,7 +165,7 @@ class JoinLiveLog:
 
 @dataclass(slots=True)
 class StartCatchupReplay:
-    """Leader or source: replay the log recording from `position` to a follower's catch-up endpoint, following the live end.
+    """Leader or source: replay the log recording from `position` to a follower's catch-up endpoint, and its live end.
 
     To the endpoint that the members list names; what the follower says of that would send the log anywhere.
     """

@@ -149,10 +149,7 @@ class StatusPublisher:
             damaged_places=_describe_damage(damaged, self._upkeep),
             damaged_place_count=len(damaged),
             scrub=_describe_scrub(self._upkeep, self._clock.epoch_time()),
-            differing_members=[
-                DifferingMember(member_id=member_id, detail=printable_line(detail))
-                for member_id, detail in sorted(self._differing_members().items())
-            ],
+            differing_members=_describe_differing(self._differing_members()),
             divergences=[describe_divergence(divergence) for divergence in module.digests.divergences.values()],
             message_divergence_count=module.service_messages.divergence_count,
             query_change=None if (change := self._query_change()) is None else printable_line(change),
@@ -195,6 +192,13 @@ class StatusPublisher:
         """Return the age of the newest snapshot, by the wall clock; without one, that of the first term."""
         newest_ms = self._module.snapshots.find_newest_time_ms()
         return None if newest_ms is None else max(0, self._clock.epoch_time() - newest_ms) / _MS_PER_S
+
+
+def _describe_differing(details: Mapping[MemberId, str]) -> list[DifferingMember]:
+    return [
+        DifferingMember(member_id=member_id, detail=printable_line(detail))
+        for member_id, detail in sorted(details.items())
+    ]
 
 
 def describe_divergence(divergence: Divergence) -> DivergenceStatus:

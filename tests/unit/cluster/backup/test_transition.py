@@ -43,6 +43,13 @@ def write_to(member: Member, target: Path) -> Path:
     return target
 
 
+def state_of(directory: Path | str) -> bytes:
+    """The state of the service that a directory's log leads to."""
+    service = replay_service(directory, Keeper, bound="recorded").service
+    assert isinstance(service, Keeper)
+    return service.state_hash()
+
+
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is left of a cluster of three, of a standby and of a standby that follows it: 40 messages."""
@@ -55,7 +62,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
         small.send(20)
         for member_id in small.cluster.members:
             small.cluster.kill(member_id)
-        for member_id in (0, FIRST, SECOND):
+        for member_id in (MemberId(0), FIRST, SECOND):
             write_to(small.member(member_id), place / f"node-{member_id}")
     return place
 
@@ -68,10 +75,9 @@ def test_a_new_cluster_goes_on_with_all_that_the_standby_holds(left: Path, tmp_p
     status, told, said = transition(source, "--members", NEW_MEMBERS, "--directory", str(tmp_path / "apart"))
 
     assert status == 0, said
-    states = {replay_service(path, Keeper, bound="recorded").service.state_hash() for path in told["directories"]}
     assert len(told["directories"]) == 3
-    assert states == {replay_service(source, Keeper, bound="recorded").service.state_hash()}
-    assert len(json.loads(states.pop())[0]) == 40
+    assert {state_of(path) for path in told["directories"]} == {state_of(source)}
+    assert len(json.loads(state_of(source))[0]) == 40
     assert {path.name: path.read_bytes() for path in source.rglob("*") if path.is_file()} == before
 
 
