@@ -35,7 +35,8 @@ _FAREWELL_HEARTBEAT_TIMEOUTS: Final = 2
 def has_log(ctx: ConsensusContext, member: ClusterMember) -> bool:
     """Whether a member has this leader's log, so that it may be counted: it records the live log, near its end."""
     lag = ctx.log_buffer.append_position - member.append_position
-    is_joined = not member.is_catching_up and (member is ctx.me or member.live_join_position is not None)
+    comes_live = member is ctx.me or member.is_relayed or member.live_join_position is not None
+    is_joined = not member.is_catching_up and comes_live
     return is_joined and _is_present(ctx, member) and lag <= ctx.config.catchup_near_bytes
 
 

@@ -12,6 +12,7 @@ from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
+from trimaran.cluster.core.membership.membership_control import has_log
 from trimaran.cluster.simulation.cluster import Member
 from trimaran.service_api import Cluster, SnapshotImage, SnapshotPublication
 from trimaran.service_api.types import MemberId
@@ -125,6 +126,8 @@ def test_what_a_source_cannot_give_of_an_earlier_term_comes_from_the_leader(smal
 
 def test_a_promoted_standby_takes_the_log_from_the_leader(small: SmallCluster) -> None:
     """A voter that waited for a standby would make commits slower."""
+    leading = context(small.leader)
+    small.wait(lambda: has_log(leading, leading.members[SECOND_STANDBY]))
     change = MemberChange(MemberChangeKind.PROMOTE, SECOND_STANDBY)
     small.order(ActionRequested(0, ControlToggle.CHANGE_MEMBERS, change=change))
 
