@@ -17,6 +17,9 @@ from .ingress_publisher import IngressPublisher
 _FOLLOWER_KEEP_ALIVES: Final = 4
 """While the session has a leader, one in so many goes to members that do not lead."""
 
+_SPARED_S: Final = 0.5
+"""How long a member that is gone is not dialled, less a random half, while another one is connected."""
+
 
 @dataclass(slots=True, eq=False)
 class MemberLink:
@@ -188,7 +191,14 @@ class ClientLinks:
         self.effects.append(Dial(connection_id, link.endpoint))
 
     def _back_off_ns(self, failure_count: int) -> int:
-        """Double the wait with each failure, less a random half: members see no thundering herd."""
+        """Double the wait with each failure, less a random half: members see no thundering herd.
+
+        A lost connection is dialled again soon, for it may have been the network. Once that has failed too, its member
+        is gone, and the news come from others while one of them is connected: then there is time. When a leader dies,
+        each of a thousand sessions of a process would dial it four times before it heard of the next one.
+        """
         config = self._config
         wait_s = min(config.reconnect_min_s * 2.0 ** min(failure_count, 32), config.reconnect_max_s)
+        if failure_count and any(link.is_up for link in self._links):
+            wait_s = max(wait_s, min(_SPARED_S, config.reconnect_max_s))
         return int(wait_s * (1 - self._random() / 2) * 1e9)

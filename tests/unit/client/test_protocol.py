@@ -291,6 +291,31 @@ class TestOpen:
         others = [member_id for member_id in ENDPOINTS if member_id != leader_id]
         assert [dialogue.sent(member_id) for member_id in others] == [[keep_alive(4)] * 3] * 2
 
+    def test_a_member_that_refuses_is_left_alone_for_a_while_if_another_is_connected(self) -> None:
+        """The news of a new leader come from the others; dials of a thousand sessions would delay them."""
+        dialogue = Dialogue()
+        dialogue.open()
+        dialogue.down(0)
+        dialogue.wait(20 * MS)
+        dialogue.down(0)
+        refused_id = dialogue.connection(0)
+
+        dialogue.wait(499 * MS)
+        assert dialogue.connection(0) == refused_id
+        dialogue.wait(MS)
+        assert dialogue.connection(0) == refused_id + 1
+
+    def test_a_member_that_refuses_is_dialled_soon_if_none_is_connected(self) -> None:
+        dialogue = Dialogue(ENDPOINTS[0])
+        dialogue.open(others_up=False)
+        dialogue.down(0)
+        dialogue.wait(20 * MS)
+        dialogue.down(0)
+        refused_id = dialogue.connection(0)
+
+        dialogue.wait(40 * MS)
+        assert dialogue.connection(0) == refused_id + 1
+
     def test_endpoints_that_are_no_members_are_given_up(self) -> None:
         dialogue = Dialogue(ENDPOINTS[0], "10.9.9.9:9000")
 
