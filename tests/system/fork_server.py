@@ -3,7 +3,7 @@
 A member spends most of a short test importing. Here one server per test process imports `trimaran` once and forks a
 child for each member. Apart from that the child is what `python -m trimaran node` is: a process of its own in a
 session of its own, with its own signals, exit status and log. Tests of the command itself (`test_node_start`,
-`test_demo`, the guides, the benchmarks) start it as a user does.
+`test_demo`, the benchmarks) start it as a user does; the guides have a server of their own (`forked_command`).
 
 Client and server talk over a socket: a request and a report are one JSON line each. The server has one thread, since
 it forks.

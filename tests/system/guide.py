@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.system.forked_command import commands_on_path
+
 DEADLINE_S = 150
 
 SHORT_LOGS: Final = {"TRIMARAN_TERM_LENGTH_BYTES": "1MiB", "TRIMARAN_SEGMENT_LENGTH_BYTES": "1MiB"}
@@ -59,7 +61,8 @@ def run_guide(page: Path, directory: Path, **environment: str) -> list[Step]:
     """Run the commands of a page in one shell in `directory`; gives them with what each printed."""
     steps = steps_of(page)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")}
-    clean |= {"PATH": f"{Path(sys.executable).parent}:{clean['PATH']}", "COLUMNS": "160"} | SHORT_LOGS | environment
+    path = f"{commands_on_path()}:{Path(sys.executable).parent}:{clean['PATH']}"
+    clean |= {"PATH": path, "COLUMNS": "160"} | SHORT_LOGS | environment
     script = "\n".join(f"{step.command}\necho '{_MARK}' $?" for step in steps)
 
     with (directory / "output").open("wb") as output:
