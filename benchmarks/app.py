@@ -489,6 +489,12 @@ def scan(
     members: Annotated[str, typer.Option(help="Members of the cluster.")] = _joined(ScanParameters().members),
     sessions: Annotated[str, typer.Option(help="Client sessions.")] = _joined(ScanParameters().sessions),
     log_mibs: Annotated[str, typer.Option(help="MiB of log behind a member.")] = _joined(ScanParameters().log_mibs),
+    inflight: Annotated[
+        int, typer.Option(help="Messages in flight where something else is varied.")
+    ] = ScanParameters().inflight,
+    share: Annotated[
+        bool, typer.Option("--share", help="Sessions of a client process share one connection to each member.")
+    ] = False,
     file_sync_level: SyncOption = 1,
     setting: SettingOption = None,
     directory: DirectoryOption = None,
@@ -505,6 +511,8 @@ def scan(
         members=_parse_numbers("members", members),
         sessions=_parse_numbers("sessions", sessions),
         log_mibs=_parse_numbers("log_mibs", log_mibs),
+        inflight=inflight,
+        is_shared=share,
         file_sync_level=file_sync_level,
         node_settings=dict(_parse_setting(text) for text in setting or ()),
     )

@@ -7,6 +7,7 @@ asking           coroutines of queries and admin requests
 protocol         the session's state machine, sans-IO; its parts: leader_search, member_link, drain, queries, admin,
                  session_identity, requests (each run once), ingress_publisher (bytes out),
                  egress_adapter (bytes in), effects
+shared           SharedConnection, many sessions over one connection
 outbox_worker    does what services want done outside
 credentials      who the client is, to the cluster's authenticator
 """
@@ -36,4 +37,5 @@ from .errors import RejectedError as RejectedError
 from .errors import RequestFailedError as RequestFailedError
 from .errors import RequestIndeterminateError as RequestIndeterminateError
 from .queries import QueryResult as QueryResult
+from .shared import SharedConnection as SharedConnection
 from .sync_client import SyncClusterClient as SyncClusterClient

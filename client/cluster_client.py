@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from random import Random
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError
 from trimaran.service_api.payloads import plain_bytes
@@ -407,12 +407,23 @@ class ClusterClient:
             )
 
 
+class SessionConnections(Protocol):
+    """Connections that sessions share."""
+
+    async def open_session(self, config: ClientConfig, listener: EgressListener | None) -> ClusterClient:
+        """Open one more session on them."""
+
+
 class Connecting:
     """A connect that is entered with `async with`, or awaited: once."""
 
-    def __init__(self, config: ClientConfig, listener: EgressListener | None) -> None:
+    def __init__(
+        self, config: ClientConfig, listener: EgressListener | None, *, connections: SessionConnections | None = None
+    ) -> None:
+        """Without `connections` the session has its own."""
         self._config = config
         self._listener = listener
+        self._connections = connections
         self._client: ClusterClient | None = None
         self._is_used = False
 
@@ -433,19 +444,32 @@ class Connecting:
         if self._is_used:
             raise LocalProtocolError("this connect was used before: call ClusterClient.connect again")
         self._is_used = True
-        random = self._config.random or Random().random
-        conductor = ClientConductor(self._config, self._listener, random=random)
-        protocol = conductor.protocol
-        try:
-            conductor.start()
-            await conductor.wait_until(lambda: protocol.state is not ClientState.CONNECTING)
-        except BaseException:
-            conductor.abort()
-            raise
-        if protocol.close_error is not None:
-            await conductor.wait_ended()
-            raise protocol.close_error
-        if protocol.state is ClientState.CLOSED:
-            await conductor.wait_ended()
-            raise protocol.closed_error()
-        return ClusterClient(conductor)
+        if self._connections is not None:
+            return await self._connections.open_session(self._config, self._listener)
+        return await open_client(ClientConductor(self._config, self._listener, random=self._random()))
+
+    def _random(self) -> Callable[[], float]:
+        return self._config.random or Random().random
+
+
+async def open_client(conductor: ClientConductor) -> ClusterClient:
+    """Open a conductor's session, and return the client of it.
+
+    Raises:
+        ConnectTimeoutError: nobody opened a session in time; says what each endpoint answered.
+        ConnectRejectedError: the cluster refused.
+    """
+    protocol = conductor.protocol
+    try:
+        conductor.start()
+        await conductor.wait_until(lambda: protocol.state is not ClientState.CONNECTING)
+    except BaseException:
+        conductor.abort()
+        raise
+    if protocol.close_error is not None:
+        await conductor.wait_ended()
+        raise protocol.close_error
+    if protocol.state is ClientState.CLOSED:
+        await conductor.wait_ended()
+        raise protocol.closed_error()
+    return ClusterClient(conductor)

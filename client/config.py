@@ -21,6 +21,13 @@ from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 from .credentials import CredentialsSupplier
 
 MIB: Final = 1 << 20
+FOR_EVER_S: Final = 1e9
+"""What `math.inf` comes to: 31 years."""
+
+
+def to_ns(seconds: float) -> int:
+    """Convert a time of a setting, which may be without end."""
+    return int(min(seconds, FOR_EVER_S) * 1e9)
 
 
 def fresh_secret() -> bytes:

@@ -13,7 +13,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from trimaran.service_api.addresses.sockets import NameUnresolvedError
@@ -23,18 +23,18 @@ from trimaran.service_api.transport import UNACKNOWLEDGED_LIMIT_MS, Purpose, lim
 from trimaran.service_api.wire.pieces import CLIENT_RECEIVE_BYTES
 
 from .admin import AdminWish, OnDone
-from .config import ClientConfig
+from .config import ClientConfig, to_ns
 from .effects import Dial, Disconnect
 from .egress import EgressListener, EgressQueue
 from .protocol import ClientProtocol, ClientState
 from .queries import PendingQuery, QueryOptions, QueryResult
 from .requests import PendingRequest
+from .session_identity import SessionShare
 
 _TIMER_SLACK_S: Final = 0.0005
 """Timers may fire half a millisecond early (uvloop counts whole ones); firing late costs nothing here."""
 
 _NEVER_NS: Final = 1 << 63
-_FOR_EVER_S: Final = 1e9
 
 _DRAIN_LOOK_S: Final = 0.005
 """How often a drain looks whether the system has taken what was written: no transport tells when it took the last
@@ -62,15 +62,77 @@ def shared_buffer(loop: asyncio.AbstractEventLoop, length: int) -> memoryview:
     return buffers[length]
 
 
+class Connection(Protocol):
+    """What a conductor has of a connection: a socket's, or a part of one that sessions share."""
+
+    connection_id: int
+    lost: asyncio.Future[None]
+    """Done once it has come to its end."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether what is written now is sent soon."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What was written and the system has not taken; without bound once the connection fails."""
+
+    def write(self, data: bytearray) -> None:
+        """Send bytes; they must not change afterwards."""
+
+    def set_reading(self, is_reading: bool) -> None:
+        """Read, or leave the bytes in the socket."""
+
+    def abort(self) -> None:
+        """Close without waiting for anything."""
+
+
+class ConnectionOwner(Protocol):
+    """Whose a connection to a member is."""
+
+    def on_connected(self, connection: MemberConnection) -> None:
+        """Take a dialled connection into use."""
+
+    def on_received(self, connection: MemberConnection, data: memoryview) -> int:
+        """Handle the whole frames at the beginning of `data`; return how many bytes they took."""
+
+    def on_lost(self, connection_id: int, reason: str) -> None:
+        """Note the end of a connection."""
+
+    def flush(self) -> None:
+        """Write what waits."""
+
+
+class ConnectionShare(Protocol):
+    """What a conductor has of the connections that its session shares with others."""
+
+    @property
+    def session(self) -> SessionShare:
+        """What tells the session apart."""
+
+    def defer(self, call: Callable[[], None]) -> None:
+        """Call a function at the end of this turn of the loop, before what the sessions have written is sent."""
+
+    async def attach(self, connection_id: int, endpoint: str) -> Connection:
+        """Return the session's part of the connection to an endpoint, once that stands.
+
+        Raises:
+            OSError: the endpoint cannot be reached.
+        """
+
+    def look(self) -> None:
+        """Look at the session: its state may have changed."""
+
+
 class MemberConnection(asyncio.BufferedProtocol):
     """One connection to a member: received bytes go into one buffer that never grows."""
 
-    def __init__(self, conductor: ClientConductor, connection_id: int, *, receive_buffer_bytes: int) -> None:
+    def __init__(self, owner: ConnectionOwner, connection_id: int, *, receive_buffer_bytes: int) -> None:
         self.connection_id = connection_id
         self.is_writable = False
         loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[None] = loop.create_future()
-        self._conductor = conductor
+        self._owner = owner
         self._buffer = shared_buffer(loop, receive_buffer_bytes)
         self._carry = b""
         """The beginning of a frame whose end has not come."""
@@ -85,7 +147,7 @@ class MemberConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         limit_unacknowledged(self._transport, UNACKNOWLEDGED_LIMIT_MS)
         self.is_writable = True
-        self._conductor.on_connected(self)
+        self._owner.on_connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the reason to the protocol, once."""
@@ -93,7 +155,7 @@ class MemberConnection(asyncio.BufferedProtocol):
         self._transport = None
         if not self.lost.done():
             self.lost.set_result(None)
-        self._conductor.on_lost(self.connection_id, describe_connection_error(exc) if exc else "closed by the member")
+        self._owner.on_lost(self.connection_id, describe_connection_error(exc) if exc else "closed by the member")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Offer the free end of the buffer; never empty, for it is longer than the longest frame."""
@@ -106,7 +168,7 @@ class MemberConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Handle the whole frames and keep the beginning of the next one."""
         filled = len(self._carry) + nbytes
-        consumed = self._conductor.on_received(self, self._buffer[:filled])
+        consumed = self._owner.on_received(self, self._buffer[:filled])
         self._carry = bytes(self._buffer[consumed:filled]) if consumed != filled else b""
 
     def pause_writing(self) -> None:
@@ -118,7 +180,7 @@ class MemberConnection(asyncio.BufferedProtocol):
         """Write what was kept."""
         self.is_writable = True
         self._limit_unacknowledged(UNACKNOWLEDGED_LIMIT_MS)
-        self._conductor.flush()
+        self._owner.flush()
 
     def write(self, data: bytearray) -> None:
         """Write bytes to the socket, unless it has failed; they must not change afterwards."""
@@ -144,6 +206,11 @@ class MemberConnection(asyncio.BufferedProtocol):
         elif not is_reading and self._transport.is_reading():
             self._transport.pause_reading()
 
+    def close(self) -> None:
+        """Close once what was written is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
     def abort(self) -> None:
         """Close without waiting for anything."""
         if self._transport is not None:
@@ -160,11 +227,23 @@ class ClientConductor:
     Bounds: the protocol's outgoing window, the egress queue (then no socket is read), one dial per member.
     """
 
-    def __init__(self, config: ClientConfig, listener: EgressListener | None, *, random: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        listener: EgressListener | None,
+        *,
+        random: Callable[[], float],
+        share: ConnectionShare | None = None,
+    ) -> None:
+        """With a `share` the session has no connections of its own."""
         self.loop = asyncio.get_running_loop()
+        self._share = share
+        self._defer: Callable[[Callable[[], None]], object] = self.loop.call_soon if share is None else share.defer
         self.egress_queue = EgressQueue(config.egress_queue_limit) if listener is None else None
-        self.protocol = ClientProtocol(config, listener or self._queue(), random=random)
-        self._connections: dict[int, MemberConnection] = {}
+        self.protocol = ClientProtocol(
+            config, listener or self._queue(), random=random, share=None if share is None else share.session
+        )
+        self._connections: dict[int, Connection] = {}
         self._dials: dict[int, asyncio.Task[None]] = {}
         # Dicts as sets that keep their order: futures hash by address, and a run must be the same twice.
         self._ending: dict[asyncio.Future[None], None] = {}
@@ -192,7 +271,7 @@ class ClientConductor:
         """Write at the end of this turn of the loop."""
         if not self.is_flush_scheduled:
             self.is_flush_scheduled = True
-            self.loop.call_soon(self.flush)
+            self._defer(self.flush)
 
     def begin_request(self, payload: bytes, timeout_s: float | None) -> PendingRequest:
         """Send a request at the end of this turn of the loop, or when there is room and a leader.
@@ -203,14 +282,14 @@ class ClientConductor:
         """
         protocol = self.protocol
         protocol.check_request(payload)
-        deadline_ns = _NEVER_NS if timeout_s is None else self._now_ns() + int(min(timeout_s, _FOR_EVER_S) * 1e9)
+        deadline_ns = _NEVER_NS if timeout_s is None else self._now_ns() + to_ns(timeout_s)
         request = PendingRequest(self.loop.create_future(), payload, deadline_ns)
         protocol.requests.submit(request)
         if deadline_ns < self._timer_ns:
             self._set_timer()
         if not self.is_flush_scheduled:
             self.is_flush_scheduled = True
-            self.loop.call_soon(self.flush)
+            self._defer(self.flush)
         return request
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
@@ -308,7 +387,7 @@ class ClientConductor:
 
     # Called by the connections
 
-    def on_connected(self, connection: MemberConnection) -> None:
+    def on_connected(self, connection: Connection) -> None:
         """Take a dialled connection into use, if it is still wanted."""
         connection_id = connection.connection_id
         if connection_id not in self._dials:
@@ -320,7 +399,7 @@ class ClientConductor:
         self.protocol.on_connected(connection_id, self._now_ns())
         self._after_input()
 
-    def on_received(self, connection: MemberConnection, data: memoryview) -> int:
+    def on_received(self, connection: Connection, data: memoryview) -> int:
         """Pass received bytes to the protocol; return how many of them it has consumed."""
         done, end = 0, CLIENT_RECEIVE_BYTES
         while end < len(data):
@@ -330,7 +409,7 @@ class ClientConductor:
             end += CLIENT_RECEIVE_BYTES
         return self._receive_piece(connection, data, done)
 
-    def _receive_piece(self, connection: MemberConnection, data: memoryview, done: int) -> int:
+    def _receive_piece(self, connection: Connection, data: memoryview, done: int) -> int:
         """Let the protocol handle the whole frames of `data[done:]`; give where they end."""
         connection_id = connection.connection_id
         protocol = self.protocol
@@ -378,12 +457,22 @@ class ClientConductor:
         if self._waiters and not self.protocol.is_waiting:
             self._wake()
 
+    def on_taken(self, connection_id: int) -> None:
+        """Write what has waited for the connection, which has taken what was written before."""
+        if self.protocol.has_unsent(connection_id):
+            self.schedule_flush()
+
+    def want(self, endpoint: str) -> None:
+        """Take a connection into use that stands, and on which the session was spoken to."""
+        self.protocol.want(endpoint, self._now_ns())
+        self._after_input()
+
     # Inside
 
     def _now_ns(self) -> int:
         return int(self.loop.time() * 1e9)
 
-    def _on_bad_peer(self, connection: MemberConnection, error: RemoteProtocolError) -> None:
+    def _on_bad_peer(self, connection: Connection, error: RemoteProtocolError) -> None:
         """Drop a connection whose bytes make no sense; the protocol dials again after a back-off."""
         if self.protocol.state is not ClientState.CONNECTING:
             message = "a cluster member sent invalid bytes; the client reconnects"
@@ -407,11 +496,17 @@ class ClientConductor:
         self.schedule_flush()
         self._set_timer()
         self._wake()
+        if self._share is not None:
+            self._share.look()
 
     async def _dial(self, dial: Dial) -> None:
-        config = self.protocol.config
+        config, share = self.protocol.config, self._share
+        is_patient = share is not None and self.protocol.state is not ClientState.CONNECTING
         try:
-            async with asyncio.timeout(min(config.dial_timeout_s, config.connect_timeout_s)):
+            async with asyncio.timeout(None if is_patient else min(config.dial_timeout_s, config.connect_timeout_s)):
+                if share is not None:
+                    self.on_connected(await share.attach(dial.connection_id, dial.endpoint))
+                    return
                 await config.network.dial(
                     Purpose.INGRESS,
                     Endpoint.parse(dial.endpoint),
@@ -435,7 +530,7 @@ class ClientConductor:
             task.cancel()
             self._watch(task)
 
-    def _end_connection(self, connection: MemberConnection) -> None:
+    def _end_connection(self, connection: Connection) -> None:
         self._watch(connection.lost)
         connection.abort()
 
@@ -461,6 +556,13 @@ class ClientConductor:
         self._after_input()
 
     def _set_reading(self, is_reading: bool) -> None:
+        if self._share is not None:
+            # Its neighbours are on the same socket: nobody else may wait for this application.
+            if not is_reading:
+                limit = self.protocol.config.egress_queue_limit
+                self.protocol.give_up(f"egress() is not read: egress_queue_limit={limit} messages wait")
+                self._after_input()
+            return
         self.is_reading = is_reading
         for connection in self._connections.values():
             connection.set_reading(is_reading)

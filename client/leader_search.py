@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from .config import ClientConfig
+from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
+from trimaran.service_api.types import MemberId
+
+from .config import ClientConfig, parse_ingress_endpoints
 from .member_link import ClientLinks, MemberLink
 
 _BACK_OFF_S: Final = 0.05
@@ -82,3 +85,11 @@ class LeaderSearch:
         ring = list(self._links)
         start = ring.index(self._last) + 1 if self._last in ring else 0
         return next((link for link in ring[start:] + ring[:start] if link.is_up), None)
+
+
+def member_endpoints(text: str) -> dict[MemberId, str]:
+    """Read a member list that came from the cluster, where a mistake is the peer's."""
+    try:
+        return parse_ingress_endpoints(text)
+    except ConfigurationError as error:
+        raise RemoteProtocolError(str(error)) from error

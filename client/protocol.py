@@ -29,18 +29,16 @@ from enum import Enum, auto
 from typing import Final
 
 from trimaran.service_api.errors import (
+    BackPressureError,
     ClusterError,
     ClusterTimeoutError,
-    ConfigurationError,
     LocalProtocolError,
-    RemoteProtocolError,
     SessionClosedError,
     invariant,
 )
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
     NULL_VALUE,
-    ClusterSessionId,
     CorrelationId,
     MemberId,
     TermId,
@@ -58,16 +56,14 @@ from trimaran.service_api.wire.session import (
     Challenge,
     EventCode,
     NewLeaderEvent,
-    SessionCloseRequest,
     SessionConnectRequest,
     SessionEvent,
-    SessionKeepAlive,
     SessionLimits,
     refusal_of_requests,
 )
 
 from .admin import AdminTracker, AdminWish, OnDone
-from .config import ClientConfig, parse_ingress_endpoints
+from .config import FOR_EVER_S, ClientConfig, to_ns
 from .connection_events import LeaderLost, NewLeader, SessionClosed, SessionOpened
 from .drain import DrainTarget, OfferTracker
 from .effects import Effect
@@ -75,11 +71,11 @@ from .egress import EgressListener
 from .egress_adapter import ClientSessionState, EgressAdapter
 from .errors import ConnectRejectedError, ConnectTimeoutError, IndeterminateError, RejectedError
 from .ingress_publisher import IngressPublisher
-from .leader_search import LeaderSearch
+from .leader_search import LeaderSearch, member_endpoints
 from .member_link import ClientLinks, MemberLink
 from .queries import QueryTracker
 from .requests import RequestWindow
-from .session_identity import SessionIdentity
+from .session_identity import SessionIdentity, SessionShare, close_request_of, keep_alive_of
 
 PROTOCOL_VERSION: Final = 0 << 16 | 1 << 8
 """Semantic version 0.1.0 of the session protocol; members refuse another major version."""
@@ -91,9 +87,6 @@ _NEW_LEADER_MARGIN_NS: Final = 5_000_000_000
 
 _NOT_TAKEN: Final = -1
 """The limit of what the service has no callback for: every payload is longer."""
-
-_FOR_EVER_S: Final = 1e9
-"""What `math.inf` comes to: 31 years."""
 
 
 class ClientState(Enum):
@@ -132,14 +125,25 @@ class _Times:
 class ClientProtocol:
     """The state machine of one cluster session; see the module's text."""
 
-    def __init__(self, config: ClientConfig, listener: EgressListener, *, random: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        listener: EgressListener,
+        *,
+        random: Callable[[], float],
+        share: SessionShare | None = None,
+    ) -> None:
+        """With a `share` the session is one of many on a connection, which shows for all whose they are, and lives."""
         self.config = config
+        self._share = share
         self.session = ClientSessionState()
         self.state = ClientState.CONNECTING
         self.leader_member_id = NULL_VALUE
         self.close_reason = ""
         self.close_error: ClusterError | None = None
         """Why the session ended, where neither the application nor the cluster closed it."""
+        self.is_close_confirmed = False
+        """Whether the cluster has said that the session is closed."""
         self.is_changed = False
         """Set by received control messages; the shell clears it when it has looked."""
         self._listener = listener
@@ -147,17 +151,19 @@ class ClientProtocol:
         self.events = self._links.events
         """What happened to the connections and the session."""
         self._offers = OfferTracker()
-        self._identity = SessionIdentity(config)
+        self._identity = SessionIdentity(config, share)
         self.queries = QueryTracker(config, self.session, self._links, leader_link=self._leader_link)
         self.requests = RequestWindow(config)
         self.admin = AdminTracker(self.session)
         self._search = LeaderSearch(config, self._links, random=random)
-        self._correlation_ids = range(first := int(random() * 2**52), first)
+        first = int(random() * 2**52) if share is None else share.first_correlation_id
+        self._correlation_ids = range(first, first)
         """Of every connect request sent, in order; any of them may still be answered."""
         self._times = _Times()
         self._payload_limit = config.max_payload_length_bytes
         self._request_limit, self._refused = config.max_request_length_bytes, 0
         self._window_bytes = config.outgoing_window_bytes
+        self._keep_alive_interval_ns = to_ns(config.keep_alive_interval_s if share is None else FOR_EVER_S)
         self._sending: IngressPublisher | None = None
         """The leader's, exactly while the session is OPEN."""
 
@@ -172,7 +178,7 @@ class ClientProtocol:
 
     def start(self, now_ns: int) -> None:
         """Begin to look for the leader at the endpoints given."""
-        self._times.connect_by_ns = now_ns + _to_ns(self.config.connect_timeout_s)
+        self._times.connect_by_ns = now_ns + to_ns(self.config.connect_timeout_s)
         for endpoint in dict.fromkeys(self.config.endpoints):
             self._links.add(endpoint, now_ns)
 
@@ -183,7 +189,8 @@ class ClientProtocol:
         if link is None:
             return
         publisher = IngressPublisher(self.config.mtu_length_bytes)
-        publisher.setup(self.config.known_cluster_id)
+        if self._share is None:
+            publisher.setup(self.config.known_cluster_id)
         adapter = EgressAdapter(
             self.session,
             self._listener,
@@ -281,7 +288,7 @@ class ClientProtocol:
             RejectedError: the cluster takes no requests.
             SessionClosedError: for good.
         """
-        if self._sending is None and (self.state is ClientState.CLOSING or self.state is ClientState.CLOSED):
+        if self._sending is None and self.can_ask_leader():
             raise self.closed_error()
         if self._request_limit == _NOT_TAKEN:
             raise RejectedError(refusal_of_requests(self._refused))
@@ -306,9 +313,8 @@ class ClientProtocol:
     @property
     def is_waiting(self) -> bool:
         """Whether `offer` would answer False."""
-        if self._sending is None:
-            return self.state not in (ClientState.CLOSING, ClientState.CLOSED)
-        return len(self._sending.outgoing) >= self._window_bytes
+        sending = self._sending
+        return not self.can_ask_leader() if sending is None else len(sending.outgoing) >= self._window_bytes
 
     def begin_drain(self) -> DrainTarget | None:
         """Return how far the leader's connection has to come; None when there is nothing to send.
@@ -349,9 +355,9 @@ class ClientProtocol:
         if sending is None:
             self._finish(CLOSED_BY_CLIENT)
             return
-        self._times.close_by_ns = now_ns + _to_ns(self.config.close_timeout_s)
+        self._times.close_by_ns = now_ns + to_ns(self.config.close_timeout_s)
         self.requests.end_unsent(CLOSED_BY_CLIENT)
-        sending.publish(self._close_request(self.session.cluster_session_id))
+        sending.publish(close_request_of(self.session.cluster_session_id, self.session.leadership_term_id))
         self._enter(ClientState.CLOSING)
 
     def abort(self) -> None:
@@ -374,6 +380,12 @@ class ClientProtocol:
         if link is None or link.publisher is None or not link.publisher.outgoing:
             return None
         return link.publisher.take()
+
+    def has_unsent(self, connection_id: int) -> bool:
+        """Whether more can be sent on a connection than it was given."""
+        link = self._links.of_connection(connection_id)
+        publisher = None if link is None else link.publisher
+        return self.requests.has_unsent or bool(publisher and publisher.outgoing)
 
     def next_deadline_ns(self) -> int | None:
         """When to `poll` at the latest, if nothing else happens before."""
@@ -425,7 +437,7 @@ class ClientProtocol:
             case EventCode.OK:
                 self._open(link, event)
             case EventCode.REDIRECT:
-                self._links.adopt(_member_endpoints(event.detail), self._times.now_ns)
+                self._links.adopt(member_endpoints(event.detail), self._times.now_ns)
                 leader = self._links.of_member(event.leader_member_id)
                 self._search.on_redirect(link, leader, self._times.now_ns)
                 self._poll_connecting(self._times.now_ns)
@@ -450,11 +462,11 @@ class ClientProtocol:
         """Begin the session on the member that answered OK."""
         invariant(link.publisher is not None, "an answer came on a connection that is down")
         assert link.publisher is not None
-        endpoints = _member_endpoints(event.detail)
+        endpoints = member_endpoints(event.detail)
         self.session.cluster_session_id = event.cluster_session_id
         self.session.leadership_term_id = event.leadership_term_id
         self._times.new_leader_timeout_ns = self._new_leader_timeout_ns(event.leader_heartbeat_timeout_ns)
-        self._times.keep_alive_at_ns = self._times.now_ns + _to_ns(self.config.keep_alive_interval_s)
+        self._times.keep_alive_at_ns = self._times.now_ns + self._keep_alive_interval_ns
         self._follow(link, event.leader_member_id, endpoints)
         for other in self._links:
             if other.publisher is not None:
@@ -467,7 +479,7 @@ class ClientProtocol:
 
     def _new_leader_timeout_ns(self, heartbeat_timeout_ns: int | None) -> int:
         if self.config.new_leader_timeout_s is not None:
-            return _to_ns(self.config.new_leader_timeout_s)
+            return to_ns(self.config.new_leader_timeout_s)
         if heartbeat_timeout_ns is None or heartbeat_timeout_ns <= 0:
             heartbeat_timeout_ns = DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
         return 2 * heartbeat_timeout_ns + _NEW_LEADER_MARGIN_NS
@@ -482,8 +494,18 @@ class ClientProtocol:
             reason += f" new_leader_timeout_ms={timeout_ms}"
             self._finish(reason, ClusterTimeoutError(reason))
         elif now_ns >= times.keep_alive_at_ns:
-            times.keep_alive_at_ns = now_ns + _to_ns(self.config.keep_alive_interval_s)
-            self._links.keep_alive(self._keep_alive(), self._sending)
+            times.keep_alive_at_ns = now_ns + self._keep_alive_interval_ns
+            self._links.keep_alive(keep_alive_of(self.session), self._sending)
+
+    def want(self, endpoint: str, now_ns: int) -> None:
+        """Take a connection into use that stands, and on which the session was spoken to."""
+        if self.state in _LIVE and not any(link.endpoint == endpoint for link in self._links):
+            self._links.add(endpoint, now_ns)
+
+    def give_up(self, reason: str) -> None:
+        """End the session because its application does not do its part."""
+        if self.state is not ClientState.CLOSED:
+            self._finish(reason, BackPressureError(reason))
 
     def _on_control(self, link: MemberLink, message: bytes) -> None:
         """Handle a complete message that is not an application's."""
@@ -524,7 +546,7 @@ class ClientProtocol:
             self.session.foreign_egress_count += 1
             if is_answer and event.code is EventCode.OK and link.publisher is not None:
                 # A member that we stopped waiting for opened a session too: it is nobody's.
-                link.publisher.publish(self._close_request(event.cluster_session_id))
+                link.publisher.publish(close_request_of(event.cluster_session_id, self.session.leadership_term_id))
         elif event.code is EventCode.CLOSED or event.code is EventCode.AUTHENTICATION_REJECTED:
             # A follower or a deposed leader may not know what the cluster keeps: only the leader's word counts.
             is_newer = event.leadership_term_id > self.session.leadership_term_id
@@ -540,7 +562,7 @@ class ClientProtocol:
             if (
                 event.leadership_term_id > self.session.leadership_term_id
             ):  # whom to dial; that it leads, it says itself
-                self._links.adopt(_member_endpoints(event.detail), self._times.now_ns)
+                self._links.adopt(member_endpoints(event.detail), self._times.now_ns)
         elif event.code is not None and not is_answer:
             self._listener.on_session_event(event.code, event.detail)
 
@@ -548,7 +570,7 @@ class ClientProtocol:
         if self.state not in _LIVE or event.cluster_session_id != self.session.cluster_session_id:
             self.session.foreign_egress_count += 1
             return
-        endpoints = _member_endpoints(event.ingress_endpoints)
+        endpoints = member_endpoints(event.ingress_endpoints)
         if event.leadership_term_id == self.session.leadership_term_id:
             if link.member_id != self.leader_member_id or link.publisher is None:
                 return
@@ -595,11 +617,13 @@ class ClientProtocol:
     def _bind(self, link: MemberLink, publisher: IngressPublisher) -> None:
         """Make a connection known to its member as one of this session, and show that it is."""
         session = self.session
+        publisher.bind(leadership_term_id=session.leadership_term_id, cluster_session_id=session.cluster_session_id)
+        if self._share is not None:
+            return
         if not link.is_proven:
             link.is_proven = True
             publisher.publish(self._identity.proof(session.cluster_session_id))
-        publisher.bind(leadership_term_id=session.leadership_term_id, cluster_session_id=session.cluster_session_id)
-        publisher.publish(self._keep_alive())
+        publisher.publish(keep_alive_of(session))
 
     def _resume(self, publisher: IngressPublisher) -> None:
         """Send to the leader, from now on through this publisher."""
@@ -639,7 +663,7 @@ class ClientProtocol:
     def _finish(self, reason: str, error: ClusterError | None = None, *, is_confirmed: bool = False) -> None:
         was_live = self.state in _LIVE
         self.close_reason = reason
-        self.close_error = error
+        self.close_error, self.is_close_confirmed = error, is_confirmed
         self._enter(ClientState.CLOSED)
         self.requests.end(reason)
         for link in self._links:
@@ -672,27 +696,3 @@ class ClientProtocol:
         if new is not ClientState.OPEN:
             self._sending = None
             self.requests.detach()
-
-    def _keep_alive(self) -> bytes:
-        return SessionKeepAlive(
-            leadership_term_id=TermId(self.session.leadership_term_id),
-            cluster_session_id=ClusterSessionId(self.session.cluster_session_id),
-        ).encode()
-
-    def _close_request(self, cluster_session_id: int) -> bytes:
-        return SessionCloseRequest(
-            leadership_term_id=TermId(self.session.leadership_term_id),
-            cluster_session_id=ClusterSessionId(cluster_session_id),
-        ).encode()
-
-
-def _to_ns(seconds: float) -> int:
-    return int(min(seconds, _FOR_EVER_S) * 1e9)
-
-
-def _member_endpoints(text: str) -> dict[MemberId, str]:
-    """Read a member list that came from the cluster, where a mistake is the peer's."""
-    try:
-        return parse_ingress_endpoints(text)
-    except ConfigurationError as error:
-        raise RemoteProtocolError(str(error)) from error

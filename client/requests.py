@@ -103,6 +103,11 @@ class RequestWindow:
         futures = [request.future for request in (*self._sent, *self._unsent) if request.payload is not None]
         return [future for future in futures if not future.done()]
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a request waits to be sent."""
+        return bool(self._unsent) or self._must_resend
+
     # The session
 
     def attach(self, publisher: IngressPublisher) -> None:

@@ -2,26 +2,82 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from trimaran.service_api.cluster_id import parse_cluster_id, with_cluster_id
-from trimaran.service_api.types import ClusterSessionId, CorrelationId
-from trimaran.service_api.wire.session import Challenge, ChallengeResponse
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
+from trimaran.service_api.wire.session import Challenge, ChallengeResponse, SessionCloseRequest, SessionKeepAlive
 from trimaran.service_api.wire.session_token import token_channel
 
 from .config import ClientConfig
+from .egress_adapter import ClientSessionState
 from .errors import ConnectRejectedError
 
 _NO_CORRELATION: Final = CorrelationId(-1)
 
 
+_NUMBER_BITS: Final = 22
+_ATTEMPT_BITS: Final = 20
+SHARED_NUMBER_LIMIT: Final = 1 << _NUMBER_BITS
+
+
+@dataclass(slots=True, frozen=True)
+class SessionShare:
+    """What tells the sessions of a shared connection apart; what shows whose they are, the connection sends for all."""
+
+    base: int
+    """Of the connection: 0 to 2^20 - 1."""
+    number: int
+    """Of the session: 0 to `SHARED_NUMBER_LIMIT` - 1."""
+
+    @property
+    def first_correlation_id(self) -> int:
+        """The number of the session's first connect request; a million more are its own."""
+        return (self.base << _NUMBER_BITS | self.number) << _ATTEMPT_BITS
+
+    @staticmethod
+    def split(correlation_id: int) -> tuple[int, int]:
+        """Return the base and the number that a correlation id is of."""
+        return divmod(correlation_id >> _ATTEMPT_BITS, SHARED_NUMBER_LIMIT)
+
+
+def proof_of(secret: bytes, cluster_session_id: int) -> bytes:
+    """Encode what shows a member that a session is this client's."""
+    proof = ChallengeResponse(
+        correlation_id=_NO_CORRELATION,
+        cluster_session_id=ClusterSessionId(cluster_session_id),
+        encoded_credentials=secret,
+    )
+    return proof.encode()
+
+
+def keep_alive_of(session: ClientSessionState) -> bytes:
+    """Encode the word that a session is alive."""
+    return SessionKeepAlive(
+        leadership_term_id=TermId(session.leadership_term_id),
+        cluster_session_id=ClusterSessionId(session.cluster_session_id),
+    ).encode()
+
+
+def close_request_of(cluster_session_id: int, leadership_term_id: int) -> bytes:
+    """Encode the wish that a session be closed."""
+    return SessionCloseRequest(
+        leadership_term_id=TermId(leadership_term_id), cluster_session_id=ClusterSessionId(cluster_session_id)
+    ).encode()
+
+
 class SessionIdentity:
     """What one client shows: its credentials while it connects, the session's secret on every connection after."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, share: SessionShare | None = None) -> None:
         self._config = config
         self._secret = config.make_secret()
-        self.response_channel = with_cluster_id(token_channel(self._secret), parse_cluster_id(config.cluster_id))
+        channel = token_channel(self._secret)
+        if share is not None:
+            # Two requests of one channel are one session's: this one is not its neighbour's.
+            channel += f"|alias={share.number}"
+        self.response_channel = with_cluster_id(channel, parse_cluster_id(config.cluster_id))
 
     def __repr__(self) -> str:
         return f"<SessionIdentity {self.response_channel}>"
@@ -54,9 +110,4 @@ class SessionIdentity:
 
     def proof(self, cluster_session_id: int) -> bytes:
         """Encode what shows a member that the session is this client's."""
-        proof = ChallengeResponse(
-            correlation_id=_NO_CORRELATION,
-            cluster_session_id=ClusterSessionId(cluster_session_id),
-            encoded_credentials=self._secret,
-        )
-        return proof.encode()
+        return proof_of(self._secret, cluster_session_id)

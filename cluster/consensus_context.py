@@ -93,6 +93,7 @@ def _make_config(
         termination_timeout_ns=config.termination_timeout_ms * _NS_PER_MS,
         session_timeout_ns=config.session_timeout_ms * _NS_PER_MS,
         session_limit=config.session_limit,
+        connection_session_limit=config.connection_session_limit,
         service_count=len(services),
         refused_ingress=_find_refused(services, aeron_messages_only=config.aeron_messages_only),
         service_queue_limit_bytes=config.service_queue_limit_bytes,

@@ -23,6 +23,7 @@ TASK_OWNERS = {
     "archive/store/recording.py": "owns the task that prepares the next segment; stop() and failure join it",
     "archive/net/server/replication_session.py": "outlives connections; stop() joins it, and so the server's aclose()",
     "client/connection.py": "owns its dials; closing cancels and joins them",
+    "client/shared/shared_link.py": "owns its dial; SharedConnection.aclose() joins it",
     "client/ready_made/locks.py": "renewals, which release() joins, and releases; both end with the session",
     "service_api/transport.py": "makes a connection of what it has accepted; ends by itself, wait_closed() joins it",
     "cluster/simulation/world/machine.py": "the main task of a simulated process, which dies with it, unjoined",

@@ -180,11 +180,11 @@ def _ingest(payloads: list[bytes]) -> Path:
     received = bytearray(chunk)
     buffer = LogBuffer(position=0, retained_bytes=0)
     publisher = _publisher(buffer)
-    prefix = chunk[HEADER_LENGTH : HEADER_LENGTH + PREFIX_LENGTH]
+    prefixes = (bytes(chunk[HEADER_LENGTH : HEADER_LENGTH + PREFIX_LENGTH]),)
 
     def run() -> None:
         received[:] = chunk
-        publisher.append_ingress(received, 0, len(received), prefix=prefix, timestamp=_TIMESTAMP_MS)
+        publisher.append_ingress(received, 0, len(received), prefixes=prefixes, timestamp=_TIMESTAMP_MS)
         buffer.take_pending()
         buffer.discard_before(buffer.append_position)
 
@@ -194,8 +194,8 @@ def _ingest(payloads: list[bytes]) -> Path:
 def _log_chunk(payloads: list[bytes]) -> bytes:
     buffer = LogBuffer(position=0, retained_bytes=0)
     received = bytearray(_ingress_chunk(payloads))
-    prefix = bytes(received[HEADER_LENGTH : HEADER_LENGTH + PREFIX_LENGTH])
-    _publisher(buffer).append_ingress(received, 0, len(received), prefix=prefix, timestamp=_TIMESTAMP_MS)
+    prefixes = (bytes(received[HEADER_LENGTH : HEADER_LENGTH + PREFIX_LENGTH]),)
+    _publisher(buffer).append_ingress(received, 0, len(received), prefixes=prefixes, timestamp=_TIMESTAMP_MS)
     return b"".join(buffer.take_pending())
 
 

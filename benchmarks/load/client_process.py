@@ -61,6 +61,8 @@ class ClientParameters:
     """Whether requests are commands of a typed service."""
     session_count: int | None = None
     """Sessions that the traffic goes round, in a closed loop; None: one, whose client is `EchoLoad`'s."""
+    is_shared: bool = False
+    """Whether these sessions share one connection to each member."""
     tls: dict[str, str] | None = None
     """The fields of `TlsSettings`, for one session; None: plain text."""
     measure_s: float | None = None
@@ -113,6 +115,7 @@ async def _open_load(parameters: ClientParameters) -> AsyncIterator[tuple[Load, 
             parameters.session_count,
             connect_timeout_s=timeout_s,
             on_opened=_report_opened,
+            is_shared=parameters.is_shared,
         ) as cluster:
             yield sessions, sessions.run, cluster
         return

@@ -1,7 +1,8 @@
 """Echo traffic that goes round many sessions of one process: a closed loop with a fixed number in flight over all.
 
-Each session has its own connections and its own order of messages, which is checked: what a client with one session
-does is done so many times over. A reply on any session lets the next session of the round send.
+Each session has its own connections, or all share one to each member. Each has its own order of messages, which is
+checked: what a client with one session does is done so many times over. A reply on any session lets the next session of
+the round send.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from trimaran.client import ClusterClient
+from trimaran.client import ClientConfig, ClusterClient, SharedConnection
 from trimaran.service_api.wire.session import EventCode
 
 from .echo import SEQUENCE, Phase, WaitingLoad, message_packer
@@ -83,18 +84,19 @@ class SessionLoad(WaitingLoad):
         *,
         connect_timeout_s: float,
         on_opened: Callable[[int], None],
+        is_shared: bool = False,
     ) -> AsyncIterator[ClusterClient]:
         """Open the sessions, a few at a time, and close them in the end; gives the first one."""
         gate = asyncio.Semaphore(CONNECTING_LIMIT)
+        config = ClientConfig(endpoints=tuple(endpoints), connect_timeout_s=connect_timeout_s, client_info="benchmark")
+        shared = SharedConnection(config=config)
 
         async def open_one(session: _Session) -> None:
             async with gate:
-                session.cluster = await ClusterClient.connect(
-                    endpoints,
-                    egress_listener=session,
-                    connect_timeout_s=connect_timeout_s,
-                    client_info="benchmark",
-                )
+                if is_shared:
+                    session.cluster = await shared.connect(egress_listener=session)
+                else:
+                    session.cluster = await ClusterClient.connect(egress_listener=session, config=config)
                 self._opened_count += 1
                 on_opened(self._opened_count)
 

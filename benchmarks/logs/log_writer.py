@@ -72,8 +72,8 @@ class LogWriter:
             ConfigurationError: one of them is longer than a frame.
         """
         chunk = bytearray(messages)
-        prefix = messages[HEADER_LENGTH : HEADER_LENGTH + PREFIX_LENGTH]
-        taken = self.publisher.append_ingress(chunk, 0, len(chunk), prefix=prefix, timestamp=timestamp)
+        prefixes = (bytes(messages[HEADER_LENGTH : HEADER_LENGTH + PREFIX_LENGTH]),)
+        taken = self.publisher.append_ingress(chunk, 0, len(chunk), prefixes=prefixes, timestamp=timestamp)
         if taken != len(chunk):
             raise ConfigurationError(f"payload too long: expected one frame of at most {self._mtu_length_bytes} bytes")
 

@@ -78,6 +78,8 @@ class ScanParameters:
     """Where something else is varied."""
     inflight: int = 1024
     """Where something else is varied."""
+    is_shared: bool = False
+    """Whether the sessions of a client process share one connection to each member."""
     file_sync_level: int = 1
     node_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings for `trimaran node`, by name."""
@@ -193,7 +195,7 @@ def _measurement(
         case Dimension.MEMBERS:
             return lambda: bench.measure(value, usual)
         case Dimension.SESSIONS:
-            return lambda: bench.measure_sessions(members, usual, session_count=value)
+            return lambda: bench.measure_sessions(members, usual, session_count=value, is_shared=parameters.is_shared)
         case Dimension.LOG:
             return lambda: bench.measure_behind_log(usual, log_mib=value)
 

@@ -113,14 +113,15 @@ class ScanBench:
             self._end()
             raise
 
-    def measure_sessions(self, member_count: int, load: Load, *, session_count: int) -> Report:
-        """Put a load on a fresh cluster that goes round so many sessions.
+    def measure_sessions(self, member_count: int, load: Load, *, session_count: int, is_shared: bool = False) -> Report:
+        """Put a load on a fresh cluster that goes round so many sessions; those of a process may share connections.
 
         Raises:
             ClusterError: it could not be measured, as when processes may not open as many connections.
         """
         process_count = -(-session_count // _SESSIONS_PER_PROCESS)
-        needed = max(session_count, -(-session_count // process_count) * member_count) + _FILES_BESIDES
+        connection_count = process_count if is_shared else session_count
+        needed = max(connection_count, -(-connection_count // process_count) * member_count) + _FILES_BESIDES
         allowed = raise_file_limit(needed)
         if allowed < needed:
             raise ClusterError(f"a process needs {needed:,} open files and may have {allowed:,}: ulimit -n {needed}")
@@ -129,7 +130,9 @@ class ScanBench:
         settings = {"session_limit": str(max(session_count, 10_000)), "session_timeout_ms": "60000"}
         try:
             cluster = self._start(member_count, settings)
-            return self._load(cluster, load, session_count=session_count, process_count=process_count)
+            return self._load(
+                cluster, load, session_count=session_count, process_count=process_count, is_shared=is_shared
+            )
         finally:
             self._end()
 
@@ -171,7 +174,13 @@ class ScanBench:
         self._running.close()
 
     def _load(
-        self, cluster: ClusterProcesses, load: Load, *, session_count: int | None = None, process_count: int = 1
+        self,
+        cluster: ClusterProcesses,
+        load: Load,
+        *,
+        session_count: int | None = None,
+        process_count: int = 1,
+        is_shared: bool = False,
     ) -> Report:
         parameters = [
             ClientParameters(
@@ -184,6 +193,7 @@ class ScanBench:
                 connect_timeout_s=_CONNECT_LIMIT_S,
                 session_count=None if session_count is None else share(session_count, process_count, index),
                 measure_s=self._seconds,
+                is_shared=is_shared,
             )
             for index in range(process_count)
         ]
@@ -199,6 +209,7 @@ class ScanBench:
             "payload": load.payload,
             "inflight": load.inflight,
             "sessions": session_count or 1,
+            "shared": is_shared,
             "client_processes": process_count,
             **figures,
             "written_bytes_per_message": round(

@@ -60,6 +60,8 @@ class ConsensusConfig:
     leader_heartbeat_interval_ns: int
     session_timeout_ns: int
     session_limit: int
+    connection_session_limit: int = 10_000
+    """The most sessions that one connection may hold."""
     termination_timeout_ns: int = 10_000_000_000
     """How long a leader that stops with its cluster waits for the followers, once its own part is done."""
     service_count: int = 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimaran.service_api.types import MemberId, RecordingId
+from trimaran.service_api.types import NULL_VALUE, MemberId, RecordingId
 from trimaran.service_api.wire.message import Message
 
 from ..messages.snapshot import ModuleMessage
@@ -54,9 +54,10 @@ class BindIngress:
 
 @dataclass(slots=True)
 class UnbindIngress:
-    """Stop taking session messages on this connection, or on every connection when `connection_id` is None."""
+    """Stop taking messages of a session on this connection; of all on every one when `connection_id` is None."""
 
     connection_id: int | None
+    cluster_session_id: int = NULL_VALUE
 
 
 @dataclass(slots=True)

@@ -394,9 +394,9 @@ class LeaderTerm:
     def on_client_admin(self, event: ClientAdmin) -> None:
         """A client asks for an action over its session; it is answered when that is done, or was not."""
         ctx, request = self._ctx, event.request
-        session = self._sessions.session_on(event.connection_id)
         term_id, session_id = request.leadership_term_id, ClusterSessionId(request.cluster_session_id)
-        if session is None or session.cluster_session_id != session_id or term_id != ctx.leadership_term_id:
+        session = self._sessions.session_on(event.connection_id, session_id)
+        if session is None or term_id != ctx.leadership_term_id:
             self._sessions.on_stray(event.connection_id, session_id, term_id)
             return
         principal, kind = session.encoded_principal, request.request_type

@@ -295,7 +295,7 @@ class ConsensusModuleAgent:
 
     def holds_session(self, connection_id: int) -> bool:
         """Whether the client of a connection has shown that an open session is its own."""
-        return self.module.sessions.session_on(connection_id) is not None
+        return self.module.sessions.is_any_on(connection_id)
 
     def is_keep_alive_known(self, connection_id: int, leadership_term_id: int, session_id: ClusterSessionId) -> bool:
         """Whether a keep-alive tells the core nothing: a turn for each would be most of what sessions at rest cost."""
@@ -569,7 +569,7 @@ class ConsensusModuleAgent:
             return
         connection = self._ingress.connections.get(effect.connection_id)
         if connection is not None:
-            connection.release()
+            connection.release(ClusterSessionId(effect.cluster_session_id))
 
     async def _stop_log(self, effect: fx.StopLog) -> None:
         self._replay_target = None

@@ -211,6 +211,9 @@ class NodeConfig(BaseSettings):
     session_timeout_ms: Annotated[Millis, Field(description="silence after which a client session is closed")] = 10_000
     termination_timeout_ms: Annotated[Millis, Field(description="how long a shutdown waits for followers")] = 10_000
     session_limit: Annotated[Count, Field(ge=1, description="the most client sessions open at once")] = 10_000
+    connection_session_limit: Annotated[
+        Count, Field(ge=1, description="the most client sessions that share one connection; 1: none is shared")
+    ] = 10_000
     shared_timer_ids: Annotated[
         Switch,
         Field(

@@ -21,7 +21,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
 
-from trimaran.client import ClientConfig, ClusterClient
+from trimaran.client import ClientConfig, ClusterClient, SharedConnection
 from trimaran.service_api import ClusteredService, ConfigurationError
 from trimaran.service_api.identity import Caller, CallerRole, Proof
 from trimaran.service_api.types import MemberId
@@ -370,6 +370,14 @@ class MemoryCluster:
     async def connect(self, **settings: Any) -> ClusterClient:
         """Open a session, and return the client. `settings` are fields of `ClientConfig`, such as `credentials`."""
         self._check_loop()
+        return await ClusterClient.connect([], config=self._client_config(settings))
+
+    def share(self, **settings: Any) -> SharedConnection:
+        """Return a connection that sessions share. `settings` are fields of `ClientConfig`."""
+        self._check_loop()
+        return SharedConnection(config=self._client_config(settings))
+
+    def _client_config(self, settings: dict[str, Any]) -> ClientConfig:
         config = {
             "endpoints": self._cluster.ingress_endpoints,
             "network": self._cluster.network,
@@ -378,7 +386,7 @@ class MemoryCluster:
             "connect_timeout_s": _WAIT_LIMIT_S,
             **settings,
         }
-        return await ClusterClient.connect([], config=ClientConfig(**config))
+        return ClientConfig(**config)
 
     def subscribe(self, **settings: Any) -> Subscription:
         """Subscribe to the committed log. `settings` are arguments of `trimaran.cluster.subscriptions.subscribe`."""

@@ -62,3 +62,9 @@ REQUEST_BLOCK_BYTES: Final = struct.pack("<H", REQUEST_BLOCK_LENGTH)
 def session_prefix(message_header: tuple[int, int, int, int], leadership_term_id: int, session_id: int) -> bytes:
     """Return the first 24 bytes of every message of a session in a term."""
     return SESSION_MESSAGE_HEADER.pack(*message_header, leadership_term_id, session_id, 0)[:PREFIX_LENGTH]
+
+
+def ingress_prefixes(leadership_term_id: int, session_id: int) -> tuple[bytes, bytes]:
+    """Return the first 24 bytes of a session's messages in a term, and those of its requests."""
+    prefix = session_prefix(SESSION_MESSAGE, leadership_term_id, session_id)
+    return prefix, REQUEST_BLOCK_BYTES + prefix[2:]

@@ -4,8 +4,10 @@ The leader alone has them, and the log knows nothing of them. Its authenticator 
 once, as the default does, a session is never pending. What is pending when the leader loses its place is sent to ask
 again.
 
-Bounds: one a connection; pending and open sessions together are at most `session_limit`; the silence of one ends at the
-session timeout. A request that would go beyond is refused, and told so.
+Bounds: one a connection, until a session is open on it; then, with those that are open on it,
+`connection_session_limit`. Pending and open sessions together are at most `session_limit`; the silence of one ends at
+the session timeout. A request that would go beyond is refused, and told so. A connection that holds a session outlives
+the refusal of another one.
 
 Source: aeron.md §3.5, §3.6.
 """
@@ -67,12 +69,26 @@ class PendingSession:
 class PendingSessions:
     """Every session of this leader that is not open yet."""
 
-    def __init__(self, ctx: ConsensusContext, open_session: Callable[[PendingSession, LogPublisher], None]) -> None:
-        """`open_session` appends the opening of one that is AUTHENTICATED."""
+    def __init__(
+        self,
+        ctx: ConsensusContext,
+        open_session: Callable[[PendingSession, LogPublisher], None],
+        *,
+        held_count: Callable[[int], int],
+        opening_count: Callable[[int], int],
+    ) -> None:
+        """`open_session` appends the opening of one that is AUTHENTICATED.
+
+        `held_count` counts the sessions of a connection, `opening_count` those that are appended and not delivered.
+        """
         self._ctx = ctx
         self._open_session = open_session
+        self._held_count = held_count
+        self._opening_count = opening_count
         self._sessions: dict[int, PendingSession] = {}
-        """By connection."""
+        """By their own numbers."""
+        self._by_connection: dict[int, dict[str, PendingSession]] = {}
+        """By connection and response channel: a client that asks for the same twice means one session."""
         self._next_session_id = _FIRST_SESSION_ID
         self.timed_out_count = 0
 
@@ -88,21 +104,25 @@ class PendingSessions:
         A client that has shown who it is with its certificate needs nothing else.
         """
         ctx, connection_id, request = self._ctx, event.connection_id, event.request
-        before = self._sessions.get(connection_id)
+        before = self._by_connection.get(connection_id, {}).get(request.response_channel)
         if before is not None and _wants_the_same(before.request, request):
             return  # it was impatient: what becomes of its first request answers the second as well
-        self.on_disconnected(connection_id)
+        if before is not None:
+            self._end(before)
+        if not self._held_count(connection_id):
+            self.on_disconnected(connection_id)
         if ctx.cluster_id == NULL_CLUSTER_ID and DEMAND_PARAMETER in request.response_channel:
             return  # this cluster is about to form and has no id yet: the client asks again
         session = PendingSession(
             self._next_session_id, connection_id, request, ctx.now_ns, event.address, event.certified_principal
         )
         self._next_session_id -= 1
-        problem = self._problem_with(request, open_count)
+        problem = self._problem_with(request, open_count) or self._problem_on(connection_id)
         if problem is not None:
             self._reject(session, EventCode.ERROR, problem)
             return
-        self._sessions[connection_id] = session
+        self._sessions[session.session_id] = session
+        self._by_connection.setdefault(connection_id, {})[request.response_channel] = session
         enter(session, SessionState.CONNECTED)
         if session.certified_principal:
             self._admit(session, session.certified_principal, publisher)
@@ -114,8 +134,8 @@ class PendingSessions:
         self, connection_id: int, session_id: int, encoded_credentials: bytes, publisher: LogPublisher
     ) -> bool:
         """A client answers a challenge. False if there is nothing to answer on this connection."""
-        session = self._sessions.get(connection_id)
-        if session is None or session.session_id != session_id or session.state is not SessionState.CHALLENGED:
+        session = self._sessions.get(session_id)
+        if session is None or session.connection_id != connection_id or session.state is not SessionState.CHALLENGED:
             return False
         session.time_of_last_activity_ns = self._ctx.now_ns
         self._ctx.authenticator.on_challenge_response(session_id, encoded_credentials, self._ctx.timestamp)
@@ -136,7 +156,7 @@ class PendingSessions:
                     session.request.correlation_id,
                     EventCode.ERROR,
                     detail=f"session timeout: not authenticated in time: state={state.name}",
-                    close_after=True,
+                    close_after=not self._is_shared(session),
                 )
                 ctx.emit(fx.SessionChanged("session.timed_out", session.session_id, "not authenticated in time"))
             else:
@@ -149,8 +169,7 @@ class PendingSessions:
 
     def on_disconnected(self, connection_id: int) -> None:
         """A connection is gone, and with it what was pending on it."""
-        session = self._sessions.get(connection_id)
-        if session is not None:
+        for session in [*self._by_connection.get(connection_id, {}).values()]:
             self._end(session)
 
     def roll_back(self) -> None:
@@ -176,6 +195,22 @@ class PendingSessions:
             return f"response channel malformed: expected {TOKEN_PARAMETER}=<64 hexadecimal digits>"
         return self._problem_with_cluster(channel)
 
+    def _problem_on(self, connection_id: int) -> str | None:
+        """Why this connection can have no more sessions."""
+        count = len(self._by_connection.get(connection_id, ()))
+        count += self._held_count(connection_id) + self._opening_count(connection_id)
+        limit = self._ctx.config.connection_session_limit
+        return f"sessions of one connection: sessions={count} {limit=}" if count >= limit else None
+
+    def _is_shared(self, session: PendingSession) -> bool:
+        """Whether other sessions are on the connection of one that ends."""
+        connection_id = session.connection_id
+        return bool(
+            self._held_count(connection_id)
+            or self._opening_count(connection_id)
+            or self._by_connection.get(connection_id)
+        )
+
     def _problem_with_cluster(self, channel: str) -> str | None:
         """Why this is not the cluster that the client demands; None if it demands this one, or none."""
         try:
@@ -198,13 +233,13 @@ class PendingSessions:
                 enter(session, SessionState.CHALLENGED)
                 self._send_challenge(session, proxy.payload)
             case SessionState.REJECTED:
-                del self._sessions[session.connection_id]
+                self._forget(session)
                 self._reject(session, EventCode.AUTHENTICATION_REJECTED, "authentication rejected")
             case _:
                 pass  # undecided: asked again at the next poll
 
     def _admit(self, session: PendingSession, encoded_principal: bytes, publisher: LogPublisher) -> None:
-        del self._sessions[session.connection_id]
+        self._forget(session)
         enter(session, SessionState.AUTHENTICATED)
         session.encoded_principal = encoded_principal
         self._open_session(session, publisher)
@@ -219,13 +254,27 @@ class PendingSessions:
 
     def _reject(self, session: PendingSession, code: EventCode, detail: str) -> None:
         enter(session, SessionState.REJECTED)
-        answer(self._ctx, session.connection_id, session.request.correlation_id, code, detail=detail, close_after=True)
+        answer(
+            self._ctx,
+            session.connection_id,
+            session.request.correlation_id,
+            code,
+            detail=detail,
+            close_after=not self._is_shared(session),
+        )
         self._ctx.emit(fx.SessionChanged("session.rejected", session.session_id, detail))
         enter(session, SessionState.CLOSED)
 
     def _end(self, session: PendingSession) -> None:
-        del self._sessions[session.connection_id]
+        self._forget(session)
         enter(session, SessionState.CLOSED)
+
+    def _forget(self, session: PendingSession) -> None:
+        del self._sessions[session.session_id]
+        of_connection = self._by_connection[session.connection_id]
+        del of_connection[session.request.response_channel]
+        if not of_connection:
+            del self._by_connection[session.connection_id]
 
 
 def _wants_the_same(before: SessionConnectRequest, now: SessionConnectRequest) -> bool:

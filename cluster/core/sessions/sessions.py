@@ -10,14 +10,20 @@ session is theirs; so the next leader knows at once where each client is. A conn
 session itself, or has shown its secret (`session_claims`): a client that only names a session is told so, and nothing
 changes for the one who holds it.
 
+A connection may hold many sessions. Those of one secret are one client's: its proof on a connection, and one keep-alive
+there, count for all of them. Only a shown secret does that. A response channel alone, which the log holds, proves
+nothing.
+
 Source: seed 004; aeron.md §3.5.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import TypeVar
 
 from trimaran.service_api import CloseReason
 from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId
@@ -40,6 +46,8 @@ from .pending_sessions import PendingSession, PendingSessions
 from .session_answers import answer, redirect
 from .session_claims import SessionClaims
 from .session_state import SessionState, enter
+
+_Key = TypeVar("_Key", str, bytes)
 
 
 @dataclass(slots=True)
@@ -72,11 +80,18 @@ class SessionManager:
         self._ctx = ctx
         self.sessions: dict[ClusterSessionId, ClusterSession] = {}
         self._connections: dict[ClusterSessionId, int] = {}
-        self._sessions_by_connection: dict[int, ClusterSessionId] = {}
+        self._sessions_by_connection: dict[int, dict[ClusterSessionId, None]] = {}
+        self._sessions_by_digest: dict[bytes, dict[ClusterSessionId, None]] = {}
+        """Those whose client has a secret, by what the log holds of it."""
+        self._sessions_by_channel: dict[str, dict[ClusterSessionId, None]] = {}
+        self._leads = False
+        """Whether connections are bound here: from the beginning of a term that this member leads to its end."""
         self._awaiting_open: dict[ClusterSessionId, int] = {}
         """Leader: the connections of clients whose SessionOpenEvent is appended and not delivered yet."""
+        self._opening_counts = Counter[int]()
+        """Of these, how many each connection has."""
         self.claims = SessionClaims()
-        self.pending = PendingSessions(ctx, self._open)
+        self.pending = PendingSessions(ctx, self._open, held_count=self._held_count, opening_count=self._opening_count)
         self._checks: list[tuple[int, ClusterSessionId]] = []
         """Leader: a heap of when each session is looked at for its silence, never later than it may be closed."""
         self._to_close: dict[ClusterSessionId, None] = {}
@@ -98,6 +113,7 @@ class SessionManager:
             self._add(event, end_position)
         connection_id = self._awaiting_open.pop(session_id, None)
         if connection_id is not None:
+            self._opening_counts[connection_id] -= 1
             config = self._ctx.config
             limits = SessionLimits(
                 max_message_length=max_message_length(config.term_length_bytes), refused=config.refused_ingress
@@ -105,25 +121,31 @@ class SessionManager:
             self._ctx.emit(fx.SendToClient(connection_id, limits))
             detail = self._ctx.ingress_endpoints
             answer(self._ctx, connection_id, event.correlation_id, EventCode.OK, session_id=session_id, detail=detail)
-            if self._holds_another(connection_id, session_id):
-                session = self.sessions[session_id]
+            session = self.sessions[session_id]
+            if self._holds_same(connection_id, session):
                 enter(session, SessionState.CLOSING)
                 self._to_close[session_id] = None
             else:
                 self._open_ingress(connection_id, session_id)
-        for waiting_id in self.claims.take_awaiting(session_id):
-            self._bind_if_held(waiting_id, session_id)
+            return
+        holder_id = self.claims.holder_of(self.sessions[session_id].token_digest)
+        if holder_id is None:
+            return
+        if self._leads:
+            self._welcome(holder_id, session_id)
+        else:
+            self.bind(holder_id, session_id)
 
     def on_replay_session_close(self, event: SessionCloseEvent) -> None:
         """A SessionCloseEvent is delivered: the session is gone on this member."""
-        session = self.sessions.pop(ClusterSessionId(event.cluster_session_id), None)
-        self._to_close.pop(ClusterSessionId(event.cluster_session_id), None)
+        session_id = ClusterSessionId(event.cluster_session_id)
+        session = self._remove(session_id)
+        self._to_close.pop(session_id, None)
         if session is not None:
             enter(session, SessionState.CLOSED)
-        connection_id = self._connections.pop(ClusterSessionId(event.cluster_session_id), None)
+        connection_id = self._unbind(session_id)
         if connection_id is not None:
-            self._sessions_by_connection.pop(connection_id, None)
-            self._ctx.emit(fx.UnbindIngress(connection_id))
+            self._ctx.emit(fx.UnbindIngress(connection_id, session_id))
 
     def on_service_close(self, session_id: ClusterSessionId) -> None:
         """The service closes a session, on every member at the same position; the leader appends the close."""
@@ -136,14 +158,17 @@ class SessionManager:
 
     def roll_back(self) -> None:
         """Undo what was appended here as leader and may never commit; clients that wait are sent to ask again."""
+        self._leads = False
         commit_position = self._ctx.commit_position
         for session_id, connection_id in self._awaiting_open.items():
             redirect(self._ctx, connection_id, self.sessions[session_id].correlation_id)
         self._awaiting_open.clear()
+        self._opening_counts.clear()
         self.pending.roll_back()
         for session in [*self.sessions.values()]:
             if session.opened_log_position > commit_position:
-                enter(self.sessions.pop(session.cluster_session_id), SessionState.CLOSED)
+                self._remove(session.cluster_session_id)
+                enter(session, SessionState.CLOSED)
                 continue
             session.is_close_appended = False
             if session.state is SessionState.CLOSING and not session.is_closed_by_service:
@@ -161,7 +186,11 @@ class SessionManager:
 
     def restore(self, sessions: Iterable[ClusterSession], *, next_session_id: int) -> None:
         """Take over the sessions of a snapshot."""
-        self.sessions = {session.cluster_session_id: session for session in sessions}
+        self.sessions.clear()
+        self._sessions_by_digest.clear()
+        self._sessions_by_channel.clear()
+        for session in sessions:
+            self._keep(session)
         self._next_session_id = self._next_committed_session_id = next_session_id
 
     # --- connections, on every member
@@ -173,7 +202,7 @@ class SessionManager:
     def redirect_challenge_response(self, event: ClientChallengeResponse) -> None:
         """A session's secret is kept wherever it is shown; an answer to a challenge has to go to the leader."""
         if event.session_id >= 0:
-            self.claims.add(event.connection_id, event.session_id, event.encoded_credentials)
+            self.claims.add(event.connection_id, event.encoded_credentials)
         else:
             redirect(self._ctx, event.connection_id, event.correlation_id)
 
@@ -190,48 +219,56 @@ class SessionManager:
         is_older = event.leadership_term_id < ctx.leadership_term_id
         if not is_older or leader_id is None or leader_id == ctx.config.member_id:
             return
-        if self._sessions_by_connection.get(connection_id) == session_id and session_id in self.sessions:
+        if self._connections.get(session_id) == connection_id and session_id in self.sessions:
             redirect(ctx, connection_id, CorrelationId(NULL_VALUE), session_id=session_id)
 
     def _bind_if_held(self, connection_id: int, session_id: ClusterSessionId) -> None:
         session = self.sessions.get(session_id)
         if session is None:
-            self.claims.await_open(connection_id, session_id)
-        elif self._is_held_by(connection_id, session):
+            return  # one that is opened later is bound to the connection that has shown its secret
+        if self._is_held_by(connection_id, session):
             self.bind(connection_id, session_id)
+            for other_id in self._others_of_client(connection_id, session):
+                self.bind(connection_id, other_id)
         else:
             self._count_refusal(connection_id, session)
 
     def bind(self, connection_id: int, session_id: ClusterSessionId) -> None:
         """Remember that a client holds this session on this connection, which has shown that it does."""
         previous = self._connections.get(session_id)
-        if previous is not None and previous != connection_id:
-            self._sessions_by_connection.pop(previous, None)
-            self._ctx.emit(fx.UnbindIngress(previous))
-        held = self._sessions_by_connection.get(connection_id)
-        if held is not None and held != session_id:
-            self._connections.pop(held, None)
+        if previous == connection_id:
+            return
+        if previous is not None:
+            self._unbind(session_id)
+            self._ctx.emit(fx.UnbindIngress(previous, session_id))
         self._connections[session_id] = connection_id
-        self._sessions_by_connection[connection_id] = session_id
+        self._sessions_by_connection.setdefault(connection_id, {})[session_id] = None
+
+    def _unbind(self, session_id: ClusterSessionId) -> int | None:
+        """Forget on which connection a session was; return its number."""
+        connection_id = self._connections.pop(session_id, None)
+        if connection_id is not None:
+            held = self._sessions_by_connection[connection_id]
+            del held[session_id]
+            if not held:
+                del self._sessions_by_connection[connection_id]
+        return connection_id
 
     def principal_on(self, connection_id: int, session_id: ClusterSessionId) -> bytes | None:
         """The principal of this session on this connection; None if it is not open here, or not of this connection."""
-        session = self.sessions.get(session_id)
-        is_bound = self._sessions_by_connection.get(connection_id) == session_id
-        if session is None or not is_bound or session.state is not SessionState.OPEN:
-            return None
-        return session.encoded_principal
+        session = self.session_on(connection_id, session_id)
+        return None if session is None else session.encoded_principal
 
     def on_disconnected(self, event: ClientDisconnected) -> None:
-        """A connection is gone; its session waits for the client until it times out."""
+        """A connection is gone; its sessions wait for the client until they time out."""
         connection_id = event.connection_id
         self.claims.forget(connection_id)
         self.pending.on_disconnected(connection_id)
-        session_id = self._sessions_by_connection.pop(connection_id, None)
-        if session_id is not None:
+        for session_id in self._sessions_by_connection.pop(connection_id, ()):
             del self._connections[session_id]
         for waiting_id in [key for key, value in self._awaiting_open.items() if value == connection_id]:
             del self._awaiting_open[waiting_id]
+        del self._opening_counts[connection_id]
 
     # --- the leader
 
@@ -261,6 +298,7 @@ class SessionManager:
         heappush(self._checks, (ctx.now_ns + ctx.config.session_timeout_ns, session_id))
         enter(pending, SessionState.OPEN)
         self._awaiting_open[session_id] = pending.connection_id
+        self._opening_counts[pending.connection_id] += 1
         ctx.emit(fx.SessionChanged("session.opened", session_id, request.client_info or "client connected"))
 
     def on_keep_alive(self, event: ClientKeepAlive) -> None:
@@ -282,6 +320,8 @@ class SessionManager:
         session.time_of_last_activity_ns = self._ctx.now_ns
         if self._connections.get(session_id) != connection_id or leadership_term_id < self._ctx.leadership_term_id:
             self._welcome(connection_id, session_id)
+            for other_id in self._others_of_client(connection_id, session):
+                self._welcome(connection_id, other_id)
 
     def is_known(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> bool:
         """Whether a keep-alive would change nothing: this connection holds the session, and knows this term."""
@@ -289,7 +329,7 @@ class SessionManager:
         return (
             session is not None
             and session.state is SessionState.OPEN
-            and self._sessions_by_connection.get(connection_id) == session_id
+            and self._connections.get(session_id) == connection_id
             and leadership_term_id == self._ctx.leadership_term_id
         )
 
@@ -323,6 +363,7 @@ class SessionManager:
 
     def on_lead(self) -> None:
         """This member leads now: give every session its time again, and tell every client that is connected."""
+        self._leads = True
         self.renew_activity()
         due_ns = self._ctx.now_ns + self._ctx.config.session_timeout_ns
         self._checks = [(due_ns, session_id) for session_id in sorted(self.sessions)]
@@ -343,11 +384,26 @@ class SessionManager:
             session.time_of_last_activity_ns += duration_ns
         self.pending.excuse(duration_ns)
 
-    def session_on(self, connection_id: int) -> ClusterSession | None:
-        """The open session whose client has shown to hold it on this connection."""
-        session_id = self._sessions_by_connection.get(connection_id)
-        session = None if session_id is None else self.sessions.get(session_id)
-        return session if session is not None and session.state is SessionState.OPEN else None
+    def session_on(self, connection_id: int, session_id: ClusterSessionId) -> ClusterSession | None:
+        """This session, if it is open and its client has shown to hold it on this connection."""
+        session = self.sessions.get(session_id)
+        is_bound = session is not None and self._connections.get(session_id) == connection_id
+        return session if session is not None and is_bound and session.state is SessionState.OPEN else None
+
+    def is_any_on(self, connection_id: int) -> bool:
+        """Whether the client of a connection has shown to hold an open session."""
+        return any(
+            self.session_on(connection_id, session_id) is not None
+            for session_id in self._sessions_by_connection.get(connection_id, ())
+        )
+
+    def _held_count(self, connection_id: int) -> int:
+        """How many sessions a connection holds."""
+        return len(self._sessions_by_connection.get(connection_id, ()))
+
+    def _opening_count(self, connection_id: int) -> int:
+        """How many sessions of a connection are appended and not delivered yet."""
+        return self._opening_counts[connection_id]
 
     def answer_admin(
         self,
@@ -387,7 +443,7 @@ class SessionManager:
         ctx.emit(fx.SessionChanged("session.closed", session.cluster_session_id, detail))
         connection_id = self._connections.get(session.cluster_session_id)
         if connection_id is not None:
-            ctx.emit(fx.UnbindIngress(connection_id))
+            ctx.emit(fx.UnbindIngress(connection_id, session.cluster_session_id))
             answer(
                 ctx,
                 connection_id,
@@ -463,7 +519,7 @@ class SessionManager:
 
     def _add(self, event: SessionOpenEvent, end_position: int) -> None:
         session_id = ClusterSessionId(event.cluster_session_id)
-        session = self.sessions[session_id] = ClusterSession(
+        session = ClusterSession(
             cluster_session_id=session_id,
             correlation_id=event.correlation_id,
             opened_log_position=end_position,
@@ -472,21 +528,50 @@ class SessionManager:
             encoded_principal=event.encoded_principal,
             time_of_last_activity_ns=self._ctx.now_ns,
         )
+        self._keep(session)
         enter(session, SessionState.OPEN)
 
-    def _holds_another(self, connection_id: int, session_id: ClusterSessionId) -> bool:
-        """Whether a connection holds an open session already: then its client asked twice, and took the first answer.
+    def _keep(self, session: ClusterSession) -> None:
+        session_id = session.cluster_session_id
+        self.sessions[session_id] = session
+        self._sessions_by_channel.setdefault(session.response_channel, {})[session_id] = None
+        if session.token_digest is not None:
+            self._sessions_by_digest.setdefault(session.token_digest, {})[session_id] = None
+
+    def _remove(self, session_id: ClusterSessionId) -> ClusterSession | None:
+        session = self.sessions.pop(session_id, None)
+        if session is not None:
+            _drop(self._sessions_by_channel, session.response_channel, session_id)
+            if session.token_digest is not None:
+                _drop(self._sessions_by_digest, session.token_digest, session_id)
+        return session
+
+    def _others_of_client(self, connection_id: int, session: ClusterSession) -> list[ClusterSessionId]:
+        """The open sessions of the same secret, shown on this connection, that are not known to be on it."""
+        digest = session.token_digest
+        if digest is None or not self.claims.fits(connection_id, digest):
+            return []
+        return [
+            other_id
+            for other_id in self._sessions_by_digest[digest]
+            if self._connections.get(other_id) != connection_id and self.sessions[other_id].state is SessionState.OPEN
+        ]
+
+    def _holds_same(self, connection_id: int, session: ClusterSession) -> bool:
+        """Whether a connection holds an open session of the same channel: its client asked twice, and took the first.
 
         Were the connection given to the second, what the client has sent in the first would be lost.
         """
-        held = self.session_on(connection_id)
-        return held is not None and held.cluster_session_id != session_id
+        return any(
+            other_id != session.cluster_session_id and self.session_on(connection_id, other_id) is not None
+            for other_id in self._sessions_by_channel[session.response_channel]
+        )
 
     def _is_held_by(self, connection_id: int, session: ClusterSession) -> bool:
         """Whether this connection has opened the session here, or has shown its secret."""
         session_id = session.cluster_session_id
         return self._connections.get(session_id) == connection_id or self.claims.fits(
-            connection_id, session_id, session.token_digest
+            connection_id, session.token_digest
         )
 
     def _refuse(self, connection_id: int, session: ClusterSession) -> None:
@@ -515,3 +600,10 @@ class SessionManager:
             session_id=session_id,
             detail=detail,
         )
+
+
+def _drop(index: dict[_Key, dict[ClusterSessionId, None]], key: _Key, session_id: ClusterSessionId) -> None:
+    sessions = index[key]
+    del sessions[session_id]
+    if not sessions:
+        del index[key]

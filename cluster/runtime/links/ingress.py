@@ -129,11 +129,12 @@ class Ingress:
         return connection_id
 
     def forget(self, connection: IngressConnection) -> None:
-        """Tell the core that a connection is gone, once; its session's egress is discarded from now on."""
+        """Tell the core that a connection is gone, once; its sessions' egress is discarded from now on."""
         self.egress.end(connection)
-        if connection.is_bound and connection.session_id is not None:
-            connection.unbind()
-            self.owner.disconnect_egress(connection.session_id)
+        session_ids = [*connection.session_ids]
+        connection.unbind()
+        for session_id in session_ids:
+            self.owner.disconnect_egress(session_id)
         self.unfinished_bytes -= connection.drop_unfinished()
         if self.connections.pop(connection.connection_id, None) is not None:
             self.owner.post(ev.ClientDisconnected(connection.connection_id))

@@ -1,11 +1,13 @@
 """One client's connection: its frames come in, its egress goes out.
 
-Session messages of the connection's session and term are stamped in place and appended to the log; everything else
+Session messages of the connection's sessions and term are stamped in place and appended to the log; everything else
 (connects, keep-alives, closes, fragments, strays) is rare and takes the slow path as a decoded message.
 
 A connection on which no session is open has little time, and may send little: a setup frame, then single frames of
 `_UNOPENED_FRAME_LIMIT` bytes at most, so what a stranger's frame says of its length is not believed. A client's
 connections to followers count as its session's, for the client shows its token there, too.
+
+A connection may carry many sessions, see `sessions`. What goes out to them in one turn of the loop is one write.
 """
 
 from __future__ import annotations
@@ -60,24 +62,24 @@ from trimaran.service_api.wire.session import (
     SessionMessageHeader,
     refusal_of_requests,
 )
-from trimaran.service_api.wire.session_frame import PREFIX_LENGTH, session_prefix
+from trimaran.service_api.wire.session_frame import PREFIX_LENGTH, ingress_prefixes
 from trimaran.service_api.wire.stream import MessageAssembler
 
 from ...core import events as ev
 from ...core.log.log_publisher import LogPublisher
 from ..watching.stage_watch import StageWatch
 from .egress_tracker import HIGH_WATER_BYTES, EgressTracker, WaitingEgress
+from .farewell import LINGER_S, Farewell
 
 _UNOPENED_FRAME_LIMIT: Final = 16 << 10
 """The longest frame before a session is open: four times what credentials may have."""
 _WRITE_LIMIT_BYTES: Final = 1 << 20
 """The longest write that goes to a transport as it is."""
-_LINGER_S: Final = 10.0
-"""How long a connection that ends may take to read what it was sent."""
 _LINGER_LIMIT_BYTES: Final = 1 << 20
 """With more in its transport a connection that is cut off is dropped at once: this memory is wanted."""
 _MAX_FRAME_LENGTH: Final = 65504
 
+_MESSAGE_BLOCK: Final = SESSION_MESSAGE[0].to_bytes(2, "little")
 _OPENS_SESSIONS: Final = frozenset({CallerRole.CLIENT, CallerRole.OPERATOR})
 """Whose certificates are enough for a session; its name is the principal."""
 
@@ -165,7 +167,10 @@ class IngressConnection(asyncio.BufferedProtocol):
         self.unfinished_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._carry = b""
-        self._prefix: bytes | None = None
+        self._prefixes: dict[bytes, ClusterSessionId] = {}
+        """What the messages and requests of the sessions on it begin with; both of each session, while it is bound."""
+        self._batch: bytearray | None = None
+        """What goes out at the end of this turn, where more than one session is bound."""
         self._is_set_up = False
         self._meant_cluster_id: int = NULL_CLUSTER_ID
         """The cluster that the client's setup frame names."""
@@ -177,15 +182,21 @@ class IngressConnection(asyncio.BufferedProtocol):
         self._assembler = MessageAssembler()
         self.connection_id = 0
         self.last_activity_ns = 0
-        self.session_id: ClusterSessionId | None = None
+        self.session_ids: dict[ClusterSessionId, int] = {}
+        """The sessions whose messages are taken on it, and the term of each binding."""
 
     def __repr__(self) -> str:
-        return f"<IngressConnection id={self.connection_id} session={self.session_id}>"
+        return f"<IngressConnection id={self.connection_id} sessions={len(self.session_ids)}>"
+
+    @property
+    def session_id(self) -> ClusterSessionId | None:
+        """The session on it, for log lines; the first of many."""
+        return next(iter(self.session_ids), None)
 
     @property
     def is_bound(self) -> bool:
         """Whether session messages are taken on it."""
-        return self._prefix is not None
+        return bool(self.session_ids)
 
     @property
     def is_egress_waiting(self) -> bool:
@@ -289,8 +300,10 @@ class IngressConnection(asyncio.BufferedProtocol):
 
     def end_with(self, reason: str) -> None:
         """End the connection with a message that says why, which the client has a while to read."""
+        self._flush_batch()
         self._waiting = None
         self._is_ending = True
+        message = self._encode_end(reason)
         self._ingress.forget(self)
         transport, self._transport = self._transport, None
         if transport is None or transport.is_closing():
@@ -298,8 +311,8 @@ class IngressConnection(asyncio.BufferedProtocol):
         if transport.get_write_buffer_size() > _LINGER_LIMIT_BYTES:
             transport.abort()
             return
-        transport.set_protocol(_Farewell(self, transport))
-        transport.write(self._encode_end(reason))
+        transport.set_protocol(Farewell(transport, self._ingress, self.connection_lost))
+        transport.write(message)
         if transport.can_write_eof():
             transport.write_eof()
             transport.resume_reading()
@@ -310,19 +323,28 @@ class IngressConnection(asyncio.BufferedProtocol):
 
     def bind(self, session_id: ClusterSessionId, leadership_term_id: int) -> None:
         """Accept messages of this session and term."""
-        self.session_id = session_id
+        self._unbind(session_id)
         self._accepted.admit()
-        self._prefix = session_prefix(SESSION_MESSAGE, leadership_term_id, session_id)
+        self.session_ids[session_id] = leadership_term_id
+        for prefix in ingress_prefixes(leadership_term_id, session_id):
+            self._prefixes[prefix] = session_id
 
     def unbind(self) -> None:
         """Stop taking session messages."""
-        self._prefix = None
+        self.session_ids.clear()
+        self._prefixes.clear()
 
-    def release(self) -> None:
-        """Its session has ended, or is on another connection: what waits here is freed soon, read or not."""
-        self.unbind()
-        if self._waiting is not None:
-            asyncio.get_running_loop().call_later(_LINGER_S, self._abort_if_waiting)
+    def release(self, session_id: ClusterSessionId) -> None:
+        """A session has ended, or is on another connection; after the last, what waits here is freed soon."""
+        self._unbind(session_id)
+        if self._waiting is not None and not self.session_ids:
+            asyncio.get_running_loop().call_later(LINGER_S, self._abort_if_waiting)
+
+    def _unbind(self, session_id: ClusterSessionId) -> None:
+        leadership_term_id = self.session_ids.pop(session_id, None)
+        if leadership_term_id is not None:
+            for prefix in ingress_prefixes(leadership_term_id, session_id):
+                del self._prefixes[prefix]
 
     def send(self, message: Message, *, close_after: bool = False) -> None:
         """Send a session message."""
@@ -331,7 +353,29 @@ class IngressConnection(asyncio.BufferedProtocol):
             self.close()
 
     def write(self, data: bytes | bytearray) -> None:
-        """Send egress frames; the caller gives the buffer away. What the socket does not take waits, within bounds."""
+        """Send egress frames; the caller gives the buffer away. What the socket does not take waits, within bounds.
+
+        One session writes once a turn by itself. Where there are more, all that they write in a turn goes out at its
+        end: a call of the system for each of a thousand sessions costs more than their messages.
+        """
+        batch = self._batch
+        if batch is not None:
+            batch += data
+            if len(batch) >= _WRITE_LIMIT_BYTES:
+                self._flush_batch()
+        elif len(self.session_ids) > 1:
+            self._batch = bytearray(data)
+            asyncio.get_running_loop().call_soon(self._flush_batch)
+        else:
+            self._write(data)
+
+    def _flush_batch(self) -> None:
+        """Send what was written in this turn."""
+        batch, self._batch = self._batch, None
+        if batch:
+            self._write(batch)
+
+    def _write(self, data: bytes | bytearray) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -396,17 +440,18 @@ class IngressConnection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing() or not (self._is_choked or self._is_ingress_paused):
             return
-        if has_peer_closed(transport, if_unread=self._prefix is None):
+        if has_peer_closed(transport, if_unread=not self.session_ids):
             self.abort()
 
     def close(self) -> None:
         """Close once everything is written, which may not take long."""
+        self._flush_batch()
         transport = self._transport
         if transport is None or self._is_ending:
             return
         self._is_ending = True
         if transport.get_write_buffer_size():
-            asyncio.get_running_loop().call_later(_LINGER_S, self.abort)
+            asyncio.get_running_loop().call_later(LINGER_S, self.abort)
         if self._waiting is None:
             transport.close()
 
@@ -434,9 +479,9 @@ class IngressConnection(asyncio.BufferedProtocol):
         owner, stages = self._ingress.owner, self._ingress.stages
         publisher = owner.publisher
         while True:
-            prefix = self._prefix
-            if prefix is not None and publisher is not None and not self._assembler.is_assembling:
-                appended = publisher.append_ingress(buffer, offset, end, prefix=prefix, timestamp=owner.stamp())
+            prefixes = self._prefixes
+            if prefixes and publisher is not None and not self._assembler.is_assembling:
+                appended = publisher.append_ingress(buffer, offset, end, prefixes=prefixes, timestamp=owner.stamp())
                 if appended != offset:
                     offset = appended
                     if stages.is_ready:
@@ -508,11 +553,12 @@ class IngressConnection(asyncio.BufferedProtocol):
         transport, self._transport = self._transport, None
         self._waiting = None
         self._is_ending = True
+        message = self._encode_end(reason)
         self._ingress.forget(self)
         if transport is None:
             return
         if self._is_set_up and not transport.is_closing() and not transport.get_write_buffer_size():
-            transport.write(self._encode_end(reason))
+            transport.write(message)
             transport.close()
         else:
             transport.abort()
@@ -598,7 +644,7 @@ class IngressConnection(asyncio.BufferedProtocol):
         publisher = owner.publisher
         if publisher is None:
             return  # Only a leader answers strays; in an election they would fill the inbox.
-        if self._prefix is None or encoded[2:PREFIX_LENGTH] != self._prefix[2:]:
+        if _MESSAGE_BLOCK + encoded[len(_MESSAGE_BLOCK) : PREFIX_LENGTH] not in self._prefixes:
             owner.post(ev.ClientStray(self.connection_id, header.leadership_term_id, header.cluster_session_id))
             return
         block_length = peek_header(encoded)[0]
@@ -622,34 +668,6 @@ class IngressConnection(asyncio.BufferedProtocol):
         owner.schedule_flush()
         if owner.is_window_full():
             self._ingress.on_window_filled(self)
-
-
-class _Farewell(asyncio.BufferedProtocol):
-    """A connection that ends, while its client reads the last message: what still comes is dropped.
-
-    Closing at once would reset the connection where something of the client is unread, and the reset would overtake
-    the message.
-    """
-
-    def __init__(self, connection: IngressConnection, transport: asyncio.Transport) -> None:
-        self._connection = connection
-        self._farewells = connection._ingress.farewells
-        self._farewells[transport] = None
-        self._transport = transport
-        self._deadline = asyncio.get_running_loop().call_later(_LINGER_S, transport.abort)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Return room for what is dropped."""
-        return self._connection._ingress.view
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Drop it."""
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is left."""
-        self._deadline.cancel()
-        self._farewells.pop(self._transport, None)
-        self._connection.connection_lost(exc)
 
 
 def _decode_admin_request(encoded: bytes) -> AdminRequest:

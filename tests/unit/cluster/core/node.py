@@ -611,7 +611,7 @@ class Node:
         self.ctx.now_ns, self.ctx.timestamp = self.cluster.now_ns, self._timestamp()
         timestamp = self.ctx.stamp()
         self.activity_ns[connection_id] = self.cluster.now_ns
-        taken = leader.publisher.append_ingress(chunk, 0, len(chunk), prefix=prefix, timestamp=timestamp)
+        taken = leader.publisher.append_ingress(chunk, 0, len(chunk), prefixes=(prefix,), timestamp=timestamp)
         expect(taken == len(chunk), "every frame is taken", taken=taken)
         for payload in payloads[len(small) :]:  # it comes in fragments, and the edge hands it over whole
             leader.publisher.append_message(prefix + timestamp.to_bytes(8, "little") + payload)

@@ -107,7 +107,7 @@ def test_right_token_takes_the_session_to_the_new_connection() -> None:
     effects = solo.feed(show(1, connection_id=8), keep_alive(1, connection_id=8))
 
     assert bindings(effects) == [(8, 1)]
-    assert of(effects, fx.UnbindIngress) == [fx.UnbindIngress(7)]
+    assert of(effects, fx.UnbindIngress) == [fx.UnbindIngress(7, 1)]
 
 
 def test_token_of_one_session_opens_no_other() -> None:
@@ -178,7 +178,7 @@ def test_new_leader_knows_whose_connection_it_is(secret: bytes, is_before_open: 
     solo.lead()
 
     assert bindings(solo.effects) == ([(9, 3)] if secret == SECRET else [])
-    assert refusals(solo.effects) == (secret == WRONG)
+    assert refusals(solo.effects) == (secret == WRONG and not is_before_open)
 
 
 @pytest.mark.parametrize(("secret", "term_id", "is_told"), [(SECRET, 0, True), (WRONG, 0, False), (SECRET, 1, False)])
@@ -280,22 +280,24 @@ def test_id_that_is_given_again_has_the_new_clients_token() -> None:
 def test_claims_are_one_a_connection_and_go_with_it() -> None:
     claims = SessionClaims()
 
-    for session_id in range(100):
-        claims.add(7, session_id_of(session_id), SECRET)
-        claims.await_open(7, session_id_of(session_id))
+    for secret in range(100):
+        claims.add(7, bytes([secret]))
+        assert claims.holder_of(token_digest(bytes([secret]))) == 7
 
-    assert (len(claims._claims), len(claims._awaiting)) == (1, 1)
+    assert (len(claims._digests), len(claims._connections)) == (1, 1)
     claims.forget(7)
-    assert (claims._claims, claims._awaiting) == ({}, {})
+    assert (claims._digests, claims._connections) == ({}, {})
 
 
-def test_who_claims_nothing_does_not_wait_for_a_session() -> None:
+def test_of_connections_that_have_shown_one_secret_the_newest_counts() -> None:
     claims = SessionClaims()
 
-    for session_id in range(100):
-        claims.await_open(7, session_id_of(session_id))
+    for connection_id in (7, 8, 9):
+        claims.add(connection_id, SECRET)
+    claims.forget(9)
 
-    assert claims._awaiting == {}
+    assert claims.holder_of(token_digest(SECRET)) == 8
+    assert claims.holder_of(None) is None
 
 
 def test_disconnect_forgets_what_was_shown() -> None:

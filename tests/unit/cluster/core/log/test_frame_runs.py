@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.unit.client.dialogue import RecordingListener
 from tests.unit.client.fake_member import egress_frames
-from tests.unit.cluster.core.log.test_log_streams import PREFIX, buffer_at, content, ingress
+from tests.unit.cluster.core.log.test_log_streams import PREFIX, PREFIXES, buffer_at, content, ingress
 from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.log_rules import log_rules
 from tests.unit.cluster.service.log_writer import SESSION, Rig
@@ -60,7 +60,7 @@ def written(chunk: bytearray, *, start: int, checksums: bool) -> tuple[int, byte
         checksums=checksums,
     )
     data = bytearray(chunk)
-    taken = publisher.append_ingress(data, 0, len(data), prefix=PREFIX, timestamp=1_700_000_000_123)
+    taken = publisher.append_ingress(data, 0, len(data), prefixes=PREFIXES, timestamp=1_700_000_000_123)
     return taken, content(buffer)
 
 

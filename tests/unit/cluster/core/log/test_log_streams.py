@@ -28,12 +28,13 @@ from trimaran.service_api.wire.frame import (
     unpack_header,
 )
 from trimaran.service_api.wire.link_frames import encode_commit_frame
-from trimaran.service_api.wire.session_frame import PREFIX_LENGTH
+from trimaran.service_api.wire.session_frame import PREFIX_LENGTH, ingress_prefixes
 from trimaran.service_api.wire.stream import MessageAssembler
 
 TERM_LENGTH = 4096
 MTU = 288
 PREFIX = struct.pack("<HHHHqq", 24, 1, 111, 16, 3, 9)
+PREFIXES = ingress_prefixes(3, 9)
 
 
 def buffer_at(position: int = 0, *, retained_bytes: int = 1 << 20) -> LogBuffer:
@@ -197,7 +198,7 @@ def test_ingress_frames_are_stamped_in_place() -> None:
     buffer = buffer_at(TERM_LENGTH + 96)
     chunk = ingress(b"hello", b"world")
 
-    taken = publisher(buffer, initial_term_id=5).append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=1234)
+    taken = publisher(buffer, initial_term_id=5).append_ingress(chunk, 0, len(chunk), prefixes=PREFIXES, timestamp=1234)
 
     data = content(buffer)
     assert (taken, len(data)) == (len(chunk), 192)
@@ -213,7 +214,7 @@ def test_without_checksums_the_frame_carries_the_log_session() -> None:
     buffer = buffer_at()
     chunk = ingress(b"hello")
 
-    publisher(buffer, checksums=False).append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=0)
+    publisher(buffer, checksums=False).append_ingress(chunk, 0, len(chunk), prefixes=PREFIXES, timestamp=0)
     publisher(buffer, checksums=False).append_message(b"x" * 40)
 
     assert [header.session_id for _, header in frames(content(buffer))] == [77, 77]
@@ -224,7 +225,7 @@ def test_received_chunk_is_appended_as_one_chunk() -> None:
     buffer = buffer_at()
     chunk = ingress(*[b"x"] * 10)
 
-    publisher(buffer).append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=0)
+    publisher(buffer).append_ingress(chunk, 0, len(chunk), prefixes=PREFIXES, timestamp=0)
 
     assert [len(piece) for piece in buffer.take_pending()] == [960]
 
@@ -235,7 +236,7 @@ def test_incomplete_ingress_frame_is_left_where_it_is(cut: int) -> None:
     buffer = buffer_at()
     chunk = ingress(b"hello", b"world")
 
-    taken = publisher(buffer).append_ingress(chunk, 0, cut, prefix=PREFIX, timestamp=0)
+    taken = publisher(buffer).append_ingress(chunk, 0, cut, prefixes=PREFIXES, timestamp=0)
 
     assert taken == cut // 96 * 96 == buffer.append_position
 
@@ -254,7 +255,7 @@ def test_ingress_stops_at_a_frame_of_any_other_kind(kind: str) -> None:
             odd[0] = 63
     chunk = ingress(b"hello") + odd
 
-    taken = publisher(buffer).append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=0)
+    taken = publisher(buffer).append_ingress(chunk, 0, len(chunk), prefixes=PREFIXES, timestamp=0)
 
     assert (taken, len(messages(content(buffer)))) == (96, 1)
 
@@ -266,7 +267,7 @@ def test_impossible_ingress_length_is_left_to_the_caller(frame_length: int) -> N
     chunk = ingress(b"hello")
     struct.pack_into("<i", chunk, 0, frame_length)
 
-    assert publisher(buffer).append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=0) == 0
+    assert publisher(buffer).append_ingress(chunk, 0, len(chunk), prefixes=PREFIXES, timestamp=0) == 0
     assert content(buffer) == b""
 
 
@@ -304,7 +305,7 @@ def test_ingress_run_is_cut_at_the_end_of_a_term() -> None:
     buffer = buffer_at()
     chunk = ingress(*[b"x"] * 50)
 
-    publisher(buffer).append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=0)
+    publisher(buffer).append_ingress(chunk, 0, len(chunk), prefixes=PREFIXES, timestamp=0)
 
     found = frames(content(buffer))
     assert [header.frame_length for _, header in found if header.type == TYPE_PADDING] == [TERM_LENGTH % 96]
@@ -317,7 +318,7 @@ def test_a_frame_that_is_not_appended_fills_no_term() -> None:
     buffer = buffer_at(TERM_LENGTH - 64)
     chunk = ingress(b"hello", prefix=PREFIX[:-1] + b"\x01")
 
-    taken = publisher(buffer).append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=0)
+    taken = publisher(buffer).append_ingress(chunk, 0, len(chunk), prefixes=PREFIXES, timestamp=0)
 
     assert (taken, buffer.append_position) == (0, TERM_LENGTH - 64)
 
@@ -326,7 +327,7 @@ def test_term_that_is_filled_exactly_gets_no_padding() -> None:
     buffer = buffer_at()
     chunk = ingress(*[b"x" * 64] * 33)  # 128 bytes each: 32 of them are a term
 
-    publisher(buffer).append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=0)
+    publisher(buffer).append_ingress(chunk, 0, len(chunk), prefixes=PREFIXES, timestamp=0)
 
     assert {header.type for _, header in frames(content(buffer))} == {TYPE_DATA}
     assert [header.term_id for _, header in frames(content(buffer))] == [0] * 32 + [1]
@@ -370,7 +371,7 @@ def test_log_arrives_as_it_was_written_however_it_is_cut(
     for payload in payloads:
         if len(payload) <= MTU - 64 and len(payload) % 2:
             chunk = ingress(payload)
-            assert pen.append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=5) == len(chunk)
+            assert pen.append_ingress(chunk, 0, len(chunk), prefixes=PREFIXES, timestamp=5) == len(chunk)
         else:
             pen.append_message(PREFIX + bytes(8) + payload)
 
@@ -513,7 +514,7 @@ def like_frames(payload_lengths: list[int]) -> bytes:
     pen = long_term_publisher(written)
     for length in payload_lengths:
         chunk = ingress(*(number.to_bytes(2, "little").ljust(length, b"x") for number in range(100)))
-        pen.append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=0)
+        pen.append_ingress(chunk, 0, len(chunk), prefixes=PREFIXES, timestamp=0)
     return content(written)
 
 

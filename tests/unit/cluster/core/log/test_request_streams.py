@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.cluster.core.log.test_log_streams import (
     PREFIX,
+    PREFIXES,
     buffer_at,
     content,
     frames,
@@ -29,7 +30,7 @@ def test_requests_are_stamped_and_keep_their_numbers() -> None:
     buffer = buffer_at()
     chunk = request(1, b"one") + request(2, b"two")
 
-    taken = publisher(buffer).append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=1234)
+    taken = publisher(buffer).append_ingress(chunk, 0, len(chunk), prefixes=PREFIXES, timestamp=1234)
 
     data = content(buffer)
     assert taken == len(data) == len(chunk)
@@ -50,7 +51,7 @@ def test_requests_and_messages_are_taken_from_one_chunk_in_order() -> None:
     buffer = buffer_at()
     chunk = ingress(b"m" * 17) + request(1) + request(2) + ingress(b"m" * 17) + request(3, b"longer" * 9)
 
-    taken = publisher(buffer).append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=0)
+    taken = publisher(buffer).append_ingress(chunk, 0, len(chunk), prefixes=PREFIXES, timestamp=0)
 
     assert taken == len(chunk)
     assert [len(message) - 32 for message in messages(content(buffer))] == [17, 17, 17, 17, 70]
@@ -69,6 +70,6 @@ def test_the_pen_stops_at_what_is_no_request_of_this_session(kind: str) -> None:
             odd[32] = 32
     chunk = request(1) + odd
 
-    taken = publisher(buffer).append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=0)
+    taken = publisher(buffer).append_ingress(chunk, 0, len(chunk), prefixes=PREFIXES, timestamp=0)
 
     assert (taken, len(messages(content(buffer)))) == (96, 1)

@@ -537,12 +537,12 @@ async def test_client_with_too_much_in_its_transport_is_cut_off_without_a_word(o
 async def test_what_still_waits_is_freed_soon_after_the_session_has_ended(
     owner: FakeIngressOwner, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingress_connection, "_LINGER_S", 0.0)
+    monkeypatch.setattr(ingress_connection, "LINGER_S", 0.0)
     client = Client(ingress)
     client.connection.pause_writing()
     client.connection.write(bytes(1 << 20))
 
-    client.connection.release()
+    client.connection.release(ClusterSessionId(SESSION))
     await asyncio.sleep(0.01)
 
     assert client.transport.is_aborted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.unit.cluster.runtime.fake_gate import FakeTime, let_in, quiet_gate
@@ -255,3 +257,54 @@ def test_admin_request_of_an_unknown_type_is_posted_without_one_so_that_it_gets_
         ev.ClientAdmin(connection_id, known.model_copy(update={"request_type": None}), address=address),
     ]
     assert not client.transport.is_closed
+
+
+def test_messages_of_many_sessions_are_stamped_as_they_come(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """Interleaved, of other lengths, messages and requests; a stranger's among them is a stray."""
+    client = Client(ingress)
+    for session in range(12, 20):
+        client.connection.bind(ClusterSessionId(session), TERM)
+    taken = [(11 + number % 9, b"x" * (number % 3)) for number in range(40)]
+    chunk = b"".join(session_message(payload, session=session) for session, payload in taken[:20])
+    chunk += session_message(b"stray", session=99)
+    chunk += b"".join(session_message(payload, session=session) for session, payload in taken[20:])
+
+    client.send(chunk)
+
+    assert [type(event) for event in owner.posted] == [ev.ClientStray]
+    content = b"".join(bytes(part) for part in owner.log_buffer.chunks_from(0))
+    assert _sessions_and_payloads(content) == taken
+
+
+def _sessions_and_payloads(content: bytes) -> list[tuple[int, bytes]]:
+    found, offset = [], 0
+    while offset < len(content):
+        length = int.from_bytes(content[offset : offset + 4], "little")
+        session = int.from_bytes(content[offset + 48 : offset + 56], "little")
+        found.append((session, content[offset + 64 : offset + length]))
+        offset += length + -length % 32
+    return found
+
+
+async def test_what_many_sessions_are_sent_in_a_turn_is_one_write(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    client = Client(ingress)
+    client.connection.bind(ClusterSessionId(12), TERM)
+
+    for number in range(100):
+        client.connection.write(b"%02d" % number)
+    before = bytes(client.transport.written)
+    await asyncio.sleep(0)
+
+    assert (before, bytes(client.transport.written)) == (b"", b"".join(b"%02d" % number for number in range(100)))
+
+
+async def test_sessions_of_a_connection_are_unbound_one_by_one(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    client = Client(ingress)
+    client.connection.bind(ClusterSessionId(12), TERM)
+
+    client.connection.release(ClusterSessionId(12))
+    client.send(session_message(b"gone", session=12) + session_message(b"here"))
+
+    assert [type(event) for event in owner.posted] == [ev.ClientStray]
+    assert owner.log_buffer.append_position == 96
+    assert client.connection.is_bound
