@@ -491,6 +491,7 @@ async def test_a_dial_that_nobody_answers_is_begun_again() -> None:
 async def test_a_connection_without_acknowledgements_is_given_up_soon_unless_the_member_holds_it_back() -> None:
     async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
         (connection,) = client._conductor._connections.values()
+        assert isinstance(connection, MemberConnection)
         before_ms = user_timeout_ms(connection)
         cluster.members[0].is_reading = False
 
