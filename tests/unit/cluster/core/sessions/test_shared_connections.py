@@ -17,6 +17,7 @@ from tests.unit.cluster.core.solo import Solo, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.service_api.types import CorrelationId, TermId
+from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
 from trimaran.service_api.wire.session_token import token_channel
 
@@ -98,6 +99,7 @@ def test_follower_binds_what_is_opened_later_to_the_connection_that_has_shown_th
         leader.feed(ev.ClientConnect(7, request(number)))
         (event,) = appended(leader)
         deliver(leader, event)
+        assert isinstance(event, SessionOpenEvent)
         open_events.append(event)
     solo = Solo()
     solo.module.on_replay_session_open(open_events[0], 0)
