@@ -148,7 +148,10 @@ class SharedConnection:
     # --- sessions
 
     async def open_session(self, config: ClientConfig, listener: EgressListener | None) -> ClusterClient:
-        """Open one more session. Members take one request at a time until a session is open on a connection."""
+        """Open one more session, by the connections that stand: the members may have moved since the first one.
+
+        Members take one request at a time until a session is open on a connection.
+        """
         if self._loop is None:
             self._loop, self._opening = asyncio.get_running_loop(), asyncio.Lock()
         self._check_loop()
@@ -156,6 +159,7 @@ class SharedConnection:
             if self._is_closed:
                 raise LocalProtocolError("this shared connection is closed: make a new one")
             session = SharedSession(self, self._free_number())
+            config = replace(config, endpoints=tuple(dict.fromkeys((*self._links, *config.endpoints))))
             session.conductor = ClientConductor(config, listener, random=self._random, share=session)
             self._sessions[session.session.number] = session
             return await open_client(session.conductor)

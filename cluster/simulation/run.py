@@ -60,6 +60,8 @@ class Options:
     client_count: int = _CLIENT_COUNT
     requester_count: int = _REQUESTER_COUNT
     """Clients that ask with `request`, of the simulation's own service."""
+    requester_session_count: int = 1
+    """Sessions that each of them has at once; more than 1 share its connection."""
     without: frozenset[str] = frozenset()
     """Kinds of faults left out."""
     safety_timeouts: float = _SAFETY_TIMEOUTS
@@ -77,6 +79,8 @@ class Options:
             flags += ["--clients", str(self.client_count)]
         if self.requester_count != _REQUESTER_COUNT:
             flags += ["--requesters", str(self.requester_count)]
+        if self.requester_session_count != 1:
+            flags += ["--requester-sessions", str(self.requester_session_count)]
         if self.without:
             flags += ["--without", ",".join(sorted(self.without))]
         if self.safety_timeouts != _SAFETY_TIMEOUTS:
@@ -420,7 +424,9 @@ class _Run:
             timer_delay_max_ms=int(2_000 * unit_s),
             operation_limit=self._options.operation_limit,
         )
-        if self._has_queries and make_workload is not RequestWorkload:
+        if make_workload is RequestWorkload:
+            make_workload = partial(RequestWorkload, parallel_count=self._options.requester_session_count)
+        elif self._has_queries:
             make_workload = partial(Workload, queries=self._make_query_mix(number, settings))
         workload = make_workload(
             config,

@@ -259,6 +259,7 @@ def parse_replay(text: str) -> tuple[list[int], Options]:
     parser.add_argument("--witnesses", type=int, default=Options().witness_count)
     parser.add_argument("--clients", type=int, default=Options().client_count)
     parser.add_argument("--requesters", type=int, default=Options().requester_count)
+    parser.add_argument("--requester-sessions", type=int, default=Options().requester_session_count)
     parser.add_argument("--length", type=float, default=Options().safety_timeouts)
     parser.add_argument("--operations", type=int)
     parser.add_argument("--without", default="")
@@ -274,6 +275,7 @@ def parse_replay(text: str) -> tuple[list[int], Options]:
         witness_count=read.witnesses,
         client_count=read.clients,
         requester_count=read.requesters,
+        requester_session_count=read.requester_sessions,
         safety_timeouts=read.length,
         operation_limit=read.operations,
     )

@@ -461,5 +461,10 @@ def last_answers(log: RecordingView, session_id: int) -> list[Answer]:
 
 def last_ran(cluster: SystemCluster, session_id: int) -> list[Answer]:
     """What the longest log says that one session's requests were answered. The cluster must be stopped."""
+    return all_last_ran(cluster).get(session_id, [])
+
+
+def all_last_ran(cluster: SystemCluster) -> dict[int, list[Answer]]:
+    """What the longest log says that each session's requests were answered. The cluster must be stopped."""
     logs = [check_directory(cluster.directory_of(i), stopped=False).log for i in cluster.members]
-    return fold_log(max(logs, key=lambda log: log.end_position)).ran.get(session_id, [])
+    return fold_log(max(logs, key=lambda log: log.end_position)).ran

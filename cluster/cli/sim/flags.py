@@ -36,6 +36,9 @@ OnlyFlag = Annotated[
 ]
 ClientsFlag = Annotated[int, typer.Option(min=0, help="Number of clients.")]
 RequestersFlag = Annotated[int, typer.Option(min=0, help="Number of additional clients that use `request`.")]
+RequesterSessionsFlag = Annotated[
+    int, typer.Option(min=1, help="Sessions of each of those at once; more than 1 share one connection.")
+]
 LengthFlag = Annotated[float, typer.Option(min=0.01, help="How long faults occur, in heartbeat timeouts.")]
 OperationsFlag = Annotated[
     int | None, typer.Option(min=0, help="The most operations of a client. [default: no limit]", show_default=False)

@@ -7,15 +7,15 @@ held against everything else. What becomes of a request is noted as the client s
     RejectedError      it never ran: were its value ever shown, or its payload in the log as run, that is a fault
     indeterminate      it waits for `resolve`; if that says never, or the caller went away, the outcome stays unknown
 
-Everything it does follows from a generator of its own.
+It may use many sessions at once, over one shared connection. Everything it does follows from a generator of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -25,6 +25,7 @@ from trimaran.client import (
     ConnectRejectedError,
     RejectedError,
     RequestIndeterminateError,
+    SharedConnection,
 )
 from trimaran.service_api import ClusterError, ClusterTimeoutError, SessionClosedError
 
@@ -47,6 +48,14 @@ _CANCEL_RATE: Final = 0.03
 """How often the caller goes away, some time after it asked."""
 
 
+@dataclass(slots=True)
+class _Numbers:
+    """What tells the requests of one session from all others."""
+
+    client_id: int
+    sequence: int = 0
+
+
 class RequestWorkload:
     """One client application. A session that is lost is followed by another one."""
 
@@ -59,7 +68,9 @@ class RequestWorkload:
         random: Random,
         now_ns: Callable[[], int],
         settings: WorkloadSettings,
+        parallel_count: int = 1,
     ) -> None:
+        """With a `parallel_count` of more than 1 so many sessions share one connection."""
         self.number = number
         self.history = history
         self.acknowledged_count = 0
@@ -71,8 +82,8 @@ class RequestWorkload:
         self.is_stopping = False
         self.config, self._settings, self._random, self._now_ns = config, settings, random, now_ns
         self._stopped = asyncio.Event()
+        self._parallel_count = parallel_count
         self._in_flight: dict[ClientOperation, None] = {}
-        self._sequence = 0
         self._issued_count = 0
         self._last_seen: dict[int, int] = {}
 
@@ -95,25 +106,36 @@ class RequestWorkload:
 
     async def run(self) -> None:
         """Use the cluster until `stop`, in one session after another."""
+        if self._parallel_count == 1:
+            await self._run_sessions(self._connect)
+            return
+        config = replace(self.config, random=Random(self._random.getrandbits(64)).random)
+        async with SharedConnection(config=config) as shared, asyncio.TaskGroup() as tasks:
+            for _ in range(self._parallel_count):
+                tasks.create_task(self._run_sessions(shared.connect))
+
+    def _connect(self) -> Awaitable[ClusterClient]:
+        config = replace(self.config, random=Random(self._random.getrandbits(64)).random)
+        return ClusterClient.connect(config=config)
+
+    async def _run_sessions(self, connect: Callable[[], Awaitable[ClusterClient]]) -> None:
         pause_s = _RETRY_MIN_S
         while not self.is_stopping:
-            config = replace(self.config, random=Random(self._random.getrandbits(64)).random)
             try:
-                client = await ClusterClient.connect(config=config)
+                client = await connect()
             except (ClusterTimeoutError, ConnectRejectedError, SessionClosedError):
                 await self._pause(pause_s * (1 - self._random.random() / 2))
                 pause_s = min(2 * pause_s, _RETRY_MAX_S)
                 continue
             pause_s = _RETRY_MIN_S
             self.session_count += 1
-            self._sequence = 0
             try:
-                await self._use(client)
+                await self._use(client, _Numbers(REQUESTER_CLIENT_IDS + self.number * _SESSIONS + self.session_count))
             finally:
                 self.resent_count += client.resent_request_count
                 await client.aclose()
 
-    async def _use(self, client: ClusterClient) -> None:
+    async def _use(self, client: ClusterClient, numbers: _Numbers) -> None:
         """Ask until the session is lost, or is to end; then wait for every outcome."""
         settings, chance = self._settings, self._random
         async with asyncio.TaskGroup() as tasks:
@@ -122,7 +144,7 @@ class RequestWorkload:
                 if is_spent or len(self._in_flight) >= settings.in_flight_limit:
                     await self._pause(_FULL_PAUSE_S)
                     continue
-                request = self._draw_request()
+                request = self._draw_request(numbers)
                 if request is None:
                     await self._pause(_FULL_PAUSE_S)
                     continue
@@ -163,18 +185,17 @@ class RequestWorkload:
         else:
             self._acknowledge(operation, request, reply)
 
-    def _draw_request(self) -> Request | None:
+    def _draw_request(self, numbers: _Numbers) -> Request | None:
         settings, chance = self._settings, self._random
         key = chance.randrange(settings.key_count)
         if self.history.pending_count_of(key) >= settings.key_in_flight_limit:
             return None
         kinds = (RequestKind.GET, RequestKind.PUT, RequestKind.APPEND, RequestKind.COMPARE_AND_SET)
         kind = chance.choices(kinds, (20, 20, 40, 20))[0]
-        self._sequence += 1
-        client_id = REQUESTER_CLIENT_IDS + self.number * _SESSIONS + self.session_count
-        value = client_id * _SEQUENCES + self._sequence
+        numbers.sequence += 1
+        value = numbers.client_id * _SEQUENCES + numbers.sequence
         expected = self._last_seen.get(key, 0) if kind is RequestKind.COMPARE_AND_SET else 0
-        return Request(kind, key, self._sequence, client_id, value, expected)
+        return Request(kind, key, numbers.sequence, numbers.client_id, value, expected)
 
     async def _pause(self, duration_s: float) -> None:
         """Let time pass; stopping ends it."""

@@ -164,6 +164,7 @@ def test_wrong_use_says_what_to_do(settings: dict[str, Any], message: str) -> No
     "options",
     [
         Options(requester_count=0),
+        Options(requester_session_count=5),
         Options(member_count=1, client_count=1, requester_count=0, safety_timeouts=0.5, operation_limit=2),
         Options(member_count=5, witness_count=2),
         Options(without=frozenset(KIND_NAMES)),
