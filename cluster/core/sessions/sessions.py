@@ -562,10 +562,13 @@ class SessionManager:
 
         Were the connection given to the second, what the client has sent in the first would be lost.
         """
-        return any(
-            other_id != session.cluster_session_id and self.session_on(connection_id, other_id) is not None
-            for other_id in self._sessions_by_channel[session.response_channel]
-        )
+        channel = session.response_channel
+        held = self._sessions_by_connection.get(connection_id, {})
+        for other_id in min(self._sessions_by_channel[channel], held, key=len):
+            other = self.session_on(connection_id, other_id)
+            if other is not None and other is not session and other.response_channel == channel:
+                return True
+        return False
 
     def _is_held_by(self, connection_id: int, session: ClusterSession) -> bool:
         """Whether this connection has opened the session here, or has shown its secret."""
