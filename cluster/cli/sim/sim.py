@@ -121,13 +121,10 @@ def sim(
     Every random decision comes from the seed: the same seed, options and commit give the same run, event by event. The
     command makes a failing run smaller and prints one command that repeats it.
 
-    With --service your own service runs instead of the built-in one. The rules: every member delivers the same entries
-    and reaches the same state. docs/simulation.md shows how to send it your own requests.
-
+    With --service your own service runs, and every member must reach the same state: see docs/simulation.md.
     Exit status 0: every rule held; 1: a rule was broken; 2: wrong usage; 130: Ctrl-C, with the counts so far.
     """
     begin, end = parse_seeds(seeds)
-    job = SeedJob(service, service_dir, check_determinism)
     options = Options(
         member_count=members,
         witness_count=witnesses,
@@ -138,6 +135,7 @@ def sim(
         safety_timeouts=length,
         operation_limit=operations,
     )
+    job = SeedJob(service, service_dir, check_determinism)
     if service is not None:
         job.load_services(service)
     if trace or trace_file is not None:
