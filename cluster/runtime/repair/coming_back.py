@@ -120,7 +120,10 @@ async def _come_back(config: NodeConfig, host: Host, error: ClusterError) -> Non
             candidate_term_id=node_state.candidate_term_id,
         )
         if leader_member_id is None:
-            raise ClusterError(f"{error}; it did not come back without a vote: {why}") from error
+            raise ClusterError(
+                f"{error}; or start it again when the others are a majority with a leader: it comes back without a "
+                f"vote then, and did not now, as {why}"
+            ) from error
         keeps_older = not node_state.has_vote
         node_state.withdraw_vote(now_ms)
         _set_aside(disk, directory / RECORDING_LOG_FILE_NAME, keeps_older=keeps_older)

@@ -146,7 +146,9 @@ def test_nothing_is_set_aside_while_the_others_are_no_majority_in_a_term(small: 
     small.cluster.start(member.member_id)
     small.wait(lambda: not member.is_running, limit_ns=60 * SECOND)
 
-    assert "it did not come back without a vote: no other member that answers leads" in str(member.refusal)
+    assert "it comes back without a vote then, and did not now, as no other member that answers leads" in str(
+        member.refusal
+    )
     assert (names_of(member, "archive"), archive_of(member)) == before
 
 
@@ -162,4 +164,4 @@ def test_a_member_alone_sets_nothing_aside(name: str) -> None:
         small.wait(lambda: not member.is_running)
 
         assert "restore" in str(member.refusal)
-        assert "come back" not in str(member.refusal)
+        assert "comes back" not in str(member.refusal)
