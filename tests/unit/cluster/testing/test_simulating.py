@@ -171,7 +171,7 @@ def test_wrong_use_says_what_to_do(settings: dict[str, Any], message: str) -> No
         Options(without=frozenset(KIND_NAMES[2:])),
         Options(without=frozenset(KIND_NAMES[:2])),
     ],
-    ids=["plain", "small", "witnesses", "no faults", "few faults", "most faults"],
+    ids=["plain", "shared", "small", "witnesses", "no faults", "few faults", "most faults"],
 )
 def test_what_a_failure_prints_is_read_as_the_same_run(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTEST_CURRENT_TEST")
