@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
@@ -102,12 +103,13 @@ async def _measure(parameters: OpeningParameters, cluster: ClusterProcesses) -> 
     count, gate = parameters.sessions, asyncio.Semaphore(parameters.at_once)
     clients: list[ClusterClient] = []
     try:
-        async with asyncio.timeout(parameters.time_limit_s), AsyncExitStack() as stack:
+        async with asyncio.timeout(parameters.time_limit_s), _closing(clients):
 
             async def open_one() -> None:
                 async with gate:
-                    connecting = ClusterClient.connect(cluster.ingress_endpoints, connect_timeout_s=_CONNECT_TIMEOUT_S)
-                    clients.append(await stack.enter_async_context(connecting))
+                    clients.append(
+                        await ClusterClient.connect(cluster.ingress_endpoints, connect_timeout_s=_CONNECT_TIMEOUT_S)
+                    )
 
             begun = _read(cluster)
             async with asyncio.TaskGroup() as tasks:
@@ -130,6 +132,17 @@ async def _measure(parameters: OpeningParameters, cluster: ClusterProcesses) -> 
         "a second at rest": rested.since(opened, leader_id, count * (rested.at_s - opened.at_s)),
         "failover": failover,
     }
+
+
+@asynccontextmanager
+async def _closing(clients: list[ClusterClient]) -> AsyncIterator[None]:
+    """Close all clients in the end, side by side: one after the other took minutes for 4,000."""
+    try:
+        yield
+    finally:
+        async with asyncio.TaskGroup() as tasks:
+            for client in clients:
+                tasks.create_task(client.aclose())
 
 
 async def _fail_over(clients: list[ClusterClient], cluster: ClusterProcesses, leader_id: int) -> Report:
