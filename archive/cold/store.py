@@ -97,7 +97,7 @@ class ColdStore:
             )
 
     def fetch_segment(self, segment: ColdSegment, target: Path) -> None:
-        """Write a segment to a new file, and check it.
+        """Write a segment to a new file, durably, and check it.
 
         Raises:
             ColdStorageError: the store refused, has no such object, or another one; no file is left.
@@ -115,6 +115,7 @@ class ColdStore:
                     f"sha256={digest.hexdigest()} expected={segment.sha256}; restore that object from a version or a "
                     "copy of the store, or read the log of another member"
                 )
+            disk.sync_file(handle)  # a cache is trusted by names, and a power loss could leave a name without the bytes
         except BaseException:
             disk.remove(target)
             raise
