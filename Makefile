@@ -10,7 +10,7 @@ PACKAGES := service_api archive client cluster src
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-report setup-spark setup-dev compiled demo notebooks test check campaign coverage sim fuzz chaos upgrade-test format bench peers bench-guard clean
+.PHONY: help setup setup-report setup-spark setup-dev compiled demo notebooks test check campaign coverage sim fuzz chaos power-backup upgrade-test format bench peers bench-guard clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -123,6 +123,13 @@ SEED ?=
 chaos: $(STAMP) compiled  ## Real processes under checked load and real faults for MINUTES=10; SEED=n has them again.
 	@mkdir -p .chaos; $(BIN)/python -m trimaran.benchmarks chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 	    --html .chaos/timeline.html --json .chaos/result.json $(ARGS)
+
+# Rounds of three members, a backup agent, a copy in a store and cold storage, until power was lost LOSSES=30 times.
+LOSSES ?= 30
+
+power-backup: $(STAMP) compiled  ## Cut the power LOSSES=30 times while a cluster is backed up and its log leaves for a store.
+	@mkdir -p .chaos; $(BIN)/python -m trimaran.benchmarks chaos --modes backed_up --members 3 --rate 400 --power-losses $(LOSSES) \
+	    $(if $(SEED),--seed $(SEED)) --json .chaos/power-backup.json $(ARGS)
 
 upgrade-test: $(STAMP) compiled  ## Run the version of tests/upgrade/baseline.txt beside this one: up and back under load.
 	@$(SUITE) -n 0 tests/system/test_mixed_versions.py $(ARGS)

@@ -55,6 +55,11 @@ class CampaignResult:
         """What was wrong, in all rounds."""
         return sum(len(result.violations) for result in self.rounds)
 
+    @property
+    def power_loss_count(self) -> int:
+        """How often power was lost, in all rounds."""
+        return sum(result.power_loss_count for result in self.rounds)
+
     def to_json(self) -> Report:
         """Return the figures for a file."""
         parameters = self.parameters
@@ -122,6 +127,8 @@ class _Campaign:
             await self._run_round(number, kinds, shim)
             number += 1
             is_over = time.monotonic() + self._parameters.round_seconds / 2 > deadline_s
+            if self._parameters.power_losses:
+                is_over = self._result.power_loss_count >= self._parameters.power_losses
             if only is not None or is_over or self._result.violation_count:
                 return
 

@@ -17,6 +17,7 @@ from trimaran.service_api.member_status import MemberStatus, find_leader
 from ..rig.member_status import consensus_endpoint
 from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..rig.proxies import ProxyMesh
+from .backing_up import BackupKeeper, cold_settings
 from .probe import (
     JOURNAL_VARIABLE,
     PLANT_VARIABLE,
@@ -55,6 +56,8 @@ class ChaosSubject:
     service_dir: Path
     member_count: int = 3
     settings: Mapping[str, str] = field(default_factory=dict)
+    is_backed_up: bool = False
+    """Whether there is a backup of it, and cold storage."""
     plant: Plant | None = None
 
 
@@ -68,6 +71,7 @@ class ChaosCluster:
         self.mesh = mesh
         self.shims = shims
         self.journal_dir = journal_dir
+        self.backup: BackupKeeper | None = None
         self.member_ids = range(processes.member_count)
         self.violations: list[str] = []
         """What should never have happened, in words."""
@@ -227,6 +231,8 @@ async def open_cluster(
     settings = {**SMALL_FILES, **subject.settings}
     if subject.plant is Plant.NO_SYNC:
         settings["file_sync_level"] = "0"
+    if subject.is_backed_up:
+        settings |= cold_settings(data_dir)
     processes = ClusterProcesses(
         data_dir,
         PROBED_SERVICE,
@@ -245,6 +251,11 @@ async def open_cluster(
             for member_id in range(subject.member_count):
                 shims[member_id] = shim.for_member(data_dir / f"shim-{member_id}", processes.directory_of(member_id))
         cluster = ChaosCluster(processes, mesh, shims, journal_dir)
+        if subject.is_backed_up and shim is not None:
+            backed_up_dir = data_dir / "backup"
+            cluster.backup = BackupKeeper(
+                processes, shim.for_member(data_dir / "shim-backup", backed_up_dir), cluster.violations
+            )
         processes.environments = {i: _environment(subject, cluster, i) for i in cluster.member_ids}
         for member_id in cluster.member_ids:
             processes.start_member(member_id)

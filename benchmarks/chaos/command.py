@@ -24,6 +24,9 @@ _MODES: Final = "faults,faults,hostile,careless"
 def chaos(
     seed: Annotated[int | None, typer.Option(help="Draws the faults; default: a fresh one.")] = None,
     minutes: Annotated[float, typer.Option(help="About how long rounds are begun.")] = 2.0,
+    power_losses: Annotated[
+        int, typer.Option(min=0, help="Begin rounds until power was lost so often, instead of by --minutes.")
+    ] = 0,
     round_seconds: Annotated[float, typer.Option(help="How long faults are done to one cluster.")] = 40.0,
     members: Annotated[str, typer.Option(help="Sizes of clusters, with commas; rounds take turns.")] = "3,5",
     rate: Annotated[float, typer.Option(help="Requests and messages a second of all clients.")] = 150.0,
@@ -45,6 +48,7 @@ def chaos(
     parameters = ChaosParameters(
         seed=SystemRandom().randrange(_SEED_LIMIT) if seed is None else seed,
         minutes=minutes,
+        power_losses=power_losses,
         round_seconds=round_seconds,
         members=_parse_members(members),
         rate=rate,

@@ -29,6 +29,8 @@ _LEADER_WAIT_S: Final = 15.0
 _TURN_S: Final = 6.0
 """How long a fault waits until its member is free."""
 _SYNC_FAILURE_S: Final = 10.0
+_BACKUP_LOSS_RATE: Final = 0.5
+"""How often the machine of the backup loses power with one member; with all of them it always does."""
 
 Step = Callable[[PlannedFault, int], Awaitable[str]]
 """Does a part of a fault to a member (-1: to all), and returns what there is to tell."""
@@ -200,6 +202,8 @@ class Inflictor:
     async def _start(self, plan: PlannedFault, target: int) -> str:
         for member_id in self._of(target):
             await self._cluster.start(member_id)
+        if self._cluster.backup is not None:
+            self._cluster.backup.start()
         return ""
 
     async def _lose_power(self, plan: PlannedFault, target: int) -> str:
@@ -211,6 +215,9 @@ class Inflictor:
                 lose_power, self._cluster.shims[member_id].undo_directory, Random(self._random.getrandbits(64))
             )
             losses.append(f"member {member_id} lost {lost}")
+        backup = self._cluster.backup
+        if backup is not None and (target == -1 or self._random.random() < _BACKUP_LOSS_RATE):
+            losses.append(await backup.lose_power(Random(self._random.getrandbits(64))))
         return ", ".join(losses)
 
     async def _pause(self, plan: PlannedFault, target: int) -> str:

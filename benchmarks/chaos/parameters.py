@@ -28,6 +28,8 @@ class ChaosMode(StrEnum):
     """Hostile clients, and some faults of processes and of the network."""
     CARELESS = "careless"
     """A careless service, and some faults that leave processes alone."""
+    BACKED_UP = "backed_up"
+    """Power losses of members with cold storage, and of the backup that is kept of them."""
 
 
 MODE_FAULTS: Final = {
@@ -35,6 +37,7 @@ MODE_FAULTS: Final = {
     ChaosMode.HOSTILE: frozenset(
         {ChaosFault.KILL, ChaosFault.PAUSE, ChaosFault.ISOLATE, ChaosFault.RESET, ChaosFault.SNAPSHOT}
     ),
+    ChaosMode.BACKED_UP: frozenset({ChaosFault.POWER_LOSS, ChaosFault.POWER_LOSS_ALL, ChaosFault.SNAPSHOT}),
     ChaosMode.CARELESS: frozenset({ChaosFault.RESET, ChaosFault.DELAY, ChaosFault.SNAPSHOT}),
 }
 
@@ -49,6 +52,8 @@ class ChaosParameters:
 
     seed: int
     minutes: float = 2.0
+    power_losses: int = 0
+    """If not 0: rounds are begun until there were so many power losses, however long that takes."""
     round_seconds: float = 40.0
     """How long faults are done to one cluster, without its start, its settling and its checks."""
     members: tuple[int, ...] = (3, 5)
@@ -130,6 +135,14 @@ class RoundResult:
     restart_count: int = 0
     hostile: Mapping[str, int] = field(default_factory=dict)
     """By kind of hostile client, how often one began."""
+    backup: Mapping[str, int] = field(default_factory=dict)
+    """What was done to a backup, and read of it."""
+
+    @property
+    def power_loss_count(self) -> int:
+        """How often power was lost: by one member, or by all at one moment."""
+        losses = (ChaosFault.POWER_LOSS, ChaosFault.POWER_LOSS_ALL)
+        return sum(record.begun_ns is not None and record.plan.kind in losses for record in self.faults)
 
     def to_json(self) -> dict[str, Any]:
         """Return what a file keeps of it."""
@@ -139,6 +152,8 @@ class RoundResult:
             "mode": self.mode.value,
             "members": self.member_count,
             "hostile": dict(self.hostile),
+            "power_losses": self.power_loss_count,
+            "backup": dict(self.backup),
             "seconds": round((self.ended_ns - self.begun_ns) / 1e9, 1),
             "operations": len(history.operations) or len(self.notes.asked),
             "acknowledged": len(self.notes.answered_ns),

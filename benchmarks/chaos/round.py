@@ -84,11 +84,14 @@ class ChaosRound:
             service_dir=parameters.service_dir.resolve(),
             member_count=self.member_count,
             settings=parameters.settings,
+            is_backed_up=self.mode is ChaosMode.BACKED_UP,
             plant=parameters.plant,
         )
         async with open_cluster(subject, data_dir, group, shim) as cluster:
             self.cluster = cluster
             await cluster.wait_until_in_step(_START_S, check=cluster.processes.check_running)
+            if cluster.backup is not None:
+                cluster.backup.start()
             try:
                 await self._use(cluster, on_look)
             except* RecoveryError as errors:
@@ -110,9 +113,13 @@ class ChaosRound:
                 tasks.create_task(cluster.supervise()),
                 tasks.create_task(self._look(on_look)),
             ]
+            if cluster.backup is not None:
+                watchers.append(tasks.create_task(cluster.backup.supervise()))
             try:
                 await self._load_and_faults(cluster)
                 await self._settle(cluster)
+                if cluster.backup is not None:
+                    await cluster.backup.finish(self._commit_position)
             finally:
                 for watcher in watchers:
                     watcher.cancel()
@@ -246,6 +253,8 @@ class ChaosRound:
 
     async def _stop(self, cluster: ChaosCluster) -> None:
         """End every member in order."""
+        if cluster.backup is not None:
+            cluster.backup.stop()
         for member_id, member in cluster.processes.members.items():
             cluster.expect_end(member_id)
             member.popen.terminate() if member.is_running else None
@@ -290,6 +299,10 @@ class ChaosRound:
         if self._commit_position:  # without one, they were not one cluster in the end, and that is said already
             directories = {i: cluster.processes.directory_of(i) for i in cluster.member_ids}
             found += checks.check_recordings(directories, self._commit_position)
+            if cluster.backup is not None:
+                random = Random(f"{self.parameters.seed} {self.number} restoring")
+                found += cluster.backup.check(directories, self._commit_position, random)
+                result.backup = cluster.backup.figures
         found += checks.check_resources(result.maxima)
         if self.mode is ChaosMode.HOSTILE:
             found += checks.check_service(self.notes, result.begun_ns, result.ended_ns - _SETTLING_NS)

@@ -233,13 +233,19 @@ class ClusterProcesses:
             f"member-{member_id}",
             (*self.prefixes.get(member_id, ()), sys.executable, "-m", "trimaran", "node", *flags),
             log_path=self.log_path_of(member_id),
-            environment={
-                **{name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")},
-                **self.environments.get(member_id, {}),
-            },
+            environment=_clean_environment(self.environments.get(member_id, {})),
         )
         self.members[member_id] = process
         return process
+
+    def spawn_beside(self, name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ManagedProcess:
+        """Start another command of `trimaran`; its output goes to a file of its name in the data directory."""
+        return self.group.spawn(
+            name,
+            (sys.executable, "-m", "trimaran", *arguments),
+            log_path=self.data_dir / f"{name}.log",
+            environment=_clean_environment(environment),
+        )
 
     def kill_member(self, member_id: int) -> None:
         """End a member without warning (SIGKILL) and wait until it is gone."""
@@ -296,6 +302,11 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _clean_environment(added: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of this process without settings of members, and others."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")} | dict(added)
 
 
 def _flag(name: str, value: str) -> tuple[str, ...]:
