@@ -15,7 +15,7 @@ from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.types import MemberId
 
 from ..members import ClusterMember
-from .configuration import Configuration, ConfigurationHistory, ConfiguredMember, MemberKind
+from .configuration import Configuration, ConfigurationCause, ConfigurationHistory, ConfiguredMember, MemberKind
 
 
 class Roster:
@@ -106,9 +106,11 @@ class Roster:
     def former_address_of(self, member_id: MemberId) -> ConfiguredMember | None:
         """Find where a member was before the newest change, if that is not known to be committed and moved it.
 
-        It may be lost with the end of this member's log. Then the member is where it was, and leads, perhaps.
+        It may be lost with the end of this member's log. Then the member is where it was, and leads, perhaps. Where a
+        cluster was made of another one's log, that one's members are at the addresses before, and may run.
         """
-        if self.current.log_position <= self._committed_position or len(self.history.entries) < 2:
+        is_settled = self.current.log_position <= self._committed_position
+        if is_settled or len(self.history.entries) < 2 or self.current.cause is ConfigurationCause.RECOVER:
             return None
         former = self.history.entries[-2].find(member_id)
         return None if former == self.current.find(member_id) else former

@@ -73,6 +73,20 @@ def test_until_a_move_is_committed_the_member_may_be_where_it_was() -> None:
     assert solo.ctx.roster.former_address_of(MemberId(1)) is None
 
 
+def test_members_of_a_restored_cluster_are_not_looked_for_where_the_old_ones_were() -> None:
+    """The old cluster may run there: three restored members heard of its id, and found no leader."""
+    solo = lead()
+    moved = tuple(
+        replace(one, endpoints=configured(7 + one.member_id).endpoints) for one in solo.ctx.roster.current.members
+    )
+    made = replace(solo.ctx.roster.current, members=moved, cause=ConfigurationCause.RECOVER, log_position=640)
+
+    solo.ctx.roster.history.append(made)
+    solo.ctx.roster.refresh()
+
+    assert solo.ctx.roster.former_address_of(MemberId(1)) is None
+
+
 def with_learner() -> Solo:
     """A leader of three voters and of member 3, a learner that has the log."""
     solo = lead()
