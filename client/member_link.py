@@ -162,8 +162,8 @@ class ClientLinks:
         """Send a keep-alive to the leader, whose connection is given; without one to every member.
 
         Members that do not lead have been told whose the connection is, and forget nobody: they hear it again once in
-        a while, to have it where it was lost, and to say so if they know a newer term. At 10,000 sessions, keep-alives
-        each second to every member took two processors.
+        a while, to have it where it was lost, and to say so if they know a newer term. That is most of what sessions at
+        rest cost: 1,000 of them took 0.72 s of processor time in 4 s, of all processes together, and take 0.44 s.
         """
         self._keep_alive_count += 1
         is_for_all = leading is None or not self._keep_alive_count % _FOLLOWER_KEEP_ALIVES
