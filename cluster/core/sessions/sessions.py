@@ -129,7 +129,7 @@ class SessionManager:
                 self._open_ingress(connection_id, session_id)
             return
         holder_id = self.claims.holder_of(self.sessions[session_id].token_digest)
-        if holder_id is None:
+        if holder_id is None or self._holds_same(holder_id, self.sessions[session_id]):
             return
         if self._leads:
             self._welcome(holder_id, session_id)
@@ -533,6 +533,7 @@ class SessionManager:
 
     def _keep(self, session: ClusterSession) -> None:
         session_id = session.cluster_session_id
+        self._remove(session_id)
         self.sessions[session_id] = session
         self._sessions_by_channel.setdefault(session.response_channel, {})[session_id] = None
         if session.token_digest is not None:
@@ -547,14 +548,19 @@ class SessionManager:
         return session
 
     def _others_of_client(self, connection_id: int, session: ClusterSession) -> list[ClusterSessionId]:
-        """The open sessions of the same secret, shown on this connection, that are not known to be on it."""
+        """The open sessions of the same secret, shown on this connection, that are not known to be on it.
+
+        Not a second one that the client asked for and did not take: that ends by its timeout.
+        """
         digest = session.token_digest
         if digest is None or not self.claims.fits(connection_id, digest):
             return []
         return [
             other_id
             for other_id in self._sessions_by_digest[digest]
-            if self._connections.get(other_id) != connection_id and self.sessions[other_id].state is SessionState.OPEN
+            if self._connections.get(other_id) != connection_id
+            and (other := self.sessions[other_id]).state is SessionState.OPEN
+            and not self._holds_same(connection_id, other)
         ]
 
     def _holds_same(self, connection_id: int, session: ClusterSession) -> bool:

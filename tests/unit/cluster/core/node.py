@@ -437,8 +437,8 @@ class Node:
     def _unbind_ingress(self, effect: fx.UnbindIngress) -> None:
         if effect.connection_id is None:
             self.bound.clear()
-        else:
-            self.bound.pop(effect.connection_id, None)
+        elif self.bound.get(effect.connection_id, (None,))[0] == effect.cluster_session_id:
+            del self.bound[effect.connection_id]
 
     def _persist_candidate_term(self, effect: fx.PersistCandidateTerm) -> None:
         expect(effect.candidate_term_id > self.disk.candidate_term_id, "the candidate term rises", node=self)

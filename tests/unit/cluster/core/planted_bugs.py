@@ -201,7 +201,9 @@ def _keep_uncommitted_opens(patch: pytest.MonkeyPatch) -> None:
     def roll_back(self: SessionManager) -> None:
         before = dict(self.sessions)
         real(self)
-        self.sessions.update({key: before[key] for key in before if key not in self.sessions})
+        for key in before:
+            if key not in self.sessions:
+                self._keep(before[key])
 
     patch.setattr(SessionManager, "roll_back", roll_back)
 

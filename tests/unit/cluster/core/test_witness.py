@@ -44,6 +44,8 @@ def leaders_from_now_on(cluster: Cluster) -> list[int]:
 
 def leave_the_end_to_the_witness(cluster: Cluster, leader: Node, other: Node) -> int:
     """Have the leader commit with the witness alone, and die. Returns up to where clients have answers."""
+    # What is on its way to the other already would come after all.
+    assert cluster.run_until(lambda: other.ctx.append_position == leader.ctx.append_position, limit_ns=150 * MS)
     cluster.isolate(other.member_id, is_news=False)
     assert cluster.run_until(lambda: leader.ctx.commit_position > other.ctx.append_position + 256, limit_ns=150 * MS)
     committed = leader.ctx.commit_position

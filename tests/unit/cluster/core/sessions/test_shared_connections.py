@@ -166,3 +166,29 @@ def test_new_term_forgets_what_was_not_committed_of_a_connection() -> None:
 
     assert solo.module.sessions._held_count(7) == solo.module.sessions._opening_count(7) == 0
     assert not solo.module.sessions._sessions_by_digest
+
+
+def test_session_that_its_client_did_not_take_is_not_kept_alive_by_the_one_that_it_took() -> None:
+    """Asked for twice, opened twice under a leader that is gone: the second one belongs to nobody and times out."""
+    first, second = (
+        SessionOpenEvent(
+            leadership_term_id=TermId(0),
+            correlation_id=CorrelationId(70 + number),
+            cluster_session_id=session_id_of(number),
+            timestamp=0,
+            response_stream_id=102,
+            response_channel=token_channel(SECRET),
+            encoded_principal=b"",
+        )
+        for number in (1, 2)
+    )
+    solo = Solo()
+    solo.module.on_replay_session_open(first, 0)
+    solo.feed(show(1, connection_id=9), keep_alive(1, connection_id=9, term_id=-1))
+    solo.module.on_replay_session_open(second, 0)
+    solo.feed(keep_alive(1, connection_id=9, term_id=-1))
+
+    solo.lead()
+    solo.feed(show(1, connection_id=10), keep_alive(1, connection_id=10))
+
+    assert bindings(solo.effects) == [(9, 1), (10, 1)]
