@@ -142,10 +142,12 @@ PLANTS = (
         "an object goes after the last manifest that names it",
         _remove_what_the_old_manifest_names,
     ),
-    _plant(
+    Plant(
         "backup-purges-too-much",
+        36,
         "a backup keeps the snapshot that its log begins with",
         _remove_the_snapshot_that_the_log_begins_with,
+        scenario="backup-from-snapshot",
     ),
     _plant("backup-of-uncommitted", "a backup takes committed log only", _copy_what_is_not_committed),
     _plant(

@@ -42,6 +42,7 @@ from .action_scenarios import (
     a_suspended_cluster,
     an_order_that_comes_to_nothing,
 )
+from .backup_scenarios import a_backup_that_begins_at_a_snapshot
 from .bound_scenarios import clients_that_read_nothing, connections_that_say_nothing
 from .careless_plants import Deaf, a_member_without_memory, an_entry_that_a_majority_cannot_deliver, nested_messages
 from .code_plants import a_member_with_other_code
@@ -634,6 +635,7 @@ SCENARIOS: Final = {
     "entry-skip": Scenario(an_entry_that_a_majority_cannot_deliver),
     "nested-messages": Scenario(nested_messages),
     "other-code": Scenario(a_member_with_other_code),
+    "backup-from-snapshot": Scenario(a_backup_that_begins_at_a_snapshot),
     "slow-disk": Scenario(a_slow_disk),
     "member-returns": Scenario(a_member_that_was_away),
     "leader-alone": Scenario(a_leader_alone),
