@@ -21,6 +21,7 @@ from ..runtime.snapshots.recovery import read_snapshots
 from ..time_travel.determinism import verify_snapshots
 from ..time_travel.member_log import MemberLog
 from ..time_travel.services import ServiceLike
+from .stored_files import locate_backup
 
 
 @dataclass(slots=True, frozen=True)
@@ -47,7 +48,8 @@ def verify_backup(
         ClusterError: the catalog or the recording log cannot be read at all.
         OSError: the disk or the store refused.
     """
-    member = MemberDirectory.find(name)
+    place = locate_backup(name)
+    member = MemberDirectory.find(place)
     for entry in member.read_catalog().entries:
         verdict = verify_recording(member.archive.file_system, member.archive.directory, entry, on_progress=on_progress)
         if not verdict.skipped:
@@ -57,7 +59,7 @@ def verify_backup(
                 f"checksums {verdict.checksum}",
                 "; ".join(verdict.problems) or None,
             )
-    log = MemberLog.open(name)
+    log = MemberLog.open(place)
     yield _check_terms(log)
     count = log.recording_log.latest_service_count() or 0
     for snapshot in log.snapshots(count):

@@ -22,6 +22,7 @@ from trimaran.archive.files.reader import MessageReader
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.cluster.backup import fetching, restoring, shipping
+from trimaran.cluster.backup.verification import verify_backup
 from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.cluster.time_travel.replay import replay_service
 from trimaran.service_api import ClusterError
@@ -76,6 +77,7 @@ def a_copy_that_is_cut_off_anywhere_leaves_a_backup(stages: list[Path], place: P
         is_whole = ship_with_writes(stages[2], f"{url}/{count}", count)
         fetching.fetch_backup(f"{url}/{count}", place / str(count))
         assert payloads(place / str(count)) in allowed
+        assert [check for check in verify_backup(f"{url}/{count}") if check.problem] == []
         if is_whole:
             return
     raise AssertionError("the copy never ends")
