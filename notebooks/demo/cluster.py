@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Final
@@ -44,9 +44,9 @@ STATUS_TIMEOUT_S: Final = 1.0
 class DemoCluster:
     """The members of one cluster, as processes. They end with `close`, and with the process that made this."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] = SETTINGS) -> None:
         ports = free_base_ports(MEMBER_COUNT)
-        self._nodes = LocalNodes(directory, [f"127.0.0.1:{port}" for port in ports], SETTINGS)
+        self._nodes = LocalNodes(directory, [f"127.0.0.1:{port}" for port in ports], settings)
         self._consensus = {
             i: MemberEndpoints.from_base(i, endpoint).consensus for i, endpoint in enumerate(self.endpoints)
         }
@@ -55,6 +55,11 @@ class DemoCluster:
     def endpoints(self) -> list[str]:
         """Where clients connect, by member id."""
         return self._nodes.endpoints
+
+    @property
+    def members(self) -> str:
+        """The members as commands take them: `0=host:port,...`."""
+        return self._nodes.members
 
     @property
     def consensus_endpoints(self) -> list[str]:
@@ -79,6 +84,17 @@ class DemoCluster:
                 if report.leader_member_id is not None and report.in_term_count >= member_count:
                     return report.leader_member_id
                 await asyncio.sleep(LOOK_INTERVAL_S)
+
+    async def commit_position(self) -> int:
+        """Ask the leader how far the log is committed.
+
+        Raises:
+            TimeoutError: there was no leader in time.
+        """
+        leader = await self.leader(member_count=1)
+        answers = await ask_members(self._consensus, STATUS_TIMEOUT_S)
+        report = make_report(answers, asked_at_ms=0)
+        return max(one.status.commit_position for one in report.members if one.status and one.member_id == leader)
 
     async def wait_for_closed_sessions(self) -> None:
         """Wait until the cluster has closed every session; no client is to be there any more.

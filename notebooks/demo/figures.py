@@ -120,6 +120,34 @@ def lags(batches: Sequence[tuple[datetime, pd.DataFrame]]) -> Chart:
         return chart
 
 
+def stock_over_log(damaged: pd.DataFrame, restored: pd.DataFrame, wrong_position: int) -> Chart:
+    """Draw a shop's stock along the log, and along that of a restored cluster. Each takes position (bytes), pieces."""
+    with style():
+        chart, (axes,) = new_chart(2.9)
+        axes.plot(damaged["position"] / 1e3, damaged["pieces"], color=ALARM, label="as it went")
+        axes.plot(restored["position"] / 1e3, restored["pieces"], color=SERIES[0], label="restored")
+        axes.axvline(wrong_position / 1e3, color=MUTED, linestyle=":")
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        _put_legend_above(axes)
+        name_axes(axes, "log position, kB", "pieces in the shop")
+        return chart
+
+
+def stocks(frame: pd.DataFrame) -> Chart:
+    """Draw the stock of each article, a bar for each column. Takes the article as the index."""
+    with style():
+        chart, (axes,) = new_chart(2.9)
+        width, places = 0.9 / len(frame.columns), np.arange(len(frame))
+        for number, (name, color) in enumerate(zip(frame.columns, (MUTED, ALARM, SERIES[0]), strict=True)):
+            axes.bar(places - 0.45 + width * (number + 0.5), frame[name], width=width, color=color, label=name)
+        axes.set_xticks(places, [*frame.index])
+        axes.grid(visible=False, axis="x")
+        _put_legend_above(axes)
+        name_axes(axes, "article", "pieces in the shop")
+        return chart
+
+
 def _of_clients(rows: pd.DataFrame) -> pd.DataFrame:
     """Leave out what the cluster itself writes."""
     return rows[rows["template_id"] == SESSION_MESSAGE]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Thread
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from .cluster import MEMBER_COUNT, DemoCluster
+from .loop_thread import LoopThread
 from .morning import data_directory
 from .traffic import MorningClock, Traffic, web_requests
-
-ResultT = TypeVar("ResultT")
 
 LENGTH_S: Final = 25.0
 """How long the requests of the morning take here; then the load ends by itself."""
@@ -50,14 +47,12 @@ class LiveCluster:
         self.directory = data_directory() / "live"
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="trimaran-live", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("trimaran-live")
         self._cluster = DemoCluster(self.directory)
         self._traffic: Traffic | None = None
         self._load: asyncio.Task[None] | None = None
         try:
-            self.leader_member_id = self._run(self._cluster.start())
+            self.leader_member_id = self._thread.run(self._cluster.start())
         except BaseException:
             self._end()
             raise
@@ -86,13 +81,13 @@ class LiveCluster:
 
     def begin_load(self) -> None:
         """Let the clients come, and send the morning's requests in 25 seconds."""
-        self._run(self._begin_load())
+        self._thread.run(self._begin_load())
 
     def kill_leader(self) -> KilledLeader:
         """End the leader with SIGKILL; the others elect another. Gives who it was, and when."""
         killed = KilledLeader(self.leader_member_id, datetime.now(UTC))
-        self._run(self._cluster.kill([killed.member_id]))
-        self.leader_member_id = self._run(self._cluster.leader(member_count=MEMBER_COUNT - 1))
+        self._thread.run(self._cluster.kill([killed.member_id]))
+        self.leader_member_id = self._thread.run(self._cluster.leader(member_count=MEMBER_COUNT - 1))
         return killed
 
     def wait_for_answers(self, count: int | None = None) -> int:
@@ -104,18 +99,18 @@ class LiveCluster:
         assert self._traffic is not None, "begin_load comes first"
         assert self._load is not None, "begin_load comes first"
         if count is None:
-            self._run(asyncio.wait_for(asyncio.shield(self._load), WAIT_TIMEOUT_S))
+            self._thread.run(asyncio.wait_for(asyncio.shield(self._load), WAIT_TIMEOUT_S))
         else:
-            self._run(asyncio.wait_for(self._traffic.wait_for_answers(count), WAIT_TIMEOUT_S))
+            self._thread.run(asyncio.wait_for(self._traffic.wait_for_answers(count), WAIT_TIMEOUT_S))
         return self.answered_count
 
     def stop(self) -> None:
         """End the load if it goes on, stop the members in order, and the thread. More calls do nothing."""
-        if not self._thread.is_alive():
+        if not self._thread.is_running:
             return
         try:
-            self._run(self._end_load())
-            self._run(self._cluster.stop())
+            self._thread.run(self._end_load())
+            self._thread.run(self._cluster.stop())
         finally:
             self._end()
 
@@ -129,11 +124,6 @@ class LiveCluster:
             self._load.cancel()
             await asyncio.wait([self._load])
 
-    def _run(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
     def _end(self) -> None:
-        self._run(self._cluster.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._thread.run(self._cluster.close())
+        self._thread.end()

@@ -21,6 +21,7 @@ import pytest
 
 from examples.access_quota import AccessQuota
 from notebooks.demo import RecordedMorning
+from notebooks.demo.shop import SHOP_SETTINGS, STOCK
 from notebooks.demo.traffic import MIDNIGHT_S, web_requests
 from notebooks.execute import DIRECTORY, scripts
 from tests.interchange.samples import run as trimaran
@@ -33,6 +34,7 @@ ABSOLUTE_PATH = re.compile(r"(?<![\w.:<])/[\w.-]+(?:/[\w.-]+)+")
 """A place of a machine in what a cell has printed; neither the end of a tag nor the path of a URL."""
 
 SNAPSHOT_COUNT = 2
+SHOP_SERVICE = SHOP_SETTINGS["service"]
 TERM_COUNT = 3
 
 
@@ -216,6 +218,30 @@ def test_07_a_real_aeron_recording(run: Run) -> None:
         message["name"] == "ClusterSession" for recording in truth["recordings"] for message in recording["messages"]
     )
     assert executed.values["problems"] == 0
+
+
+@pytest.mark.campaign
+def test_08_a_recovered_morning(run: Run, environment: dict[str, str]) -> None:
+    executed = run(
+        "08",
+        right="right",
+        wrong="wrong",
+        recovered="recovered",
+        position="wrong_position",
+        sold="(len(sold), len(sold_after))",
+        rows="[(int(row.position), int(row.pieces)) for row in along.itertuples()]",
+    )
+
+    values = executed.values
+    backup = Path(environment["TRIMARAN_NOTEBOOK_DATA"]) / "shop" / "backup"
+    at = ("--position", values["position"], "--bound", "recorded")
+    found = trimaran("replay", backup, "--service", SHOP_SERVICE, *at, "--output", "json")
+    assert found.exit_code == 0, found.stderr
+    assert json.loads(found.stdout)["outputs"]["reply"] >= len(STOCK) + values["sold"][0]
+    assert values["recovered"] == values["right"] != values["wrong"]
+    assert sum(values["right"].values()) == sum(STOCK.values()) - sum(values["sold"])
+    pieces_before = dict(values["rows"])[values["position"]]
+    assert pieces_before == sum(STOCK.values()) - values["sold"][0]
 
 
 def terms_of(truth: dict[str, Any]) -> list[dict[str, Any]]:
