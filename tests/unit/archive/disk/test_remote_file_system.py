@@ -214,6 +214,7 @@ def test_an_unknown_scheme_is_refused_by_name() -> None:
 
 def test_a_store_whose_library_is_not_installed_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)  # another test may have used it
 
     with pytest.raises(ConfigurationError, match=r"to read s3://bucket its library is needed: pip install s3fs "):
         archive.frames("s3://bucket/archive")

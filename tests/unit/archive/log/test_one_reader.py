@@ -47,6 +47,7 @@ OTHERS: Final = {
     "cluster/import_aeron/copying.py": "copies segments, file by file, and checks the copy",
     "cluster/import_aeron/survey.py": "judges the end of a recording as a start does",
     "cluster/runtime/repair/mender.py": "names the segment that it mends",
+    "cluster/simulation/backups/rules.py": "the referee reads what a backup and its manifest have",
     "cluster/simulation/kept_log.py": "the referee reads disks as a power loss would leave them",
     "cluster/time_travel/frame_check.py": "blocks of whole frames for a replay",
     "cluster/time_travel/member_log.py": "blocks of whole frames for a replay",
