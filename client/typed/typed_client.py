@@ -13,6 +13,7 @@ async with BankClient.connect(["127.0.0.1:9000"]) as bank:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar, overload
@@ -59,6 +60,9 @@ class TypedClient(_ServiceClient):
     def __init__(self, cluster: ClusterClient) -> None:
         super().__init__()
         self.cluster = cluster
+        self._turn = asyncio.Lock()
+        self._waiting_count = 0
+        """Calls that wait for their turn: while there are some, a new one is behind them."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.cluster!r}>"
@@ -76,6 +80,8 @@ class TypedClient(_ServiceClient):
     async def call(self, command: Command[R], *, timeout_s: float | None = None) -> R:
         """Have the service run a command, exactly once, and give its reply.
 
+        Commands of one client run in the order in which they were begun, the first of each class among them.
+
         Raises:
             ServiceError: the service said no, by a class of its own.
             LocalProtocolError: no service, or more than one, has such a message, or another one of that name; says what
@@ -85,7 +91,7 @@ class TypedClient(_ServiceClient):
 
         Also what `ClusterClient.request` raises.
         """
-        route = self._routes.get(type(command)) or await self._prepare(type(command))
+        route = self._known_route(type(command)) or await self._find_route(type(command))
         answer: R = route.read(await self.cluster.request(route.payload(command), timeout_s=timeout_s))
         return answer
 
@@ -105,7 +111,7 @@ class TypedClient(_ServiceClient):
 
         Also what `ClusterClient.query` raises.
         """
-        route = self._routes.get(type(query)) or await self._prepare(type(query))
+        route = self._known_route(type(query)) or await self._find_route(type(query))
         result = await self.cluster.query(
             route.payload(query),
             max_staleness_s=max_staleness_s,
@@ -135,6 +141,22 @@ class TypedClient(_ServiceClient):
     async def _find_service(self) -> int | None:
         """Return the id of the service that the client is for; None without one."""
         return None if self._service is None else await self._run(self._exchange.find_services())
+
+    def _known_route(self, message: type) -> Route | None:
+        return None if self._waiting_count else self._routes.get(message)
+
+    async def _find_route(self, message: type) -> Route:
+        """Wait until the calls before have gone on, and find the way of a class, if that is not done.
+
+        The lock is given to those who wait in the order in which they came. Who has it makes its request before the
+        next one runs.
+        """
+        self._waiting_count += 1
+        try:
+            async with self._turn:
+                return self._routes.get(message) or await self._prepare(message)
+        finally:
+            self._waiting_count -= 1
 
     async def _prepare(self, message: type) -> Route:
         """Find the service of a class, compare with what it has, and have the schema in the log."""

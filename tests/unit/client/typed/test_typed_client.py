@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,8 @@ from tests.unit.service_api.typed.bank import (
     Paid,
     Withdraw,
 )
-from trimaran import RequestFailedError
+from trimaran import ClusterClient, RequestFailedError
+from trimaran.client import QueryResult
 from trimaran.client.typed import TypedClient, asks, calls
 from trimaran.client.typed.exchange import read_error
 from trimaran.cluster.simulation.world.quiet import quiet_log
@@ -92,6 +95,28 @@ def test_a_second_client_announces_nothing_that_the_first_has(memory: MemoryClus
         assert (known, len(memory.services[await memory.wait_for_leader()].known_schemas)) == (1, 1)
 
     memory.run(test())
+
+
+def test_commands_run_in_the_order_in_which_they_were_begun_also_the_first_of_a_class(
+    memory: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way of a class is found by queries, whose answers have no order."""
+    real, waits_s = ClusterClient.query, iter(range(99, 0, -1))
+
+    async def query(self: ClusterClient, payload: bytes, **rest: Any) -> QueryResult:
+        await asyncio.sleep(next(waits_s) / 1_000)
+        return await real(self, payload, **rest)
+
+    monkeypatch.setattr(ClusterClient, "query", query)
+
+    async def test() -> None:
+        bank = BankClient(await memory.connect())
+        begun = [bank.withdraw("a", 1) if number % 2 else bank.deposit("a", 2) for number in range(40)]
+        balances = await asyncio.gather(*begun)
+        assert [each.amount for each in balances] == [2 + number // 2 - number % 2 for number in range(40)]
+
+    memory.run(test())
+    assert next(waits_s) > 80, "each class is asked for once, and not by each call"
 
 
 def test_a_value_of_another_type_is_refused_before_it_is_sent(memory: MemoryCluster) -> None:
