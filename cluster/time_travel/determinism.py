@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran.archive.files.reader import MessageReader, StopReason
+from trimaran.archive.log.member_directory import ArchiveLocation
 from trimaran.service_api import ClusteredService, ClusterError
 from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
@@ -87,7 +88,7 @@ def verify_snapshots(
         service, directory=Path(service_dir), service_id=service_id, service_count=service_count, log=log
     )
     count = len(find_stretches(log, len(services)))
-    jobs = [(log.name, service, service_id, len(services), str(service_dir), index) for index in range(count)]
+    jobs = [(log.place, service, service_id, len(services), str(service_dir), index) for index in range(count)]
     if processes == 1 or count < 2:
         return [*map(verify_job, jobs)]
     # Begun again and not forked: another process has another seed of hashes, so that iteration order counts.
@@ -130,13 +131,15 @@ def verify_stretch(
     return SnapshotVerdict(replayed.start_position, position, recorded.message_count, recorded.length_bytes, problem)
 
 
-def verify_job(job: tuple[str, ServiceLike | Sequence[ServiceLike], int, int, str, int]) -> SnapshotVerdict:
+def verify_job(
+    job: tuple[str | ArchiveLocation, ServiceLike | Sequence[ServiceLike], int, int, str, int],
+) -> SnapshotVerdict:
     """Verify one stretch, wherever this runs: directory, service, its id, services, their directory, which stretch.
 
     What goes wrong is the verdict.
     """
-    name, service, service_id, service_count, service_dir, index = job
-    log = MemberLog.open(name)
+    place, service, service_id, service_count, service_dir, index = job
+    log = MemberLog.open(place)
     services, fresh = (
         make_services(service, directory=Path(service_dir), service_id=service_id, service_count=service_count, log=log)
         for _ in range(2)

@@ -56,7 +56,9 @@ class MemberLog:
     """The log of one member, and the snapshots that lie in it."""
 
     def __init__(self, source: Source, place: str | ArchiveLocation) -> None:
-        self._source, self._place = source, place
+        self._source = source
+        self.place: Final = place
+        """Where the log is read, for who opens it again."""
         self.log: Final = source.descriptor(source.log_recording_id)
         """The recording that holds the log."""
         if self.log.stream_id != LOG_STREAM_ID:
@@ -295,7 +297,7 @@ class MemberLog:
 
     def _refuse_if_purged(self, recording_id: int, position: int) -> None:
         """Say so if the member has purged what is to be read."""
-        now = read_source(self._place, now_ms=None).descriptor(recording_id)
+        now = read_source(self.place, now_ms=None).descriptor(recording_id)
         if position < now.start_position:
             raise ArchiveError(
                 f"the log was purged while it was read: start_position={now.start_position}",
