@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import ClassVar, Final
 
 from trimaran.service_api.endpoint import Endpoint
@@ -174,13 +173,15 @@ def free_base_ports(count: int) -> Sequence[int]:
     Raises:
         LocalNodesError: there are none.
     """
-    random = Random(os.urandom(8))
+    slots = range(BASE_PORTS.start, BASE_PORTS.stop, PORTS_PER_MEMBER)
+    # Nothing holds a port until its member listens: who starts a cluster at the same time begins at another slot.
+    first = os.getpid() * count
     found: list[int] = []
     with ExitStack() as held:
-        for _ in range(BASE_PORT_ATTEMPTS):
+        for attempt in range(BASE_PORT_ATTEMPTS):
             if len(found) == count:
                 return found
-            base_port = random.choice(BASE_PORTS)
+            base_port = slots[(first + attempt) % len(slots)]
             if _hold_ports(base_port, held):
                 found.append(base_port)
     raise LocalNodesError(f"no free ports on loopback: attempts={BASE_PORT_ATTEMPTS}")
