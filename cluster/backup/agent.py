@@ -150,9 +150,6 @@ class BackupAgent:
                 if not isinstance(first, ClusterError) or isinstance(first, BackupGapError | ConfigurationError):
                     raise first from group
                 self._note_failure(first)
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise asyncio.CancelledError  # a task group whose task failed at that moment has raised that instead
             recording = self.directory.recording
             if recording is not None and recording.failure is not None:
                 raise recording.failure
