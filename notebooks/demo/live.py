@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from .cluster import MEMBER_COUNT, DemoCluster
-from .loop_thread import LoopThread
 from .morning import data_directory
+from .notebook_loop import NotebookLoop
 from .traffic import MorningClock, Traffic, web_requests
 
 LENGTH_S: Final = 25.0
@@ -47,7 +47,7 @@ class LiveCluster:
         self.directory = data_directory() / "live"
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
-        self._thread = LoopThread("trimaran-live")
+        self._thread = NotebookLoop("trimaran-live")
         self._cluster = DemoCluster(self.directory)
         self._traffic: Traffic | None = None
         self._load: asyncio.Task[None] | None = None

@@ -16,8 +16,8 @@ from trimaran.cluster.backup.status import read_status
 from trimaran.service_api import ClusterError
 
 from .cluster import SETTINGS, DemoCluster
-from .loop_thread import LoopThread
 from .morning import data_directory
+from .notebook_loop import NotebookLoop
 
 STOCK: Final = {"apples": 420, "bread": 380, "cheese": 300, "eggs": 450, "milk": 400, "tea": 250}
 """What is in the shop when it opens."""
@@ -51,7 +51,7 @@ class BackedUpShop:
         self.directory.mkdir(parents=True)
         self.backup = self.directory / "backup"
         self._random = Random(1995)
-        self._thread = LoopThread("trimaran-shop")
+        self._thread = NotebookLoop("trimaran-shop")
         self._clusters = {"shop": DemoCluster(self.directory, SHOP_SETTINGS)}
         self._agent: subprocess.Popen[bytes] | None = None
         try:

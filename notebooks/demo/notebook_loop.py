@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 ResultT = TypeVar("ResultT")
 
 
-class LoopThread:
+class NotebookLoop:
     """Runs coroutines from another thread, which waits for them. `end` stops it."""
 
     def __init__(self, name: str) -> None:
@@ -19,7 +19,7 @@ class LoopThread:
         self._thread.start()
 
     def __repr__(self) -> str:
-        return f"<LoopThread {self._thread.name} running={self.is_running}>"
+        return f"<NotebookLoop {self._thread.name} running={self.is_running}>"
 
     @property
     def is_running(self) -> bool:
