@@ -38,7 +38,7 @@ from trimaran.archive.errors import UnknownVersionError, is_damage
 from trimaran.archive.files.mark_file import MARK_FILE_NAME, ArchiveMarkFile
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.member_status import MemberStatus, leads
+from trimaran.service_api.member_status import MemberStatus, find_leader
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
@@ -169,8 +169,7 @@ def find_leader_without(
     Who votes, the leader says. Its term must not be older than `candidate_term_id`.
     """
     by_id = {answer.member_id: answer for answer in answers if answer.member_id != member_id}
-    leaders = [answer for answer in by_id.values() if leads(answer)]
-    leader = max(leaders, key=lambda each: each.leadership_term_id or 0, default=None)
+    leader = find_leader(by_id.values())
     if leader is None or leader.leadership_term_id is None:
         return None, f"no other member that answers leads: answers={sorted(by_id)}"
     if leader.leadership_term_id < candidate_term_id:
