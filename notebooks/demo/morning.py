@@ -39,7 +39,6 @@ BLACKOUT_S: Final = 0.25
 """How long the leader goes on alone: shorter than the heartbeat timeout, after which it would no longer lead."""
 
 STORY_FILE: Final = "story.json"
-"""Where recordings are kept, if not beside the notebooks."""
 
 Say = Callable[[str], None]
 

@@ -57,9 +57,7 @@ class BackedUpShop:
         try:
             self._thread.run(self._clusters["shop"].start())
             self._start_agent()
-            with self._client("shop") as counters:
-                for article, count in STOCK.items():
-                    counters.set(article, count)
+            self.import_stock(STOCK)
         except BaseException:
             self._end()
             raise
