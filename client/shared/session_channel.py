@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from trimaran.service_api.wire.frame import align, unpack_header
+from trimaran.service_api.wire.frame import FLAG_END, align, unpack_header
 
 if TYPE_CHECKING:
     from ..connection import ClientConductor
-
-_END_OF_MESSAGE: Final = 0x40
-"""The flag of a message's last frame."""
 
 
 class ChannelLink(Protocol):
@@ -93,5 +90,5 @@ def _end_of_turn(pending: memoryview, quantum: int) -> int:
     while offset < len(pending) and not (offset >= quantum and is_whole):
         frame_length, _, flags, *_ = unpack_header(pending, offset)
         offset += align(frame_length)
-        is_whole = bool(flags & _END_OF_MESSAGE)
+        is_whole = bool(flags & FLAG_END)
     return offset

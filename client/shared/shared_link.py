@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.transport import Purpose
-from trimaran.service_api.wire.frame import HEADER_LENGTH, align, unpack_header
+from trimaran.service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH, align, unpack_header
 
 from ..config import ClientConfig
 from ..connection import ClientConductor, MemberConnection, describe_connection_error
@@ -29,8 +29,6 @@ from .session_channel import SessionChannel
 _QUANTUM_BYTES: Final = 32 << 10
 _WRITE_BYTES: Final = 256 << 10
 """About what is written at once."""
-_BEGIN_OF_MESSAGE: Final = 0x80
-_END_OF_MESSAGE: Final = 0x40
 
 
 class LinkOwner(Protocol):
@@ -257,7 +255,7 @@ class SharedLink:
             if frame_end > end:
                 break
             if (
-                flags & _BEGIN_OF_MESSAGE
+                flags & FLAG_BEGIN
                 and self._fragments_of is None
                 and frame_length > SESSION_ID_OFFSET + 8
                 and data[offset + KIND_OFFSET : offset + KIND_OFFSET + 4] == SESSION_MESSAGE_KIND
@@ -272,7 +270,7 @@ class SharedLink:
                 offset = run_start = frame_end
                 run_channel = None
                 continue
-            if not flags & _END_OF_MESSAGE:
+            if not flags & FLAG_END:
                 self._fragments_of = [] if channel is None else [channel]
             if channel is not run_channel:
                 if run_channel is not None:
@@ -287,8 +285,8 @@ class SharedLink:
         """Hand over a frame that is not the first of an application's message."""
         channels = self._fragments_of
         if channels is None:
-            channels = self._channels_for(frame[:frame_length]) if flags & _BEGIN_OF_MESSAGE else []
-        self._fragments_of = None if flags & _END_OF_MESSAGE else channels
+            channels = self._channels_for(frame[:frame_length]) if flags & FLAG_BEGIN else []
+        self._fragments_of = None if flags & FLAG_END else channels
         for channel in channels:
             self._deliver(channel, frame)
 
@@ -297,7 +295,7 @@ class SharedLink:
         if owner is EVERYBODY:
             return [*self.channels.values()]
         if owner.is_limits:
-            self._limits = bytes(frame) + bytes(-len(frame) & 31)
+            self._limits = bytes(frame).ljust(align(len(frame)), b"\0")
             return []
         channel = self._owner.find_channel(self, owner)
         if channel is None:
