@@ -128,7 +128,7 @@ class BackupAgent:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._tell(), name="backup-status")
-                await self._run()
+                await self._run(group)
         except ExceptionGroup as errors:
             raise _first_of(errors) from errors
         finally:
@@ -137,19 +137,17 @@ class BackupAgent:
             self._enter(S.CLOSED, "stopped")
             self._write_status()
 
-    async def _run(self) -> None:
+    async def _run(self, group: asyncio.TaskGroup) -> None:
         while True:
-            try:
-                await self._back_up()
-            except (BackupGapError, ConfigurationError):
-                raise
-            except ClusterError as error:
-                self._note_failure(error)
-            except ExceptionGroup as group:
-                first = _first_of(group)
-                if not isinstance(first, ClusterError) or isinstance(first, BackupGapError | ConfigurationError):
-                    raise first from group
-                self._note_failure(first)
+            attempt = group.create_task(self._attempt(), name="backup-attempt")
+            # A task group of Python 3.11 that is cancelled while one of its tasks fails raises that failure alone: the
+            # stop would be forgotten if this ran the attempt itself.
+            await asyncio.wait((attempt,))
+            failure = attempt.result()
+            if failure is not None:
+                if not isinstance(failure, ClusterError) or isinstance(failure, BackupGapError | ConfigurationError):
+                    raise failure
+                self._note_failure(failure)
             recording = self.directory.recording
             if recording is not None and recording.failure is not None:
                 raise recording.failure
@@ -166,6 +164,16 @@ class BackupAgent:
         if len(self._avoided) >= len(self._members):
             self._avoided.clear()
         self._enter(S.RESET_BACKUP, self._last_failure)
+
+    async def _attempt(self) -> Exception | None:
+        """Back up until something fails, and give what."""
+        try:
+            await self._back_up()
+        except ExceptionGroup as group:
+            return _first_of(group)
+        except Exception as error:  # who runs the attempts raises it
+            return error
+        return None
 
     async def _back_up(self) -> None:
         """Go through all states once, and follow the log until something fails."""
@@ -442,9 +450,9 @@ class BackupAgent:
         write_status(self.directory.disk, self.directory.path / "cluster", self.describe())
 
 
-def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _first_of(group: ExceptionGroup[Exception]) -> Exception:
     """Return the first error in a group that is none itself."""
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
+    found: Exception = group
+    while isinstance(found, ExceptionGroup):
         found = found.exceptions[0]
     return found

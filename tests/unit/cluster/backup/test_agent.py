@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.cluster.backup.backed_up import LOG_SETTINGS, backed_up, commit_position
+import pytest
+
+from tests.unit.cluster.backup.backed_up import LOG_SETTINGS, Backup, backed_up, commit_position
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import Keeper, restart, take
+from trimaran.cluster.backup.agent import BackupAgent
 from trimaran.cluster.backup.choosing import BackupSource
 from trimaran.cluster.backup.restoring import Restored, restore_backup
 from trimaran.cluster.backup.states import BackupState
@@ -19,6 +23,7 @@ from trimaran.cluster.documents.query import query_document
 from trimaran.cluster.messages.backup import HeartbeatRequest, HeartbeatResponse
 from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.cluster.time_travel.replay import replay_service
+from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.identity import Caller, CallerRole, Proof
 from trimaran.service_api.types import BACKUP_STREAM_ID, COMMIT_POSITION_COUNTER_ID, CorrelationId
@@ -403,3 +408,36 @@ def payloads(directory: Path) -> list[str]:
 def sent(count: int, *, client: int = 0) -> list[str]:
     """What a client of a small cluster sends."""
     return [f"client-{client} {number}" for number in range(count)]
+
+
+class StoppedBackup(Backup):
+    """One whose process can be told to stop."""
+
+    task: asyncio.Task[None] | None = None
+
+    async def _run(self) -> None:
+        self.task = asyncio.current_task()
+        await super()._run()
+
+
+def test_a_stop_that_comes_as_the_source_fails_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task group of Python 3.11 raises the failure of its task, and no cancellation then."""
+    with backed_up() as (small, _):
+        backup = StoppedBackup(small, "stopped")
+
+        async def fail() -> None:
+            await asyncio.sleep(0.1)
+            assert backup.task is not None
+            backup.task.cancel()
+            raise ClusterError("the source is gone")
+
+        async def back_up(agent: BackupAgent) -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+                group.create_task(asyncio.sleep(3_600))
+
+        monkeypatch.setattr(BackupAgent, "_back_up", back_up)
+        backup.start()
+        small.cluster.run_for(2 * SECOND)
+
+        assert backup.states == [BackupState.CLOSED]
