@@ -14,7 +14,6 @@ import pytest
 
 from tests.system.careless import CarelessService
 from tests.system.cluster_process import SystemCluster
-from tests.system.commands import run_trimaran
 from trimaran.benchmarks.rig.member_status import consensus_endpoint
 from trimaran.client import ClusterClient, RequestFailedError
 from trimaran.cluster.documents.query import StatusQueryError, query_status
@@ -24,13 +23,6 @@ from trimaran.service_api.member_status import HeldStatus
 pytestmark = pytest.mark.slow
 
 SERVICE = "tests.system.careless:CarelessService"
-
-
-async def run_command(cluster: SystemCluster, *words: str) -> tuple[int, str]:
-    """Run a command of `trimaran` against the cluster; give its status, and what it printed."""
-    members = ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(cluster.endpoints))
-    printed = await run_trimaran(*words, "--members", members)
-    return printed.exit_status, printed.output + printed.errors
 
 
 async def wait_until_held(cluster: SystemCluster, member_id: int) -> HeldStatus:
@@ -91,7 +83,7 @@ async def test_an_entry_that_no_member_can_deliver_is_skipped_and_its_client_is_
             await start_until_held(cluster, 0, 1, 2)
             leader = await cluster.wait_for_leader()
 
-            status, printed = await run_command(cluster, "health", "-o", "json")
+            status, printed = await cluster.run_command("health", "-o", "json")
             held = [problem for problem in json.loads(printed)["problems"] if problem["kind"] == "service_held"]
             assert status == 10
             assert [problem["member_id"] for problem in held] == [0, 1, 2]
@@ -100,22 +92,22 @@ async def test_an_entry_that_no_member_can_deliver_is_skipped_and_its_client_is_
             assert f"log_position={position}" in held[0]["detail"]
             assert "trimaran entry skip" in held[0]["advice"]
 
-            refused, printed = await run_command(cluster, "snapshot", "take")
+            refused, printed = await cluster.run_command("snapshot", "take")
             assert (refused, "the leader holds before" in printed) == (12, True), printed
-            refused, printed = await run_command(
-                cluster, "entry", "skip", "--log-position", str(position + 32), "--confirm"
+            refused, printed = await cluster.run_command(
+                "entry", "skip", "--log-position", str(position + 32), "--confirm"
             )
             assert (refused, f"expected={position}" in printed) == (12, True), printed
-            refused, printed = await run_command(cluster, "entry", "skip", "--log-position", str(position))
+            refused, printed = await cluster.run_command("entry", "skip", "--log-position", str(position))
             assert (refused, "--confirm" in printed) == (2, True), printed
 
-            status, printed = await run_command(cluster, "entry", "skip", "--log-position", str(position), "--confirm")
+            status, printed = await cluster.run_command("entry", "skip", "--log-position", str(position), "--confirm")
             assert status == 0, printed
             await cluster.wait_for_leader(min_term_id=leader.leadership_term_id + 1)
             with pytest.raises(RequestFailedError, match="an operator has skipped this request"):
                 await failing
             assert await client.request(b"count") == b"2"
-            status, printed = await run_command(cluster, "health")
+            status, printed = await cluster.run_command("health")
             assert status == 0, printed
             await cluster.wait_for_equal_states()
 
@@ -151,9 +143,7 @@ async def test_a_member_that_had_delivered_a_skipped_entry_starts_again_from_bef
             cluster.members[delivering].kill()
             position = str((await wait_until_held(cluster, failing[0])).log_position)
             await cluster.wait_for_leader(min_term_id=leader.leadership_term_id + 1)
-            command = asyncio.create_task(
-                run_command(cluster, "entry", "skip", "--log-position", position, "--confirm")
-            )
+            command = asyncio.create_task(cluster.run_command("entry", "skip", "--log-position", position, "--confirm"))
             assert await client.request(b"count", timeout_s=120) == b"2"
             assert await client.request(b"count") == b"3"
             cluster.start(delivering)

@@ -9,7 +9,6 @@ import pytest
 
 from tests.system.cluster_process import SystemCluster
 from tests.system.test_code_versions import OLD, SumCluster
-from tests.system.test_entry_skip import run_command
 from trimaran.cluster.time_travel import replay_service
 
 pytestmark = pytest.mark.slow
@@ -47,7 +46,7 @@ async def restart(cluster: SystemCluster, member_id: int) -> None:
 
 
 async def raise_level(cluster: SystemCluster, *words: str) -> tuple[int, str]:
-    return await run_command(cluster, "feature-level", "raise", *words)
+    return await cluster.run_command("feature-level", "raise", *words)
 
 
 async def test_services_switch_at_one_entry_once_every_member_has_the_newer_code(data_dir: Path) -> None:
@@ -67,7 +66,7 @@ async def test_services_switch_at_one_entry_once_every_member_has_the_newer_code
 
         assert (status, "feature_level=0 becomes 1" in said) == (0, True), said
         assert await cluster.add(1) == [18]
-        _, said = await run_command(cluster, "feature-level", "show")
+        _, said = await cluster.run_command("feature-level", "show")
         assert "feature level 1" in said
         status, said = await raise_level(cluster)
         assert (status, "expected above 1" in said) == (12, True), said
@@ -86,7 +85,7 @@ async def test_a_snapshot_keeps_the_level_and_older_code_does_not_go_on(data_dir
         cluster.write(OLD)
         for is_from_snapshot in (False, True):
             if is_from_snapshot:
-                assert (await run_command(cluster, "snapshot", "take"))[0] == 0
+                assert (await cluster.run_command("snapshot", "take"))[0] == 0
             leader_id = (await cluster.wait_for_leader()).leader_member_id
             follower_id = (leader_id + 1) % 3
             cluster.members[follower_id].terminate()

@@ -19,7 +19,6 @@ from tests.places import ROOT
 from tests.system.cluster_process import SystemCluster
 from tests.system.fork_server import ForkedGroup
 from tests.system.requester import Requester
-from tests.system.test_entry_skip import run_command
 from tests.upgrade.older_version import older_python
 from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup
 
@@ -104,7 +103,7 @@ class CountingClient:
 
 
 async def snapshot(cluster: SystemCluster) -> None:
-    status, said = await run_command(cluster, "snapshot", "take")
+    status, said = await cluster.run_command("snapshot", "take")
     assert status == 0, said
 
 
