@@ -30,6 +30,17 @@ def to_ns(seconds: float) -> int:
     return int(min(seconds, FOR_EVER_S) * 1e9)
 
 
+def back_off_s(
+    failure_count: int, *, first_s: float, limit_s: float, random: Callable[[], float], least_s: float = 0.0
+) -> float:
+    """Return how long to wait: doubled with each failure, less a random half, so that members see no thundering herd.
+
+    At least `least_s`, less that half, too.
+    """
+    wait_s = min(first_s * 2.0 ** min(failure_count, 32), limit_s)
+    return max(wait_s, least_s) * (1 - random() / 2)
+
+
 def fresh_secret() -> bytes:
     """Draw a session's secret from the operating system: 32 bytes that nobody guesses."""
     return secrets.token_bytes(32)

@@ -13,7 +13,7 @@ from typing import Final
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import MemberId
 
-from .config import ClientConfig, parse_ingress_endpoints
+from .config import ClientConfig, back_off_s, parse_ingress_endpoints
 from .member_link import ClientLinks, MemberLink
 
 _BACK_OFF_S: Final = 0.05
@@ -65,8 +65,10 @@ class LeaderSearch:
         else:
             link.outcome = f"redirected to leader_member_id={self._leader.member_id}"
         if self._leader is None or self._redirect_count > 2:
-            wait_s = min(_BACK_OFF_S * 2.0 ** min(self._redirect_count - 1, 16), _BACK_OFF_MAX_S)
-            self._ask_at_ns = now_ns + int(wait_s * (1 - self._random() / 2) * 1e9)
+            wait_s = back_off_s(
+                self._redirect_count - 1, first_s=_BACK_OFF_S, limit_s=_BACK_OFF_MAX_S, random=self._random
+            )
+            self._ask_at_ns = now_ns + int(wait_s * 1e9)
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
         """When `poll` has something to do next, unless a link comes up or goes down before."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from trimaran.service_api.types import MemberId
 
-from .config import ClientConfig
+from .config import ClientConfig, back_off_s
 from .connection_events import Connected, ConnectionEventLog, Disconnected
 from .effects import Dial, Disconnect, Effect
 from .egress_adapter import EgressAdapter
@@ -191,14 +191,19 @@ class ClientLinks:
         self.effects.append(Dial(connection_id, link.endpoint))
 
     def _back_off_ns(self, failure_count: int) -> int:
-        """Double the wait with each failure, less a random half: members see no thundering herd.
+        """Return how long not to dial after a failure.
 
         A lost connection is dialled again soon, for it may have been the network. Once that has failed too, its member
         is gone, and the news come from others while one of them is connected: then there is time. When a leader dies,
         each of a thousand sessions of a process would dial it four times before it heard of the next one.
         """
         config = self._config
-        wait_s = min(config.reconnect_min_s * 2.0 ** min(failure_count, 32), config.reconnect_max_s)
-        if failure_count and any(link.is_up for link in self._links):
-            wait_s = max(wait_s, min(_SPARED_S, config.reconnect_max_s))
-        return int(wait_s * (1 - self._random() / 2) * 1e9)
+        is_spared = failure_count and any(link.is_up for link in self._links)
+        wait_s = back_off_s(
+            failure_count,
+            first_s=config.reconnect_min_s,
+            limit_s=config.reconnect_max_s,
+            random=self._random,
+            least_s=min(_SPARED_S, config.reconnect_max_s) if is_spared else 0.0,
+        )
+        return int(wait_s * 1e9)

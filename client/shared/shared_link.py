@@ -20,7 +20,7 @@ from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.transport import Purpose
 from trimaran.service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH, align, unpack_header
 
-from ..config import ClientConfig
+from ..config import ClientConfig, back_off_s
 from ..connection import ClientConductor, MemberConnection, describe_connection_error
 from ..ingress_publisher import IngressPublisher
 from .frame_owner import EVERYBODY, KIND_OFFSET, SESSION_ID_OFFSET, SESSION_MESSAGE_KIND, FrameOwner, owner_of
@@ -173,8 +173,13 @@ class SharedLink:
     async def _dial(self) -> None:
         config = self._config
         if self._failure_count:
-            wait_s = min(config.reconnect_min_s * 2.0 ** min(self._failure_count - 1, 32), config.reconnect_max_s)
-            await asyncio.sleep(wait_s * (1 - self._random() / 2))
+            wait_s = back_off_s(
+                self._failure_count - 1,
+                first_s=config.reconnect_min_s,
+                limit_s=config.reconnect_max_s,
+                random=self._random,
+            )
+            await asyncio.sleep(wait_s)
         self._failure_count += 1
         try:
             async with asyncio.timeout(config.dial_timeout_s):
