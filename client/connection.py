@@ -221,6 +221,19 @@ class MemberConnection(asyncio.BufferedProtocol):
             limit_unacknowledged(self._transport, limit_ms)
 
 
+async def dial_member(owner: ConnectionOwner, connection_id: int, endpoint: str, config: ClientConfig) -> None:
+    """Connect to a member; the owner gets the connection.
+
+    Raises:
+        OSError: the endpoint cannot be reached.
+    """
+    await config.network.dial(
+        Purpose.INGRESS,
+        Endpoint.parse(endpoint),
+        lambda: MemberConnection(owner, connection_id, receive_buffer_bytes=config.receive_buffer_bytes),
+    )
+
+
 class ClientConductor:
     """Runs one `ClientProtocol` on the current event loop; owns its connections, dials and timer.
 
@@ -507,13 +520,7 @@ class ClientConductor:
                 if share is not None:
                     self.on_connected(await share.attach(dial.connection_id, dial.endpoint))
                     return
-                await config.network.dial(
-                    Purpose.INGRESS,
-                    Endpoint.parse(dial.endpoint),
-                    lambda: MemberConnection(
-                        self, dial.connection_id, receive_buffer_bytes=config.receive_buffer_bytes
-                    ),
-                )
+                await dial_member(self, dial.connection_id, dial.endpoint, config)
         except OSError as error:
             self._dials.pop(dial.connection_id, None)
             self.protocol.on_disconnected(dial.connection_id, self._now_ns(), describe_connection_error(error))

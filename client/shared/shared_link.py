@@ -15,13 +15,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.transport import Purpose
 from trimaran.service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH, align, unpack_header
 
 from ..config import ClientConfig, back_off_s
-from ..connection import ClientConductor, MemberConnection, describe_connection_error
+from ..connection import ClientConductor, MemberConnection, describe_connection_error, dial_member
 from ..ingress_publisher import IngressPublisher
 from .frame_owner import EVERYBODY, KIND_OFFSET, SESSION_ID_OFFSET, SESSION_MESSAGE_KIND, FrameOwner, owner_of
 from .session_channel import SessionChannel
@@ -183,11 +181,7 @@ class SharedLink:
         self._failure_count += 1
         try:
             async with asyncio.timeout(config.dial_timeout_s):
-                await config.network.dial(
-                    Purpose.INGRESS,
-                    Endpoint.parse(self.endpoint),
-                    lambda: MemberConnection(self, 0, receive_buffer_bytes=config.receive_buffer_bytes),
-                )
+                await dial_member(self, 0, self.endpoint, config)
         except OSError as error:
             self._attempt = None
             self._settle(error)
