@@ -158,7 +158,7 @@ class SharedConnection:
         async with self._turn_to_open():
             if self._is_closed:
                 raise LocalProtocolError("this shared connection is closed: make a new one")
-            session = SharedSession(self, self._free_number())
+            session = SharedSession(self, SessionShare(self._base, self._free_number()))
             config = replace(config, endpoints=tuple(dict.fromkeys((*self._links, *config.endpoints))))
             session.conductor = ClientConductor(config, listener, random=self._random, share=session)
             self._sessions[session.session.number] = session
@@ -179,10 +179,6 @@ class SharedConnection:
     def _check_loop(self) -> None:
         if asyncio.get_running_loop() is not self._loop:
             raise LocalProtocolError("this shared connection belongs to another event loop: use it in its coroutines")
-
-    def share_of(self, number: int) -> SessionShare:
-        """Return what tells a session apart."""
-        return SessionShare(self._base, number)
 
     async def attach(self, session: SharedSession, connection_id: int, endpoint: str) -> SessionChannel:
         """Return a session's channel to an endpoint."""
@@ -335,11 +331,11 @@ class SharedSession:
 
     conductor: ClientConductor
 
-    def __init__(self, connection: SharedConnection, number: int) -> None:
+    def __init__(self, connection: SharedConnection, share: SessionShare) -> None:
         self._connection = connection
         self.has_missed = False
         """Whether something was sent to it on a link that it did not use."""
-        self.session = connection.share_of(number)
+        self.session = share
 
     def __repr__(self) -> str:
         return f"<SharedSession {self.session.number}>"
