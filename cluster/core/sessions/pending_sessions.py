@@ -156,7 +156,7 @@ class PendingSessions:
                     session.request.correlation_id,
                     EventCode.ERROR,
                     detail=f"session timeout: not authenticated in time: state={state.name}",
-                    close_after=not self._is_shared(session),
+                    close_after=not self._count_on(session.connection_id),
                 )
                 ctx.emit(fx.SessionChanged("session.timed_out", session.session_id, "not authenticated in time"))
             else:
@@ -197,19 +197,14 @@ class PendingSessions:
 
     def _problem_on(self, connection_id: int) -> str | None:
         """Why this connection can have no more sessions."""
-        count = len(self._by_connection.get(connection_id, ()))
-        count += self._held_count(connection_id) + self._opening_count(connection_id)
+        count = self._count_on(connection_id)
         limit = self._ctx.config.connection_session_limit
         return f"sessions of one connection: sessions={count} {limit=}" if count >= limit else None
 
-    def _is_shared(self, session: PendingSession) -> bool:
-        """Whether other sessions are on the connection of one that ends."""
-        connection_id = session.connection_id
-        return bool(
-            self._held_count(connection_id)
-            or self._opening_count(connection_id)
-            or self._by_connection.get(connection_id)
-        )
+    def _count_on(self, connection_id: int) -> int:
+        """How many sessions a connection has: pending, appended and not delivered, or open."""
+        pending_count = len(self._by_connection.get(connection_id, ()))
+        return pending_count + self._held_count(connection_id) + self._opening_count(connection_id)
 
     def _problem_with_cluster(self, channel: str) -> str | None:
         """Why this is not the cluster that the client demands; None if it demands this one, or none."""
@@ -260,7 +255,7 @@ class PendingSessions:
             session.request.correlation_id,
             code,
             detail=detail,
-            close_after=not self._is_shared(session),
+            close_after=not self._count_on(session.connection_id),
         )
         self._ctx.emit(fx.SessionChanged("session.rejected", session.session_id, detail))
         enter(session, SessionState.CLOSED)
