@@ -325,13 +325,8 @@ class SessionManager:
 
     def is_known(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> bool:
         """Whether a keep-alive would change nothing: this connection holds the session, and knows this term."""
-        session = self.sessions.get(session_id)
-        return (
-            session is not None
-            and session.state is SessionState.OPEN
-            and self._connections.get(session_id) == connection_id
-            and leadership_term_id == self._ctx.leadership_term_id
-        )
+        is_current = leadership_term_id == self._ctx.leadership_term_id
+        return is_current and self.session_on(connection_id, session_id) is not None
 
     def on_stray(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> None:
         """A message that cannot be taken gets an answer: the new term, or that the session is closed.
