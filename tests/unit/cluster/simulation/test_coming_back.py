@@ -10,7 +10,7 @@ import pytest
 from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, small_cluster
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_repair import archive_of, is_back
-from tests.unit.cluster.simulation.test_snapshots import Keeper, take
+from tests.unit.cluster.simulation.test_snapshots import Keeper, cluster_with_snapshot
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.simulation.cluster import Member
 
@@ -19,13 +19,8 @@ FILES = ("cluster/recording.log", "archive/archive.catalog")
 
 @pytest.fixture
 def small() -> Iterator[SmallCluster]:
-    """Three members with a log of some segments, and a snapshot at its end."""
-    with small_cluster(make_service=Keeper) as small:
-        small.start()
-        small.send(400, length=400)
-        take(small)
-        small.send(5)
-        yield small
+    with cluster_with_snapshot(message_count=400) as made:
+        yield made
 
 
 def spoil(small: SmallCluster, member: Member, name: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, small_cluster
 from tests.unit.cluster.simulation.small_world import SECOND
-from tests.unit.cluster.simulation.test_snapshots import Keeper, take
+from tests.unit.cluster.simulation.test_snapshots import Keeper, cluster_with_snapshot
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.cluster.core.reluctance import Reluctance
@@ -35,13 +35,8 @@ def nobody_mends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small() -> Iterator[SmallCluster]:
-    """Three members with a log of some segments, and a snapshot at its end."""
-    with small_cluster(make_service=Keeper) as small:
-        small.start()
-        small.send(200, length=400)
-        take(small)
-        small.send(5)
-        yield small
+    with cluster_with_snapshot(message_count=200) as made:
+        yield made
 
 
 def segment_path(member: Member, position: int) -> Path:

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, small_cluster
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_damage import damage, segment_path
-from tests.unit.cluster.simulation.test_snapshots import Keeper, newest, take
+from tests.unit.cluster.simulation.test_snapshots import Keeper, cluster_with_snapshot, newest
 from trimaran.archive import CorruptionError
 from trimaran.cluster.runtime.repair.upkeep import Upkeep
 from trimaran.cluster.simulation.cluster import Member
@@ -19,13 +19,8 @@ from trimaran.cluster.simulation.cluster import Member
 
 @pytest.fixture
 def small() -> Iterator[SmallCluster]:
-    """Three members with a log of some segments, and a snapshot at its end."""
-    with small_cluster(make_service=Keeper) as small:
-        small.start()
-        small.send(400, length=400)
-        take(small)
-        small.send(5)
-        yield small
+    with cluster_with_snapshot(message_count=400) as made:
+        yield made
 
 
 def upkeep(member: Member) -> Upkeep:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +104,17 @@ def take(small: SmallCluster) -> int:
     small.wait(lambda: all(newest(member) != before[member.member_id] for member in small.cluster.running()))
     small.wait(small.is_at_rest)
     return newest_position(small.leader)
+
+
+@contextmanager
+def cluster_with_snapshot(*, message_count: int) -> Iterator[SmallCluster]:
+    """Make a cluster of three that has a log of some segments, and a snapshot at its end."""
+    with small_cluster(make_service=Keeper) as small:
+        small.start()
+        small.send(message_count, length=400)
+        take(small)
+        small.send(5)
+        yield small
 
 
 def newest(member: Member) -> RecordingLogEntry | None:
