@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -67,6 +68,16 @@ class RecordingDescriptor:
         return layout.segment_base_position(
             position,
             start_position=self.start_position,
+            term_length_bytes=self.term_buffer_length,
+            segment_length_bytes=self.segment_file_length,
+        )
+
+    def clip(self, start_position: int, stop_position: int) -> Iterator[layout.SegmentSlice]:
+        """Cut the range [start_position, stop_position) at segment boundaries, in order; nothing for an empty range."""
+        return layout.clip(
+            start_position,
+            stop_position,
+            recording_start_position=self.start_position,
             term_length_bytes=self.term_buffer_length,
             segment_length_bytes=self.segment_file_length,
         )

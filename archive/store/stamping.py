@@ -24,7 +24,7 @@ from ..errors import RESTORE_ADVICE, CorruptionError
 from ..files.segment_files import SegmentFiles
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import frame_rules_of
-from ..format.layout import SegmentSlice, clip
+from ..format.layout import SegmentSlice
 
 _BLOCK_BYTES: Final = 1 << 20
 
@@ -47,13 +47,7 @@ def stamp_recording(
     files = SegmentFiles(file_system, directory, descriptor, sync_level=2)
     files.remove_unpublished()
     frame_count = 0
-    for part in clip(
-        descriptor.start_position,
-        descriptor.stop_position,
-        recording_start_position=descriptor.start_position,
-        term_length_bytes=descriptor.term_buffer_length,
-        segment_length_bytes=descriptor.segment_file_length,
-    ):
+    for part in descriptor.clip(descriptor.start_position, descriptor.stop_position):
         frame_count += _stamp_segment(files, descriptor, part)
         if on_progress is not None:
             on_progress(part.stop_position - descriptor.start_position)

@@ -76,12 +76,8 @@ def _is_whole(disk: MemoryFileSystem, descriptor: RecordingDescriptor | None) ->
     """Whether a recording is stopped, and every byte of it is there as the member itself reads it."""
     if descriptor is None or descriptor.stop_position is None:
         return False
-    position = descriptor.start_position
-    while position < descriptor.stop_position:
-        base = descriptor.segment_base_position(position)
-        length = min(descriptor.stop_position, base + descriptor.segment_file_length) - position
+    for base, begin, end in descriptor.clip(descriptor.start_position, descriptor.stop_position):
         path = DIRECTORY / "archive" / descriptor.segment_file_name(base)
-        if len(disk.durable_as_visible(path, length, position - base)) < length:
+        if len(disk.durable_as_visible(path, end - begin, begin - base)) < end - begin:
             return False
-        position += length
     return True

@@ -9,7 +9,6 @@ from typing import Final
 
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.files.catalog import parse_catalog
-from trimaran.archive.format.layout import segment_file_name
 from trimaran.service_api.documents import read_document
 from trimaran.service_api.types import LOG_STREAM_ID
 
@@ -57,14 +56,10 @@ class BackupRules:
             return
         position, descriptor = recording.recorded_position, recording.descriptor
         expect(position <= len(self._committed), _COMMITTED, position=position, committed=len(self._committed))
-        at = max(self.recorded_position, descriptor.start_position)
-        while at < position:
-            base = descriptor.segment_base_position(at)
-            end = min(position, base + descriptor.segment_file_length)
+        for base, begin, end in descriptor.clip(max(self.recorded_position, descriptor.start_position), position):
             path = DIRECTORY / "archive" / descriptor.segment_file_name(base)
-            data = disk.durable_read(path, end - at, at - base)
-            expect(data == self._committed[at:end], _COMMITTED, begin=at, end=end)
-            at = end
+            data = disk.durable_read(path, end - begin, begin - base)
+            expect(data == self._committed[begin:end], _COMMITTED, begin=begin, end=end)
         self.recorded_position = position
 
     def look_at_snapshots(self, disk: MemoryFileSystem) -> None:
@@ -151,13 +146,10 @@ def _stored_log(place: str, manifest: Manifest, objects: dict[str, bytes]) -> by
     """Read the log that a manifest describes, as far as objects have it; it is as long as the manifest says."""
     catalog = parse_catalog(decode_file(manifest.files[CATALOG_NAME]))
     log = next(found for found in catalog.readable if found.stream_id == LOG_STREAM_ID)
-    parts, position = [], manifest.log_start_position
-    while position < manifest.log_stop_position:
-        base = log.segment_base_position(position)
-        end = min(manifest.log_stop_position, base + log.segment_file_length)
-        name = f"archive/{segment_file_name(log.recording_id, base)}"
+    parts = []
+    for base, begin, end in log.clip(manifest.log_start_position, manifest.log_stop_position):
+        name = f"archive/{log.segment_file_name(base)}"
         stored = manifest.by_name.get(name)
         length = 0 if stored is None else stored.length
-        parts.append(objects.get(f"{place}/{name}", b"")[position - base : min(length, end - base)])
-        position = end
+        parts.append(objects.get(f"{place}/{name}", b"")[begin - base : min(length, end - base)])
     return b"".join(parts)
