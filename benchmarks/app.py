@@ -20,7 +20,7 @@ from .chaos.command import chaos
 from .guard import guard as guards
 from .guard.instructions import interpreter
 from .load.hostile_clients import FLOODS
-from .options import DirectoryOption, JsonOption, KeepOption
+from .options import DirectoryOption, JsonOption, KeepOption, MembersOption, PayloadOption, TimeLimitOption
 from .scenarios import archive as archive_scenario
 from .scenarios import catchup as catchup_scenario
 from .scenarios import codec as codec_scenario
@@ -68,7 +68,6 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Be
 SyncOption = Annotated[int, typer.Option(min=0, max=2, help="0 page cache, 1 fdatasync, 2 fsync.")]
 TlsOption = Annotated[bool, typer.Option("--tls", help="Encrypt, with certificates made for the run.")]
 SettingOption = Annotated[list[str] | None, typer.Option(help="Another node setting, as name=value; may be repeated.")]
-PayloadOption = Annotated[int, typer.Option(help="Bytes in a message.")]
 
 
 def _joined(numbers: tuple[int, ...]) -> str:
@@ -88,7 +87,7 @@ def _scenarios() -> None:
 
 @app.command()
 def echo(
-    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    members: MembersOption = 3,
     payload: PayloadOption = 32,
     inflight: Annotated[int, typer.Option(help="Messages in flight, over all clients.")] = 1024,
     messages: Annotated[int, typer.Option(help="Messages to measure, over all clients.")] = 300_000,
@@ -106,7 +105,7 @@ def echo(
     ] = None,
     directory: DirectoryOption = None,
     keep: KeepOption = False,
-    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    time_limit: TimeLimitOption = 300.0,
     json: JsonOption = None,
 ) -> None:
     """A replicated service that sends every message back: throughput, latency, CPU time by process."""
@@ -151,7 +150,7 @@ def guard(
 
 @app.command()
 def request(
-    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    members: MembersOption = 3,
     payload: PayloadOption = 32,
     inflight: Annotated[int, typer.Option(help="Callers, each with one request after another.")] = 1024,
     requests: Annotated[int, typer.Option(help="Requests to measure.")] = 300_000,
@@ -160,7 +159,7 @@ def request(
     setting: SettingOption = None,
     directory: DirectoryOption = None,
     keep: KeepOption = False,
-    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    time_limit: TimeLimitOption = 300.0,
     json: JsonOption = None,
 ) -> None:
     """Requests that run exactly once, from one client process: how many a second, and how long each takes."""
@@ -200,7 +199,7 @@ def typed(
 @app.command()
 def failover(
     runs: Annotated[int, typer.Option(help="Faults of each kind.")] = 30,
-    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    members: MembersOption = 3,
     kinds: Annotated[str, typer.Option(help="Kinds of faults, which take turns.")] = ",".join(FaultKind),
     rate: Annotated[float, typer.Option(help="Messages a second that the client offers.")] = 200.0,
     request_rate: Annotated[
@@ -228,7 +227,7 @@ def failover(
 
 @app.command()
 def query(
-    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    members: MembersOption = 3,
     payload: PayloadOption = 32,
     depths: Annotated[str, typer.Option(help="Queries in flight, one figure for each.")] = "1,64",
     queries: Annotated[int, typer.Option(help="Queries of each kind at each depth.")] = 50_000,
@@ -237,7 +236,7 @@ def query(
     file_sync_level: SyncOption = 1,
     directory: DirectoryOption = None,
     keep: KeepOption = False,
-    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    time_limit: TimeLimitOption = 300.0,
     json: JsonOption = None,
 ) -> None:
     """Queries that are in no log, linearizable and a second stale at most, beside echoes through the log."""
@@ -282,7 +281,7 @@ def encryption(
 
 @app.command()
 def fairness(
-    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    members: MembersOption = 3,
     payload: PayloadOption = 32,
     greedy_payload: Annotated[int, typer.Option(help="Bytes in a message of the greedy client.")] = 32,
     depths: Annotated[str, typer.Option(help="Messages of the greedy client in flight, one figure for each.")] = (
@@ -293,7 +292,7 @@ def fairness(
     file_sync_level: SyncOption = 1,
     directory: DirectoryOption = None,
     keep: KeepOption = False,
-    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    time_limit: TimeLimitOption = 300.0,
     json: JsonOption = None,
 ) -> None:
     """A client with one message in flight, alone and beside a greedy client."""
@@ -316,7 +315,7 @@ def flood(
     kinds: Annotated[
         str, typer.Option(help="Kinds of hostile clients, with commas: one cluster and one flood for each.")
     ] = ",".join(FLOODS),
-    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    members: MembersOption = 3,
     connections: Annotated[int, typer.Option(help="Hostile connections at once.")] = 60,
     flood_s: Annotated[float, typer.Option(help="Seconds that a flood lasts.")] = 15.0,
     after_s: Annotated[float, typer.Option(help="Seconds after a flood until memory is read again.")] = 30.0,
@@ -350,7 +349,7 @@ def snapshot(
     orders: Annotated[int, typer.Option(help="Instead of it: so many orders, such as 2000000.")] = 0,
     way: Annotated[str, typer.Option(help="How orders are written: message, pieces or copy.")] = "copy",
     runs: Annotated[int, typer.Option(help="Snapshots, one after another.")] = 5,
-    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    members: MembersOption = 3,
     rate: Annotated[float, typer.Option(help="Messages a second that the client offers.")] = 1_000.0,
     file_sync_level: SyncOption = 1,
     setting: SettingOption = None,
@@ -524,7 +523,7 @@ def scan(
 
 @app.command()
 def profile(
-    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    members: MembersOption = 3,
     payload: PayloadOption = 32,
     inflight: Annotated[int, typer.Option(help="Messages in flight.")] = 1024,
     seconds: Annotated[float, typer.Option(help="Each of the four runs.")] = ProfileParameters().seconds,
@@ -624,7 +623,7 @@ def stream(
     rates: Annotated[str, typer.Option(help="Messages a second, with commas; a run for each.")] = "1000,20000",
     seconds: Annotated[int, typer.Option(help="Seconds that are measured, for each rate.")] = 30,
     warmup_seconds: Annotated[int, typer.Option(help="Seconds before them, at the same rate.")] = 15,
-    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    members: MembersOption = 3,
     payload: PayloadOption = 32,
     directory: DirectoryOption = None,
     keep: KeepOption = False,

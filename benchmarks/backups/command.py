@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..options import DirectoryOption, JsonOption, KeepOption
+from ..options import DirectoryOption, JsonOption, KeepOption, PayloadOption
 from ..statistics.report import finish
 from .following import BackupParameters
 from .following import run as run_backup
@@ -21,7 +21,7 @@ StoreOption = Annotated[
 def backup(
     rate: Annotated[float, typer.Option(help="Messages a second, open loop.")] = 100_000,
     seconds: Annotated[float, typer.Option(help="For how long.")] = 10.0,
-    payload: Annotated[int, typer.Option(help="Bytes in a message.")] = 32,
+    payload: PayloadOption = 32,
     store: StoreOption = "none",
     interval: Annotated[float, typer.Option(help="Seconds from one copy to the store to the next.")] = 1.0,
     directory: DirectoryOption = None,
@@ -36,7 +36,7 @@ def backup(
 
 def restore(
     log_mib: Annotated[int, typer.Option(help="Length of the log, in MiB; 10240 for 10 GiB.")] = 256,
-    payload: Annotated[int, typer.Option(help="Bytes in a message.")] = 1_024,
+    payload: PayloadOption = 1_024,
     store: StoreOption = "none",
     directory: DirectoryOption = None,
     keep: KeepOption = False,

@@ -25,7 +25,7 @@ from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, tune_garbage_collector
-from ..options import DirectoryOption, JsonOption, KeepOption
+from ..options import DirectoryOption, JsonOption, KeepOption, TimeLimitOption
 from ..rig.member_status import wait_until_serving
 from ..rig.processes import ClusterProcesses, ProcessError, raise_file_limit
 from ..services import REQUEST_SERVICE
@@ -172,7 +172,7 @@ def opening(
     rest: Annotated[float, typer.Option(help="Seconds at rest, between opening and the leader's death.")] = 5.0,
     directory: DirectoryOption = None,
     keep: KeepOption = False,
-    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    time_limit: TimeLimitOption = 300.0,
     json: JsonOption = None,
 ) -> None:
     """Many sessions: what it takes to open and to hold them, and until the next leader has answered all."""
