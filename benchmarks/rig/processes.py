@@ -33,6 +33,8 @@ PORTS_PER_MEMBER: Final = 5
 """Ingress, consensus, log, catchup and archive, from one base port."""
 
 _FIRST_PORT: Final = 10_000
+_FILES_BESIDES: Final = 200
+"""What a process has open besides the connections of client sessions."""
 _PR_SET_PDEATHSIG: Final = 1
 _PROJECT_DIR: Final = Path(__file__).resolve().parents[2]
 _CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -273,6 +275,18 @@ def raise_file_limit(wanted: int) -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
             break
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def require_connections(count: int) -> None:
+    """Let this process and its children have so many connections each, and open a few files besides.
+
+    Raises:
+        ClusterError: they may not.
+    """
+    needed = count + _FILES_BESIDES
+    allowed = raise_file_limit(needed)
+    if allowed < needed:
+        raise ClusterError(f"a process needs {needed:,} open files and may have {allowed:,}: ulimit -n {needed}")
 
 
 def find_base_ports(count: int) -> list[int]:

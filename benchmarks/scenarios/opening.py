@@ -27,13 +27,12 @@ from ..machine.data_directory import data_directory
 from ..machine.environment import describe, tune_garbage_collector
 from ..options import DirectoryOption, JsonOption, KeepOption, TimeLimitOption
 from ..rig.member_status import wait_until_serving
-from ..rig.processes import ClusterProcesses, ProcessError, raise_file_limit
+from ..rig.processes import ClusterProcesses, require_connections
 from ..services import REQUEST_SERVICE
 from ..statistics.histogram import Histogram
 from ..statistics.report import Report, finish
 
 _MEMBERS: Final = 3
-_FILES_BESIDES: Final = 200
 _START_LIMIT_S: Final = 120.0
 _CONNECT_TIMEOUT_S: Final = 120.0
 
@@ -84,10 +83,7 @@ def run(parameters: OpeningParameters, *, directory: Path | None = None, keep: b
     Raises:
         ClusterError: it could not be measured: a process failed, the time was up, too few files may be open.
     """
-    needed = parameters.sessions * _MEMBERS + _FILES_BESIDES
-    allowed = raise_file_limit(needed)
-    if allowed < needed:
-        raise ProcessError(f"open files: limit={allowed} expected at least {needed}: ulimit -n {needed}")
+    require_connections(parameters.sessions * _MEMBERS)
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "opening", keep=keep))
         settings = {"session_limit": str(max(parameters.sessions, 10_000))}

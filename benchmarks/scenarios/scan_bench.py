@@ -19,7 +19,7 @@ from ..logs.long_log import lengthen_log
 from ..machine.data_directory import measurement_directory
 from ..rig.member_status import wait_for_status, wait_until_serving
 from ..rig.meter import METRICS_SETTING, Meter
-from ..rig.processes import ClusterProcesses, ProcessGroup, raise_file_limit
+from ..rig.processes import ClusterProcesses, ProcessGroup, require_connections
 from ..services import ECHO_SERVICE
 from ..statistics.report import Report, first_leaf
 
@@ -31,8 +31,6 @@ _WARMUP_LIMIT: Final = 20_000
 _WARMUP_BYTES: Final = 64 << 20
 _WARMUP_ROUNDS: Final = 20
 _SESSIONS_PER_PROCESS: Final = 5_000
-_FILES_BESIDES: Final = 200
-"""What a process has open besides the connections of client sessions."""
 _CONNECT_LIMIT_S: Final = 60.0
 
 
@@ -121,10 +119,7 @@ class ScanBench:
         """
         process_count = -(-session_count // _SESSIONS_PER_PROCESS)
         connection_count = process_count if is_shared else session_count
-        needed = max(connection_count, -(-connection_count // process_count) * member_count) + _FILES_BESIDES
-        allowed = raise_file_limit(needed)
-        if allowed < needed:
-            raise ClusterError(f"a process needs {needed:,} open files and may have {allowed:,}: ulimit -n {needed}")
+        require_connections(max(connection_count, -(-connection_count // process_count) * member_count))
         self._end()
         # Sessions are silent for as long as the others take to open.
         settings = {"session_limit": str(max(session_count, 10_000)), "session_timeout_ms": "60000"}
