@@ -402,13 +402,7 @@ class LogControl:
         recording_id = await self._recording_with(effect.stop_position, source_id)
         if recording_id is None or await self._cold_limit(source_id) > self._recording.append_position:
             return None
-        try:
-            return await self._copy(self._archive_of(source_id), recording_id, effect.stop_position)
-        except ClusterError as error:
-            if self._recording.failure is not None:
-                raise
-            logger.warning("log_replication.source_failed", source_member_id=source_id, reason=str(error))
-            return None
+        return await self._try_copy(source_id, recording_id, effect.stop_position)
 
     async def _copy_from_another(
         self, effect: fx.StartLogReplication, damage: ArchiveError
@@ -436,18 +430,29 @@ class LogControl:
                 stop_position=effect.stop_position,
                 reason=str(damage),
             )
-            try:
-                return await self._copy(self._archive_of(member_id), recording_id, effect.stop_position)
-            except ClusterError as error:
-                if self._recording.failure is not None:
-                    raise
-                logger.warning("log_replication.source_failed", source_member_id=member_id, reason=str(error))
-                oldest_position = await self._oldest_position(self._archive_of(member_id), recording_id)
-                if oldest_position > self._recording.append_position:
-                    below = ev.BelowOldestSegment(self._recording.append_position, oldest_position)
+            position = await self._try_copy(member_id, recording_id, effect.stop_position)
+            if position is not None:
+                return position
+            oldest_position = await self._oldest_position(self._archive_of(member_id), recording_id)
+            if oldest_position > self._recording.append_position:
+                below = ev.BelowOldestSegment(self._recording.append_position, oldest_position)
         if below is not None:
             return below
         raise damage
+
+    async def _try_copy(self, member_id: MemberId, recording_id: int, stop_position: int) -> int | None:
+        """Copy from a member that does not lead; None, and a line in the log, if it cannot give it.
+
+        Raises:
+            ClusterError: the disk here has failed.
+        """
+        try:
+            return await self._copy(self._archive_of(member_id), recording_id, stop_position)
+        except ClusterError as error:
+            if self._recording.failure is not None:
+                raise
+            logger.warning("log_replication.source_failed", source_member_id=member_id, reason=str(error))
+            return None
 
     async def _recording_with(self, stop_position: int, member_id: MemberId) -> int | None:
         """Ask a member for its log's recording id; None if it does not answer, or has not committed that far."""
