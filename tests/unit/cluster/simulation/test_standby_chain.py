@@ -8,35 +8,17 @@ import pytest
 
 from tests.unit.cluster.simulation.small_cluster import Counter, SmallCluster, small_cluster
 from tests.unit.cluster.simulation.small_world import SECOND
+from tests.unit.cluster.simulation.test_snapshots import Keeper
 from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
 from trimaran.cluster.core.membership.membership_control import has_log
 from trimaran.cluster.simulation.cluster import Member
-from trimaran.service_api import Cluster, SnapshotImage, SnapshotPublication
 from trimaran.service_api.types import MemberId
 
 FIRST = MemberId(3)
 SECOND_STANDBY = MemberId(4)
-
-
-class Keeper(Counter):
-    """Has its state in its snapshots."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seed = b""
-
-    def state_hash(self) -> bytes:
-        return self.seed + self._hash.digest()
-
-    async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
-        if snapshot is not None:
-            self.seed = b"".join([message async for message in snapshot])
-
-    async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
-        await snapshot.offer(self.state_hash())
 
 
 def context(member: Member) -> ConsensusContext:
