@@ -97,7 +97,7 @@ def test_leader_damaged_and_one_disk_replaced_and_third_whole_heals_itself(small
     assert damaged.node is not None
     assert [place.recording_id for place in damaged.node.archive.damage.places] == [0]
     small.send(20)
-    small.cluster.run_until(lambda: False, limit_ns=5 * SECOND)
+    small.cluster.run_for(5 * SECOND)
     assert small.leader is whole
     small.referee.expect_equal([whole, wiped])
 
@@ -148,12 +148,12 @@ def test_an_older_term_that_the_leader_cannot_read_is_copied_from_a_member_that_
     damage(small, damaged)
     small.cluster.kill(wiped.member_id)
     small.cluster.kill(whole.member_id)
-    small.cluster.run_until(lambda: False, limit_ns=2 * SECOND)  # the leader's term ends
+    small.cluster.run_for(2 * SECOND)  # the leader's term ends
     small.cluster.start(whole.member_id)
     small.wait(lambda: small.cluster.leader() is not None)
     if small.leader is not damaged:
         small.cluster.kill(whole.member_id)
-        small.cluster.run_until(lambda: False, limit_ns=2 * SECOND)
+        small.cluster.run_for(2 * SECOND)
         small.cluster.start(whole.member_id)
         small.wait(lambda: small.cluster.leader() is damaged)
     term_id = damaged.node.module.ctx.leadership_term_id if damaged.node is not None else -1
@@ -249,7 +249,7 @@ def test_a_stranger_who_replays_damage_is_refused_and_neither_stops_a_member_nor
 
     small.cluster.add_client("stranger", replay)
     small.wait(lambda: not small.cluster.clients["stranger"].is_running)
-    small.cluster.run_until(lambda: False, limit_ns=3 * SECOND)
+    small.cluster.run_for(3 * SECOND)
 
     assert len(refusals) == 5
     error = refusals[0]

@@ -129,7 +129,7 @@ def test_nothing_is_taken_while_nobody_else_is_there_and_it_is_tried_again(small
         small.cluster.kill(other.member_id)
 
     upkeep(member).ask()
-    small.cluster.run_until(lambda: False, limit_ns=3 * SECOND)
+    small.cluster.run_for(3 * SECOND)
     assert upkeep(member).counts.mended_count == 0
     for other in others:
         small.cluster.start(other.member_id)
@@ -296,7 +296,7 @@ def test_what_nobody_has_is_told_and_kept_after_a_snapshot_that_makes_it_superfl
 
     scrub(small, small.follower)
     small.wait(lambda: all(newest(each) != old for each, old in zip(members, before, strict=True)))
-    small.cluster.run_until(lambda: False, limit_ns=90 * SECOND)
+    small.cluster.run_for(90 * SECOND)
 
     assert all(member.is_running for member in members)
     for member in members:
@@ -316,10 +316,10 @@ def test_a_member_stops_with_the_reason_where_no_snapshot_makes_superfluous_what
         damage_everywhere(small, 150_000)
 
         scrub(small, small.follower)
-        small.cluster.run_until(lambda: False, limit_ns=50 * SECOND)
+        small.cluster.run_for(50 * SECOND)
         assert all(member.is_running for member in members)
         small.wait(lambda: not all(member.is_running for member in members))
-        small.cluster.run_until(lambda: False, limit_ns=90 * SECOND)
+        small.cluster.run_for(90 * SECOND)
 
         (stopped,) = [member for member in members if not member.is_running]
         assert "no member has what is damaged here" in str(stopped.refusal)
