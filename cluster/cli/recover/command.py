@@ -29,7 +29,7 @@ from trimaran.archive.tool.output import (
     print_error,
 )
 from trimaran.service_api import ConfigurationError
-from trimaran.service_api.cluster_id import ClusterId, format_cluster_id, parse_cluster_id
+from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
 
 from ...core.membership.configuration import Configuration
 from ...runtime.files.mark_file import MARK_FILE_NAME
@@ -46,9 +46,8 @@ from ...salvage.writing import (
     write_in_place,
 )
 from ...settings.member_endpoints import MemberEndpoints, parse_members
-from ..certs.development import draw_cluster_id
 from ..interchange.passes import pass_bar
-from ..shared.new_cluster import NewClusterIdOption, NewMembersOption
+from ..shared.new_cluster import NewClusterIdOption, NewMembersOption, choose_cluster_id
 from .report import describe_choice, describe_result, print_recovery
 
 app: Final = new_group("Make a cluster of what is left when too many members are gone.")
@@ -125,8 +124,8 @@ def apply(
     replaced = _replaced(choice, new_members) if in_place else []
     if target is not None:
         _expect_outside(choice, target)
-    new_id = draw_cluster_id() if cluster_id is None else parse_cluster_id(cluster_id)
-    if new_id in (0, choice.cluster_id):
+    new_id = choose_cluster_id(cluster_id)
+    if new_id == choice.cluster_id:
         raise ConfigurationError(f"--cluster-id={cluster_id} expected another id than the old cluster's")
     document = describe_choice(choice)
     if any(holding.running for holding in choice.holdings):
