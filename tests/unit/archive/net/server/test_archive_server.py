@@ -424,23 +424,10 @@ def stop_request(control_session_id: int, replay_session_id: int) -> messages.St
     )
 
 
-class ListSink:
-    """Keeps what a replay writes."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def write(self, data: bytes) -> None:
-        self.data += data
-
-    async def drain(self) -> None:
-        pass
-
-
 async def test_replay_follows_the_live_end_until_the_recording_stops() -> None:
     archive = await launch()
     recording = await start(archive)
-    stream, sink = StreamBuilder(), ListSink()
+    stream, sink = StreamBuilder(), BytesSink()
     written = append(recording, stream, [500] * 10)
 
     replaying = asyncio.ensure_future(ReplaySession(archive, 0, position=0, stop_position=None, sink=sink).run())
@@ -455,7 +442,7 @@ async def test_replay_follows_the_live_end_until_the_recording_stops() -> None:
 async def test_bounded_replay_never_passes_its_limit() -> None:
     archive = await launch()
     written = append(await start(archive), StreamBuilder(), [100] * 10)  # 160 bytes a frame
-    sink, limit = ListSink(), ReplayLimit(0)
+    sink, limit = BytesSink(), ReplayLimit(0)
     session = ReplaySession(archive, 0, position=0, stop_position=len(written), sink=sink, limit=limit)
 
     replaying = asyncio.ensure_future(session.run())
@@ -474,4 +461,4 @@ async def test_replay_of_what_is_not_there_is_refused(position: int, tmp_path: P
     await (await start(archive)).stop()
 
     with pytest.raises(ArchiveError, match="INVALID_POSITION"):
-        ReplaySession(archive, 0, position=position, stop_position=None, sink=ListSink())
+        ReplaySession(archive, 0, position=position, stop_position=None, sink=BytesSink())
