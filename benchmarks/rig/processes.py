@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from trimaran.cluster.settings.variables import clean_environment
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.transport import SOCKETS, NetworkStack
@@ -235,7 +236,7 @@ class ClusterProcesses:
             f"member-{member_id}",
             (*self.prefixes.get(member_id, ()), sys.executable, "-m", "trimaran", "node", *flags),
             log_path=self.log_path_of(member_id),
-            environment=_clean_environment(self.environments.get(member_id, {})),
+            environment={**clean_environment(), **self.environments.get(member_id, {})},
         )
         self.members[member_id] = process
         return process
@@ -246,7 +247,7 @@ class ClusterProcesses:
             name,
             (sys.executable, "-m", "trimaran", *arguments),
             log_path=self.data_dir / f"{name}.log",
-            environment=_clean_environment(environment),
+            environment={**clean_environment(), **environment},
         )
 
     def kill_member(self, member_id: int) -> None:
@@ -316,11 +317,6 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _clean_environment(added: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of this process without settings of members, and others."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")} | dict(added)
 
 
 def _flag(name: str, value: str) -> tuple[str, ...]:

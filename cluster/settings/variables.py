@@ -5,6 +5,7 @@ Every other variable whose name begins with `TRIMARAN_` is a setting, and a mist
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 CONFIG_FILE_VARIABLE: Final = "TRIMARAN_CONFIG"
@@ -30,3 +31,8 @@ NO_SETTINGS: Final = frozenset(
         NOTEBOOK_DATA_VARIABLE,
     }
 )
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the environment without the variables of Trimaran: a child's settings are all on its command line."""
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith("TRIMARAN_")}

@@ -13,6 +13,7 @@ from typing import Final
 
 from trimaran.client.ready_made import SyncCountersClient
 from trimaran.cluster.backup.status import read_status
+from trimaran.cluster.settings.variables import clean_environment
 from trimaran.service_api import ClusterError
 
 from .cluster import SETTINGS, DemoCluster
@@ -117,7 +118,13 @@ class BackedUpShop:
         self._clusters["restored"] = cluster
         wanted = ["--from", str(self.backup), "--members", cluster.members, "--directory", str(place)]
         command = ["backup", "restore", *wanted, "--position", str(position)]
-        done = subprocess.run([sys.executable, "-m", "trimaran", *command], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "trimaran", *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=clean_environment(),
+        )
         if done.returncode:
             raise ClusterError(f"not restored: {done.stderr.strip()}")
         self._thread.run(cluster.start())
@@ -145,6 +152,7 @@ class BackedUpShop:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=clean_environment(),
                 start_new_session=True,
             )
 

@@ -22,6 +22,7 @@ from trimaran.service_api.transport import SOCKETS
 
 from ...settings.config_layers import flag_arguments
 from ...settings.member_endpoints import PORTS_PER_MEMBER
+from ...settings.variables import clean_environment
 
 BASE_PORTS: Final = range(15_000, 31_000)
 """Below the ports that the kernel gives to outgoing connections, which could take one of ours in between."""
@@ -95,7 +96,7 @@ class LocalNodes:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=asyncio.subprocess.STDOUT,
-                env=_clean_environment(),
+                env=clean_environment(),
                 start_new_session=True,
             )
         return NodeProcess(member_id, directory, log_file, process)
@@ -196,11 +197,6 @@ def _hold_ports(base_port: int, held: ExitStack) -> bool:
                 return False
         held.push(attempt.pop_all())
         return True
-
-
-def _clean_environment() -> dict[str, str]:
-    """The environment without settings of nodes: these nodes' are all on the command line."""
-    return {name: value for name, value in os.environ.items() if not name.upper().startswith("TRIMARAN_")}
 
 
 def _tail(log_file: Path) -> list[str]:
