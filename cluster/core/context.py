@@ -456,9 +456,7 @@ class ConsensusContext:
 
     def choose_log_source(self, leader_member_id: MemberId) -> MemberId:
         """Choose the member to take the log from, as things are."""
-        mine = self.roster.current.find(self.config.member_id)
-        wanted_id = self.log_source.wanted_member_id
-        is_standby = mine is not None and mine.kind is MemberKind.STANDBY
+        wanted_id, is_standby = self.log_source.wanted_member_id, self.roster.is_standby(self.config.member_id)
         wanted = self.members.get(wanted_id) if is_standby and wanted_id is not None else None
         return self.log_source.choose(leader_member_id, wanted, now_ns=self.now_ns)
 

@@ -19,7 +19,6 @@ from .actions import ActionControl
 from .context import ConsensusContext
 from .leadership_probe import FollowerReads
 from .members import is_spare
-from .membership.configuration import MemberKind
 from .phase import NEVER_NS, Handlers
 from .reason import Reason
 from .reason import ReasonKind as K
@@ -112,13 +111,11 @@ class FollowerTerm:
 
         One that is ahead of this member, or not in this term, asks again.
         """
-        ctx, asker = self._ctx, self._ctx.roster.current.find(MemberId(message.follower_member_id))
-        is_standby = asker is not None and asker.kind is MemberKind.STANDBY
-        is_below = message.follower_member_id > ctx.config.member_id  # so two never wait for each other
+        ctx, asker_id = self._ctx, MemberId(message.follower_member_id)
+        is_below = asker_id > ctx.config.member_id  # so two never wait for each other
         is_here = message.leadership_term_id == ctx.leadership_term_id and message.log_position <= ctx.append_position
-        if is_standby and is_below and is_here:
-            member_id = MemberId(message.follower_member_id)
-            ctx.emit(fx.StartCatchupReplay(member_id, message.log_position, ctx.log_session_id))
+        if ctx.roster.is_standby(asker_id) and is_below and is_here:
+            ctx.emit(fx.StartCatchupReplay(asker_id, message.log_position, ctx.log_session_id))
 
     def on_termination_position(self, message: TerminationPosition) -> None:
         """The leader is alive, and says where the cluster stops, which is committed."""

@@ -170,6 +170,11 @@ class Roster:
         member = self.current.find(member_id)
         return member is not None and member.kind is MemberKind.VOTER
 
+    def is_standby(self, member_id: MemberId) -> bool:
+        """Whether a member is a standby, by this member's log."""
+        member = self.current.find(member_id)
+        return member is not None and member.kind is MemberKind.STANDBY
+
     @property
     def is_alone(self) -> bool:
         """Whether this member makes every majority by itself."""

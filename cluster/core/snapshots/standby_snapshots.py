@@ -115,8 +115,7 @@ class StandbySnapshots:
     @property
     def is_standby(self) -> bool:
         """Whether this member is a standby, by its own log."""
-        mine = self._ctx.roster.current.find(self._ctx.config.member_id)
-        return mine is not None and mine.kind is MemberKind.STANDBY
+        return self._ctx.roster.is_standby(self._ctx.config.member_id)
 
     def start(self) -> None:
         """Go on where the process before ended: offer the newest snapshot, copy what was noted and is not here."""
