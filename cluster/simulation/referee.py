@@ -9,8 +9,7 @@ Source: Raft paper figure 3; DESIGN §5; aeron.md §10.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,7 +35,7 @@ from .messenger import Messenger
 from .observed_service import Hooks, ObservedService
 from .relay import Relay
 from .role_rules import expect_nothing_of_clients, expect_role, overdue_timers
-from .rules import NO_CHECKS, STRICT_RULE, RuleBroken, ServiceChecks, expect
+from .rules import NO_CHECKS, STRICT_RULE, FoundInside, RuleBroken, ServiceChecks, expect
 from .trace import Trace
 from .world.network import SimulatedTransport
 
@@ -131,8 +130,7 @@ class Referee:
         """The last position that each member has reported, and in which term."""
         self._addresses: dict[str, Member] = {}
         self._clocks, self._newest_time, self._newest_position = ClockRules(), 0, 0
-        self._broken: RuleBroken | None = None
-        """Found inside a callback of the product, which would take it for a fault of its own; told at the next look."""
+        self._inside = FoundInside()
 
     def __repr__(self) -> str:
         return f"<Referee committed={len(self.committed)} delivered={len(self.delivered)}>"
@@ -190,7 +188,7 @@ class Referee:
         assert loop is not None
         assert member.node is not None
         append_position = member.node.module.ctx.append_position
-        with self._noting():
+        with self._inside.keeping():
             self._expect_kept(member, append_position)
         view = self._views[member.member_id] = _View(
             append_position=append_position, log_start_position=member.node.log_start_position
@@ -204,27 +202,17 @@ class Referee:
     def _on_left_log(self, member: Member, place: str) -> None:
         """Runs inside a service's callback."""
         position = 0 if member.node is None else member.node.service_agent.log_position
-        broken = RuleBroken(STRICT_RULE, member=member.member_id, position=position, place=place)
-        self._broken = self._broken or broken
+        self._inside.keep(RuleBroken(STRICT_RULE, member=member.member_id, position=position, place=place))
 
     def _on_object(self, store: SimulatedStore, url: str) -> None:
-        with self._noting():
+        with self._inside.keeping():
             self.cold.on_object(url, store.objects)
-
-    @contextmanager
-    def _noting(self) -> Iterator[None]:
-        """Keep what is found inside of the product until the next look."""
-        try:
-            yield
-        except RuleBroken as broken:
-            self._broken = self._broken or broken
 
     # --- looking
 
     def look(self, member: Member, view: _View) -> None:
         """Look at a member after each thing that it did; cheap when nothing has changed."""
-        if self._broken is not None:
-            raise self._broken
+        self._inside.tell()
         node = member.node
         if node is None:
             return
@@ -337,16 +325,18 @@ class Referee:
         if base_position is None:
             return
         if base_position < kept.start_position:
-            with self._noting():
+            with self._inside.keeping():
                 self.cold.expect_kept(member, base_position, path)
             return
         if base_position < (held := self._held_position(member)):
-            self._broken = self._broken or RuleBroken(
-                "a segment goes when the catalog knows, durably, that the log begins after it",
-                member=member.member_id,
-                base_position=base_position,
-                kept=kept,
-                held=held,
+            self._inside.keep(
+                RuleBroken(
+                    "a segment goes when the catalog knows, durably, that the log begins after it",
+                    member=member.member_id,
+                    base_position=base_position,
+                    kept=kept,
+                    held=held,
+                )
             )
 
     def _on_first_commit(self, member: Member, since: int, position: int) -> None:
@@ -418,7 +408,7 @@ class Referee:
         if sender is None or transport.peer_address[1] != receiver.consensus_port:
             return
         message = decode_message(bytes(data), _FRAME_HEADER_BYTES, registry=_WATCHED)
-        with self._noting():
+        with self._inside.keeping():
             self._on_said(sender, message)
 
     def _on_said(self, member: Member, message: Message) -> None:
@@ -496,7 +486,7 @@ class Referee:
         """Runs inside a service's callback: what is found is kept until the next look."""
         if member.node is None:
             return  # its machine lost power in the middle of this callback: nobody hears of what is left of it
-        try:
+        with self._inside.keeping():
             expect(
                 position <= len(self.committed) or self._is_committing(member, position),
                 "only what is committed is delivered",
@@ -519,8 +509,6 @@ class Referee:
                 self._newest_position, self._newest_time = position, timestamp
                 self.counts.delivered_entries += 1
                 self.counts.by_kind[str(what[0])] = self.counts.by_kind.get(str(what[0]), 0) + 1
-        except RuleBroken as broken:
-            self._broken = self._broken or broken
 
     def _on_module(self, member: Member, position: int) -> None:
         """What consensus modules keep for services: the same on all, whether from the log or from a snapshot."""
@@ -534,7 +522,7 @@ class Referee:
         pending = tuple([tracker.state() for tracker in module.service_messages.trackers])
         now = (sessions, timers, pending)
         first = self._modules.setdefault(position, now)
-        if first == now or self._broken is not None:
+        if first == now:
             return
         if first[2] != pending:
             rule = "every consensus module has the same messages of services at the same position"
@@ -542,7 +530,7 @@ class Referee:
         else:
             rule = "every consensus module has the same sessions and timers at the same position"
             facts = {"sessions": sorted(first[0] ^ sessions), "timers": sorted(first[1] ^ timers)}
-        self._broken = RuleBroken(rule, member=member.member_id, position=position, **facts)
+        self._inside.keep(RuleBroken(rule, member=member.member_id, position=position, **facts))
 
     def _on_container(self, member: Member, position: int) -> None:
         """What containers keep of requests: the same on all, whether from the log or from a snapshot."""
@@ -552,11 +540,13 @@ class Referee:
         kept = {int(key): hash((replies.first_sequence, *replies.kept)) for key, replies in sessions.items()}
         first = self._kept.setdefault(position, kept)
         if first != kept:
-            self._broken = self._broken or RuleBroken(
-                "every container keeps the same replies at the same position",
-                member=member.member_id,
-                position=position,
-                sessions=sorted(key for key in {*first, *kept} if first.get(key) != kept.get(key)),
+            self._inside.keep(
+                RuleBroken(
+                    "every container keeps the same replies at the same position",
+                    member=member.member_id,
+                    position=position,
+                    sessions=sorted(key for key in {*first, *kept} if first.get(key) != kept.get(key)),
+                )
             )
 
     def _on_further(
@@ -571,7 +561,7 @@ class Referee:
         if member.node is None:
             return
         faults = getattr(service, "faults", ())
-        try:
+        with self._inside.keeping():
             expect_same(member, position, delivered.setdefault(position, what), what)
             if delivered is not self.relayed:
                 self._checks.look(service, member=member.member_id, position=position)
@@ -588,8 +578,6 @@ class Referee:
                 member=member.member_id,
                 position=position,
             )
-        except RuleBroken as broken:
-            self._broken = self._broken or broken
 
     def _on_loaded(
         self, member: Member, position: int, state_hash: object, delivered: dict[int, tuple[object, ...]]
@@ -601,7 +589,7 @@ class Referee:
         self.counts.loaded_snapshots += 1
         newest = max((end for end in delivered if end <= position), default=None)
         expected = None if newest is None else delivered[newest][-1]
-        with self._noting():
+        with self._inside.keeping():
             expect(
                 position <= len(self.committed),
                 "a snapshot holds only what is committed",
@@ -622,13 +610,15 @@ class Referee:
     def _on_service_error(self, member: Member, position: int, error: Exception) -> None:
         """Runs inside a service's callback. A cluster goes on when one raises, but a service under test should not."""
         where = traceback.extract_tb(error.__traceback__)[-1]
-        self._broken = self._broken or RuleBroken(
-            "no callback of a service raises",
-            member=member.member_id,
-            position=position,
-            error=error,
-            file=where.filename,
-            line=where.lineno,
+        self._inside.keep(
+            RuleBroken(
+                "no callback of a service raises",
+                member=member.member_id,
+                position=position,
+                error=error,
+                file=where.filename,
+                line=where.lineno,
+            )
         )
 
     def _is_committing(self, member: Member, position: int) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +31,37 @@ def expect(condition: object, rule: str, **facts: object) -> None:
     """
     if not condition:
         raise RuleBroken(rule, **facts)
+
+
+class FoundInside:
+    """The first rule that was broken inside a callback of the product, which would take it for a fault of its own."""
+
+    def __init__(self) -> None:
+        self.broken: RuleBroken | None = None
+
+    def __repr__(self) -> str:
+        return f"<FoundInside {self.broken!r}>"
+
+    def keep(self, broken: RuleBroken) -> None:
+        """Keep it until the next look, unless another one came before."""
+        self.broken = self.broken or broken
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep what the block raises, which ends there."""
+        try:
+            yield
+        except RuleBroken as broken:
+            self.keep(broken)
+
+    def tell(self) -> None:
+        """Raise what was found.
+
+        Raises:
+            RuleBroken: something was.
+        """
+        if self.broken is not None:
+            raise self.broken
 
 
 @dataclass(slots=True, frozen=True)

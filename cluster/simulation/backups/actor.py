@@ -27,7 +27,7 @@ from ...runtime.host import Host
 from ...settings.member_endpoints import MemberEndpoints
 from ..cluster import DIRECTORY, SimulatedCluster
 from ..referee import Referee
-from ..rules import RuleBroken, expect
+from ..rules import FoundInside, expect
 from .rules import BackupRules
 
 BACKUP: Final = "backup"
@@ -54,8 +54,7 @@ class BackupActor:
         self._agent: BackupAgent | None = None
         self._known: Configuration | None = None
         """The members that the agent was started with."""
-        self._broken: RuleBroken | None = None
-        """Found where the product would catch it; told at the next look."""
+        self._inside = FoundInside()
         self._is_over = False
         unit_s = self._unit_ns / 1e9
         self._interval_s = unit_s * random.choice((0.3, 1.0))
@@ -115,7 +114,8 @@ class BackupActor:
 
     def _on_refused(self, place: str, error: ConfigurationError) -> None:
         is_same = place == self.place and self._rules.find_manifest(place) is not None
-        self._note(lambda: expect(not is_same, "a store goes on with its backup", place=place, error=error))
+        with self._inside.keeping():
+            expect(not is_same, "a store goes on with its backup", place=place, error=error)
 
     @property
     def place(self) -> str:
@@ -125,25 +125,20 @@ class BackupActor:
     def _on_agent(self, agent: BackupAgent) -> None:
         self._agent = agent
         agent.on_state_changed = self._on_state
-        self._note(lambda: self._rules.on_opened(agent, self.machine.disk))
+        with self._inside.keeping():
+            self._rules.on_opened(agent, self.machine.disk)
 
     def _on_state(self, old: BackupState, new: BackupState) -> None:
         if new is BackupState.BACKING_UP:
-            self._note(lambda: self._rules.look_at_snapshots(self.machine.disk))
+            with self._inside.keeping():
+                self._rules.look_at_snapshots(self.machine.disk)
 
     def _on_object(self, url: str) -> None:
-        self._note(lambda: self._rules.on_object(url, self._cluster.store.objects))
-
-    def _note(self, look: Callable[[], None]) -> None:
-        """Look at something inside of the product, which would take a broken rule for a failure of its own."""
-        try:
-            look()
-        except RuleBroken as broken:
-            self._broken = self._broken or broken
+        with self._inside.keeping():
+            self._rules.on_object(url, self._cluster.store.objects)
 
     def _look(self) -> None:
-        if self._broken is not None:
-            raise self._broken
+        self._inside.tell()
         if self._agent is not None:
             self._rules.look(self._agent, self.machine.disk)
 

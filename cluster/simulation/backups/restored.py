@@ -24,7 +24,7 @@ from ...backup.manifest import Manifest
 from ...backup.restoring import restore_backup
 from ..cluster import DIRECTORY, Member, SimulatedCluster
 from ..observed_service import ObservedService
-from ..rules import RuleBroken, expect
+from ..rules import FoundInside, RuleBroken, expect
 from ..world.machine import Machine
 
 Delivered = dict[int, tuple[object, ...]]
@@ -51,7 +51,7 @@ class RestoredCluster:
         self._random = Random(f"{cluster.seed} restored")
         self._reached = [0 for _ in services]
         self._end_position = 0
-        self._broken: RuleBroken | None = None
+        self._inside = FoundInside()
         skew = 0, cluster.now_ns + _LATER_NS
         settings = replace(
             cluster.settings,
@@ -89,8 +89,7 @@ class RestoredCluster:
             raise RuleBroken(_STARTED, place=self._place, error=error) from error
         finally:
             self._cluster.close()
-        if self._broken is not None:
-            raise self._broken
+        self._inside.tell()
         expect(is_done, _STARTED, place=self._place, cluster=self._cluster)
         for (_, delivered), reached in zip(self._services, self._reached, strict=True):
             newest = max((at for at in delivered if at <= self._end_position), default=0)
@@ -124,7 +123,7 @@ class RestoredCluster:
 
     def _is_done(self, member: Member) -> bool:
         is_there = member.is_leader and member.node is not None and member.node.delivered_position > self._end_position
-        return self._broken is not None or is_there
+        return self._inside.broken is not None or is_there
 
     def _observed(self, number: int) -> ObservedService:
         make, delivered = self._services[number]
@@ -143,13 +142,11 @@ class RestoredCluster:
         if position > self._end_position:
             return
         self._reached[number] = position
-        if expected != actual:
-            self._broken = self._broken or RuleBroken(
-                _RESTORED, service=number, position=position, expected=expected, actual=actual
-            )
+        with self._inside.keeping():
+            expect(expected == actual, _RESTORED, service=number, position=position, expected=expected, actual=actual)
 
     def _on_exit(self, member: Member, error: BaseException | None) -> None:
-        self._broken = self._broken or RuleBroken(_STARTED, place=self._place, error=repr(error))
+        self._inside.keep(RuleBroken(_STARTED, place=self._place, error=repr(error)))
 
 
 def _copy(directory: Path, member: Member) -> None:
