@@ -347,8 +347,13 @@ def _at(number: int, port: int) -> MemberEndpoints:
     return MemberEndpoints.from_base(number, f"member-{number}:{port}")
 
 
+def dialled(known: Iterable[ConfiguredMember]) -> tuple[MemberEndpoints, ...]:
+    """Where members are dialled that are known by their ingress."""
+    return tuple(MemberEndpoints.from_base(one.member_id, one.ingress) for one in known)
+
+
 def _format_seeds(known: Iterable[ConfiguredMember]) -> str:
-    return format_members([MemberEndpoints.from_base(one.member_id, one.ingress) for one in known])
+    return format_members(dialled(known))
 
 
 @contextlib.contextmanager

@@ -6,23 +6,19 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trimaran.archive.config import ArchiveConfig
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.backup.agent import BackupAgent
 from trimaran.cluster.backup.running import run_backup
 from trimaran.cluster.backup.settings import BackupSettings
 from trimaran.cluster.core.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested
-from trimaran.cluster.settings.member_endpoints import MemberEndpoints
+from trimaran.cluster.simulation.backups.actor import add_backup_machine, archive_config
 from trimaran.cluster.simulation.backups.rules import BackupRules
-from trimaran.cluster.simulation.cluster import DIRECTORY
+from trimaran.cluster.simulation.cluster import DIRECTORY, dialled
 from trimaran.cluster.simulation.kept_log import complete_snapshot_positions
-from trimaran.service_api.identity import Caller, CallerRole, Proof
 
 if TYPE_CHECKING:
     from .scenarios import Scene
-
-_NAME = "backup"
 
 
 def a_backup_that_begins_at_a_snapshot(scene: Scene) -> None:
@@ -33,19 +29,12 @@ def a_backup_that_begins_at_a_snapshot(scene: Scene) -> None:
     scene.run_until(lambda: len(scene.referee.committed) > length, 20, "a log gets a second segment")
     _take_snapshot(scene)
     rules, agents = BackupRules(scene.referee.committed), list[BackupAgent]()
-    scene.cluster.network.identify(_NAME, Caller(CallerRole.OBSERVER, _NAME, Proof.CERTIFICATE))
-    machine = scene.cluster.add_client_machine(_NAME)
-    current = scene.referee.membership.current
+    machine, archive = add_backup_machine(scene.cluster), archive_config(scene.settings)
     settings = BackupSettings(
-        members=tuple(MemberEndpoints.from_base(one.member_id, one.ingress) for one in current.members),
+        members=dialled(scene.referee.membership.current.members),
         from_snapshot=True,
         keep_snapshots=1,
         query_interval_s=0.2,
-    )
-    archive = ArchiveConfig(
-        term_length_bytes=scene.settings.term_length_bytes,
-        segment_length_bytes=scene.settings.segment_length_bytes,
-        mtu_length_bytes=scene.settings.mtu_length_bytes,
     )
 
     def main() -> Coroutine[Any, Any, None]:

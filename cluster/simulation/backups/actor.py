@@ -24,10 +24,10 @@ from ...backup.states import BackupState
 from ...backup.store_follower import StoreFollower
 from ...core.membership.configuration import Configuration
 from ...runtime.host import Host
-from ...settings.member_endpoints import MemberEndpoints
-from ..cluster import DIRECTORY, SimulatedCluster
+from ..cluster import DIRECTORY, Settings, SimulatedCluster, dialled
 from ..referee import Referee
 from ..rules import FoundInside, expect
+from ..world.machine import Machine
 from .rules import BackupRules
 
 BACKUP: Final = "backup"
@@ -41,6 +41,21 @@ _PLACE: Final = "sim://backups"
 def has_backup(seed: int) -> bool:
     """Whether the cluster of a seed is backed up."""
     return Random(f"{seed} {BACKUP}").random() < BACKUP_CHANCE
+
+
+def add_backup_machine(cluster: SimulatedCluster) -> Machine:
+    """Add the machine that a backup runs on: it shows the certificate of an observer."""
+    cluster.network.identify(_NAME, Caller(CallerRole.OBSERVER, _NAME, Proof.CERTIFICATE))
+    return cluster.add_client_machine(_NAME)
+
+
+def archive_config(settings: Settings) -> ArchiveConfig:
+    """Return the settings of a backup's archive: the lengths are those of the members."""
+    return ArchiveConfig(
+        term_length_bytes=settings.term_length_bytes,
+        segment_length_bytes=settings.segment_length_bytes,
+        mtu_length_bytes=settings.mtu_length_bytes,
+    )
 
 
 class BackupActor:
@@ -69,14 +84,8 @@ class BackupActor:
             reset_delay_s=unit_s / 10,
             reset_delay_limit_s=unit_s,
         )
-        self._config = ArchiveConfig(
-            term_length_bytes=cluster.settings.term_length_bytes,
-            segment_length_bytes=cluster.settings.segment_length_bytes,
-            mtu_length_bytes=cluster.settings.mtu_length_bytes,
-        )
-        cluster.network.identify(_NAME, Caller(CallerRole.OBSERVER, _NAME, Proof.CERTIFICATE))
         cluster.store.watchers.append(self._on_object)
-        self.machine = cluster.add_client_machine(_NAME)
+        self.machine = add_backup_machine(cluster)
         self.machine.on_exit = self._on_exit
         cluster.scheduler.call_after(int(random.choice((0, 0, 4, 10)) * self._unit_ns), self._start)
         self._plan()
@@ -89,15 +98,13 @@ class BackupActor:
     def _main(self) -> Callable[[], Coroutine[Any, Any, None]]:
         """Take the members as they are now, as an operator would; give what the process runs."""
         current = self._known = self._referee.membership.current
-        members = tuple(MemberEndpoints.from_base(one.member_id, one.ingress) for one in current.members)
-        settings = replace(self._settings, members=members)
+        settings = replace(self._settings, members=dialled(current.members))
+        archive = archive_config(self._cluster.settings)
 
         async def run() -> None:
             host = self.machine.host()
             async with asyncio.TaskGroup() as group:
-                group.create_task(
-                    run_backup(DIRECTORY, settings, archive=self._config, host=host, on_agent=self._on_agent)
-                )
+                group.create_task(run_backup(DIRECTORY, settings, archive=archive, host=host, on_agent=self._on_agent))
                 group.create_task(self._follow(host))
 
         return run
