@@ -216,16 +216,21 @@ def become(request: dict[str, object], server_pid: int) -> list[str]:
     die_with_parent()
     if os.getppid() != server_pid:
         raise SystemExit
-    os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
     files = [os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666) for path in paths]
-    for target, source in enumerate((nothing, *files)):
+    dress(arguments, environment, [nothing, *files])
+    return arguments
+
+
+def dress(arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int]) -> None:
+    """Give a forked process a session, the arguments and environment of its own, and these files for 0, 1 and 2."""
+    os.setsid()
+    for target, source in enumerate(files):
         os.dup2(source, target)
         os.close(source)
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["trimaran", *arguments]
-    return arguments
 
 
 if __name__ == "__main__":

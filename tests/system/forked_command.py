@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.places import ROOT
+from tests.system.fork_server import dress
 from trimaran.benchmarks.rig.processes import die_with_parent
 from trimaran.cluster.cli.app import COMMANDS
 
@@ -114,17 +115,11 @@ def answer(caller: socket.socket, pid: int) -> None:
 def become(request: bytes, files: list[int]) -> list[str]:
     """Make this process look as if it had been started with the request's command; gives its arguments."""
     die_with_parent()
-    os.setsid()
     arguments, directory, environment = ast.literal_eval(request.decode())
-    for target, source in enumerate(files):
-        os.dup2(source, target)
-        os.close(source)
+    dress(arguments, environment, files)
     os.chdir(directory)
-    os.environ.clear()
-    os.environ.update(environment)
     own = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [*own, *(path for path in sys.path if path not in ("", str(ROOT)))]
-    sys.argv = ["trimaran", *arguments]
     return list(arguments)
 
 
