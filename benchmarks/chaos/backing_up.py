@@ -2,8 +2,8 @@
 hold of all three.
 
 The machine of the agent loses power, too: with all members, and every other time that one of them does. The store does
-not; a copy to it is cut off wherever it is. While the agent is down the store is read from its first object to its last
-one, as somebody would who had nothing else left. In the end, when everybody is stopped:
+not, but a copy to it is cut off in the middle. While the agent is down, every object of the store is read, as if the
+store were all that is left. In the end, when all processes are stopped:
 
 copy, store    every frame and every snapshot is valid, the log reaches what was committed, and is that of the members
 restore        to the end and to a position that is drawn: the log of the new cluster is a prefix of the members'
