@@ -17,13 +17,12 @@ from trimaran.cluster.backup.manifest import MANIFEST_NAME, Manifest, StoredObje
 from trimaran.cluster.import_aeron.survey import Survey
 from trimaran.cluster.simulation.run import Options
 
-from .plant import Plant, Planting
+from .plant import ORDERS, Plant, Planting
 
 BACKUP_HUNT_OPTIONS = Options(
     safety_timeouts=16,
     requester_count=0,
-    without=frozenset({"query", "relay", "suspend", "shutdown", "abort", "transfer", "add_member", "remove_member"})
-    | {"replace_member", "move_member", "standby"},
+    without=frozenset({"query", "relay", "standby"}) | ORDERS,
 )
 """Most of the faults, and snapshots; a part of the seeds has a backup."""
 

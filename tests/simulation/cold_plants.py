@@ -10,13 +10,12 @@ from trimaran.archive.store.cold_segments import ColdSegments
 from trimaran.cluster.runtime.snapshots.cold_shipper import ColdShipper
 from trimaran.cluster.simulation.run import Options
 
-from .plant import Plant, Planting
+from .plant import ORDERS, Plant, Planting
 
 COLD_HUNT_OPTIONS = Options(
     safety_timeouts=16,
     requester_count=0,
-    without=frozenset({"query", "relay", "backup", "suspend", "shutdown", "abort", "transfer", "add_member"})
-    | {"remove_member", "replace_member", "move_member", "standby"},
+    without=frozenset({"query", "relay", "backup", "standby"}) | ORDERS,
 )
 """Long enough for a segment or two, and for a snapshot after them."""
 

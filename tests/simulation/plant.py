@@ -54,28 +54,29 @@ CHECKLIST: Final = {
 
 
 _MEMBER_ORDERS: Final = frozenset({"add_member", "remove_member", "replace_member", "move_member"})
-_ORDERS: Final = frozenset({"suspend", "shutdown", "abort", "transfer"}) | _MEMBER_ORDERS
+ORDERS: Final = frozenset({"suspend", "shutdown", "abort", "transfer"}) | _MEMBER_ORDERS
+"""What an operator orders of a cluster, and of its members."""
 
 COPIES: Final = frozenset({"backup", "cold", "scrub", "store"})
 """What keeps a log elsewhere: plants in the members' own files are found without it, and in less time."""
 
 SNAPSHOT_HUNT_OPTIONS: Final = Options(
-    safety_timeouts=8, requester_count=0, without=frozenset({"query", "relay"}) | _ORDERS | COPIES
+    safety_timeouts=8, requester_count=0, without=frozenset({"query", "relay"}) | ORDERS | COPIES
 )
 """For plants in snapshots."""
 
 QUERY_HUNT_OPTIONS: Final = Options(
-    safety_timeouts=8, requester_count=0, without=frozenset({"snapshot", "leave_behind", "relay"}) | _ORDERS | COPIES
+    safety_timeouts=8, requester_count=0, without=frozenset({"snapshot", "leave_behind", "relay"}) | ORDERS | COPIES
 )
 """For plants in queries."""
 
 RELAY_HUNT_OPTIONS: Final = Options(
-    safety_timeouts=8, requester_count=0, without=frozenset({"query"}) | _ORDERS | COPIES
+    safety_timeouts=8, requester_count=0, without=frozenset({"query"}) | ORDERS | COPIES
 )
 """For plants in messages of services."""
 
 REQUEST_HUNT_OPTIONS: Final = Options(
-    safety_timeouts=8, client_count=1, requester_count=3, without=frozenset({"query", "relay"}) | _ORDERS | COPIES
+    safety_timeouts=8, client_count=1, requester_count=3, without=frozenset({"query", "relay"}) | ORDERS | COPIES
 )
 """For plants in requests."""
 
@@ -99,7 +100,7 @@ CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
 HUNT_OPTIONS: Final = Options(
     safety_timeouts=8,
     requester_count=0,
-    without=frozenset({"snapshot", "leave_behind", "query", "relay"}) | _ORDERS | COPIES,
+    without=frozenset({"snapshot", "leave_behind", "query", "relay"}) | ORDERS | COPIES,
 )
 """Runs shorter than those of `trimaran sim`: more seeds in the same time."""
 
