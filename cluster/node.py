@@ -595,7 +595,7 @@ class Node:
             self.archive,
             ctx.log_recording_id,
             member_positions=self.module.positions_behind,
-            log_purge_limit=lambda: ctx.log_purge_limit,
+            log_purge_limit=self._log_purge_limit,
             monotonic_ns=self._clock.monotonic_ns,
             on_failed=self.agent.terminate,
             cold=ColdShipper.of_config(self._config, self.archive, ctx, host),
@@ -603,6 +603,10 @@ class Node:
         position = needed_log_position(ctx.recording_log, ctx.config.retention, service_count=ctx.config.service_count)
         retention.purge(fx.PurgeArchive((), position))
         return retention
+
+    def _log_purge_limit(self) -> int | None:
+        limits = self.module.ctx.log_purge_limit, self._identity.log_purge_limit
+        return min((each for each in limits if each is not None), default=None)
 
     def _make_upkeep(self, host: Host) -> Upkeep:
         post, on_failed = self.agent.post, self.agent.terminate

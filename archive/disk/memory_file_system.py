@@ -112,6 +112,10 @@ class _DirectoryChange(NamedTuple):
     target: Path | None
     file: _File
 
+    def renamed(self, moved: Callable[[Path], Path]) -> _DirectoryChange:
+        source, target = self.source, self.target
+        return _DirectoryChange(source and moved(source), target and moved(target), self.file)
+
     def apply(self, entries: _Entries) -> None:
         if self.source is not None:
             entries.pop(self.source, None)
@@ -268,7 +272,7 @@ class MemoryFileSystem:
             self._directories.update(dict.fromkeys((path, *path.parents)))
 
     def list_directory(self, path: Path) -> list[str]:
-        """Return the names in a directory, sorted.
+        """Return the names of files and directories in a directory, sorted.
 
         Raises:
             FileNotFoundError: there is no such directory.
@@ -276,18 +280,22 @@ class MemoryFileSystem:
         with self._lock:
             if path not in self._directories:
                 raise _error(errno.ENOENT, path)
-            return sorted(file.name for file in self._files if file.parent == path)
+            paths = (*self._files, *(each for each in self._directories if each != path))
+            return sorted(each.name for each in paths if each.parent == path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file in one step, replacing the target; both lie in one directory.
+        """Rename a file or directory in one step, replacing a target that is a file; both lie in one directory.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            OSError: the directories differ (EXDEV).
+            FileNotFoundError: there is no such file or directory.
+            OSError: the directories differ (EXDEV); a directory would take the place of something else (ENOTEMPTY).
         """
         if self.on_operation is not None:
             self.on_operation("rename", source, 0)
         with self._lock:
+            if source in self._directories:
+                self._rename_directory(source, target)
+                return
             file = self._existing(source)
             if source.parent != target.parent:
                 raise _error(errno.EXDEV, target)
@@ -421,6 +429,26 @@ class MemoryFileSystem:
             raise _error(errno.ENOENT, directory)
         change.apply(self._files)
         self._pending.setdefault(directory, []).append(change)
+
+    def _rename_directory(self, source: Path, target: Path) -> None:
+        """Move all that lies below; durably, as if the journal of the file system were written just now."""
+        if source.parent != target.parent:
+            raise _error(errno.EXDEV, target)
+        if target in self._directories or target in self._files:
+            raise _error(errno.ENOTEMPTY, target)
+
+        def moved(path: Path) -> Path:
+            return target / path.relative_to(source) if path.is_relative_to(source) else path
+
+        self._directories = {moved(path): None for path in self._directories}
+        self._files = {moved(path): file for path, file in self._files.items()}
+        self._durable_files = {moved(path): file for path, file in self._durable_files.items()}
+        self._pending = {
+            moved(directory): [change.renamed(moved) for change in changes]
+            for directory, changes in self._pending.items()
+        }
+        for path, file in self._files.items():
+            file.path = path
 
     def _existing(self, path: Path) -> _File:
         file = self._files.get(path)

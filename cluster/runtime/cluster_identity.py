@@ -69,6 +69,14 @@ class ClusterIdentity:
         """`NULL_CLUSTER_ID` while there is none."""
         return self._file.cluster_id
 
+    @property
+    def log_purge_limit(self) -> int | None:
+        """From where on the log stays: its first entry is needed until the id is known. None if it may go."""
+        is_needed = (
+            not self.cluster_id and self._archive.descriptor(self._module.ctx.log_recording_id).start_position == 0
+        )
+        return 0 if is_needed else None
+
     def look(self) -> None:
         """Take the id if there is one to be had by now; called once a second, and when a member tells its own."""
         if self.cluster_id:

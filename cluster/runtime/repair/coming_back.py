@@ -31,10 +31,10 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive import Archive, ArchiveError
+from trimaran.archive import Archive
 from trimaran.archive.cold.cache import CACHE_DIRECTORY_NAME
 from trimaran.archive.disk.file_system import FileSystem
-from trimaran.archive.errors import UnknownVersionError, is_damage
+from trimaran.archive.errors import CorruptionError, UnknownVersionError
 from trimaran.archive.files.mark_file import MARK_FILE_NAME, ArchiveMarkFile
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
@@ -77,9 +77,9 @@ async def open_directory(config: NodeConfig, host: Host) -> AsyncIterator[tuple[
     async with contextlib.AsyncExitStack() as stack:
         try:
             opened = await _open(config, host, stack)
-        except (DamagedRecordingLogError, ArchiveError) as error:
-            is_untrusted = isinstance(error, DamagedRecordingLogError) or is_damage(error)
-            if not is_untrusted or isinstance(error, UnknownVersionError) or not may_set_aside(config):
+        except (DamagedRecordingLogError, CorruptionError) as error:
+            # Not a disk that refuses, also with EIO: nobody has read then what is there, and the next start may.
+            if isinstance(error, UnknownVersionError) or not may_set_aside(config):
                 raise
             await stack.aclose()
             await _come_back(config, host, error)

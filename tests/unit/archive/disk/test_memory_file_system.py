@@ -116,7 +116,7 @@ def test_names_of_a_directory_survive_in_order_and_those_of_another_on_their_own
 
     disk.crash(answers(True, False, True, True, False))
 
-    assert disk.list_directory(ROOT) == ["1"]
+    assert disk.list_directory(ROOT) == ["1", "d"]
     assert disk.list_directory(ROOT / "d") == ["1", "2"]
 
 
@@ -131,6 +131,43 @@ def test_a_replaced_file_is_back_when_the_rename_is_lost() -> None:
     disk.crash(answers(True, False))
 
     assert (disk.content(FILE), disk.content(ROOT / "new")) == (b"old", b"new")
+
+
+def test_a_directory_is_renamed_with_all_that_lies_below_synced_or_not() -> None:
+    disk = MemoryFileSystem()
+    disk.make_directory(ROOT / "old" / "inner")
+    for name in ("synced", "lost"):
+        handle = disk.open_file(ROOT / "old" / "inner" / name, create=True)
+        disk.pwrite(handle, name.encode(), 0)
+        disk.sync_file(handle)
+        if name == "synced":
+            disk.sync_directory(ROOT / "old" / "inner")
+
+    disk.rename(ROOT / "old", ROOT / "kept")
+
+    assert disk.list_directory(ROOT) == ["kept"]
+    assert disk.list_directory(ROOT / "kept" / "inner") == ["lost", "synced"]
+    disk.crash()
+    assert disk.list_directory(ROOT / "kept" / "inner") == ["synced"]
+    assert disk.content(ROOT / "kept" / "inner" / "synced") == b"synced"
+    with pytest.raises(FileNotFoundError):
+        disk.list_directory(ROOT / "old")
+
+
+@pytest.mark.parametrize(
+    ("target", "number"),
+    [(ROOT / "file", errno.ENOTEMPTY), (ROOT / "other", errno.ENOTEMPTY), (ROOT / "other" / "a", errno.EXDEV)],
+)
+def test_a_directory_does_not_take_the_place_of_something_else(target: Path, number: int) -> None:
+    disk, _ = make(b"old")
+    disk.make_directory(ROOT / "source")
+    disk.make_directory(ROOT / "other")
+
+    with pytest.raises(OSError, match=str(target)) as raised:
+        disk.rename(ROOT / "source", target)
+
+    assert raised.value.errno == number
+    assert disk.list_directory(ROOT) == ["file", "other", "source"]
 
 
 def test_the_end_of_a_process_keeps_what_was_written_and_drops_handles_and_locks() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.unit.cluster.simulation.small_cluster import SmallCluster, running_cluster, small_cluster
+from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, running_cluster, small_cluster
 from tests.unit.cluster.simulation.small_world import SECOND
+from tests.unit.cluster.simulation.test_snapshots import Keeper, take
 from trimaran.client import ClusterClient, ConnectRejectedError, ConnectTimeoutError
-from trimaran.cluster.runtime.cluster_identity import derive_cluster_id, settle_cluster_id
+from trimaran.cluster.runtime.cluster_identity import ClusterIdentity, derive_cluster_id, settle_cluster_id
 from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
 from trimaran.service_api.errors import ConfigurationError
@@ -72,6 +74,28 @@ def test_two_leaders_that_do_not_know_of_each_other_come_to_one_id(seed: int) ->
 
         assert ids(small) == {drawn}
         assert small.is_at_rest()
+
+
+def test_the_first_entry_stays_until_the_id_is_known_though_snapshots_let_the_log_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody derives the id for a while; then there must be something to derive it from."""
+    settings = replace(QUICK, keep_all=False)
+    with small_cluster(settings=settings, make_service=Keeper) as small, monkeypatch.context() as patched:
+        patched.setattr(ClusterIdentity, "look", lambda self: None)
+        small.start()
+        small.send(400, length=400)
+        for _ in range(3):
+            take(small)
+        small.cluster.run_for(2 * SECOND)
+        nodes = [member.node for member in small.cluster.running() if member.node is not None]
+        assert ids(small) == {NULL_CLUSTER_ID}
+        assert {node.archive.descriptor(0).start_position for node in nodes} == {0}
+        patched.undo()
+
+        wait_for_ids(small)
+        take(small)
+        small.wait(lambda: all(node.archive.descriptor(0).start_position > 0 for node in nodes))
 
 
 def test_clusters_differ() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -145,6 +146,33 @@ def test_nothing_is_set_aside_while_the_others_are_no_majority_in_a_term(small: 
         member.refusal
     )
     assert (names_of(member, "archive"), archive_of(member)) == before
+
+
+@pytest.mark.parametrize("operation", ["open", "sync", "pread"])
+@pytest.mark.parametrize("name", [FILES[1], "archive/archive.catalog.redo"])
+def test_nothing_is_set_aside_because_a_disk_refuses(small: SmallCluster, name: str, operation: str) -> None:
+    """The next start reads what nobody has read this time: it is all there."""
+    member = small.follower
+    small.cluster.kill(member.member_id)
+    before, count = names_of(member, "archive"), 0
+
+    def fail(what: str, path: object, length: int) -> None:
+        nonlocal count
+        if (what, path) == (operation, member.config.directory / name):
+            count += 1
+            raise OSError(errno.EIO, "simulated disk error", str(path))
+
+    member.machine.on_disk_operation = fail
+    small.cluster.start(member.member_id)
+    small.wait(lambda: not member.is_running, limit_ns=60 * SECOND)
+
+    assert (count, names_of(member, "archive")) == (1, before)
+    assert name.rpartition("/")[2] in str(member.refusal)
+    member.machine.on_disk_operation = lambda what, path, length: None
+    voters = note_voters(small)
+    small.cluster.start(member.member_id)
+    small.wait(lambda: is_back(small, member), limit_ns=60 * SECOND)
+    assert voters == [True]
 
 
 @pytest.mark.parametrize("name", FILES)
