@@ -18,8 +18,8 @@ from zlib import crc32
 from ..errors import LocalProtocolError
 
 GroupKey = bytes | bytearray | memoryview | str | int
-"""What a message is about. Text stands for its UTF-8 bytes, a whole number of 64 bits for its 8 bytes, little endian, in
-two's complement. So `"7"` and `b"7"` are one key, and `7` is another.
+"""What a message is about. Text stands for its UTF-8 bytes, a whole number of 64 bits for its 8 bytes, little endian,
+in two's complement. So `"7"` and `b"7"` are one key, and `7` is another.
 """
 
 SLOT_COUNT: Final = 4096
