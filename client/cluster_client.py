@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError
+from trimaran.service_api.groups.group import Group
 from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
 from trimaran.service_api.wire.session import AdminRequestType
@@ -122,6 +123,11 @@ class ClusterClient:
     def leader_member_id(self) -> MemberId:
         """The member that messages go to."""
         return MemberId(self._protocol.leader_member_id)
+
+    @property
+    def group(self) -> Group:
+        """Which of the cluster's groups this is a session with; one of one where the cluster has no groups."""
+        return self._protocol.session.group
 
     @property
     def is_closed(self) -> bool:

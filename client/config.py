@@ -11,6 +11,7 @@ from trimaran.service_api.addresses.name_pattern import expand_endpoints
 from trimaran.service_api.cluster_id import ClusterId, parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.groups.group import Group
 from trimaran.service_api.member_id import parse_member_id
 from trimaran.service_api.tls import TlsSettings, client_network
 from trimaran.service_api.transport import SOCKETS, NetworkStack
@@ -63,6 +64,10 @@ class ClientConfig:
 
     cluster_id: str = ""
     """The cluster to connect to, as `trimaran status` shows it; another one refuses. Empty: whichever answers."""
+
+    group: Group | None = None
+    """The group of the cluster to connect to, by its endpoints; another one refuses. None: whichever answers.
+    `GroupedClient` connects to all."""
 
     connect_timeout_s: float = 5.0
     """How long to look for a leader that opens a session."""

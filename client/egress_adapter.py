@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.groups.group import ONLY_GROUP
 from trimaran.service_api.types import EGRESS_STREAM_ID
 from trimaran.service_api.wire.frame import (
     HEADER_LENGTH,
@@ -64,11 +65,13 @@ _REPLY: Final = int.from_bytes(MESSAGE_HEADER.pack(*REQUEST_MESSAGE), "little", 
 class ClientSessionState:
     """What the protocol and its connections know together about the session."""
 
-    __slots__ = ("cluster_session_id", "foreign_egress_count", "leadership_term_id", "stale_egress_count")
+    __slots__ = ("cluster_session_id", "foreign_egress_count", "group", "leadership_term_id", "stale_egress_count")
 
     def __init__(self) -> None:
         self.cluster_session_id = -1
         self.leadership_term_id = -1
+        self.group = ONLY_GROUP
+        """Which of the cluster's groups it is with, as the leader said when it opened."""
         self.stale_egress_count = 0
         """Messages dropped because they came from the leader of an earlier term."""
         self.foreign_egress_count = 0

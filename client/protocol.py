@@ -521,6 +521,7 @@ class ClientProtocol:
             self._on_new_leader(link, NewLeaderEvent.decode(message))
         elif schema_id == SessionLimits.SCHEMA_ID and template_id == SessionLimits.TEMPLATE_ID:
             limits = SessionLimits.decode(message)
+            self.session.group = limits.group
             limit, self._refused = min(self.config.max_message_length_bytes, limits.max_message_length), limits.refused
             self._payload_limit = _NOT_TAKEN if limits.refused & REFUSES_MESSAGES else limit - SESSION_HEADER_LENGTH
             self._request_limit = _NOT_TAKEN if limits.refused & REFUSES_REQUESTS else limit - REQUEST_HEADER_LENGTH

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trimaran.service_api.cluster_id import parse_cluster_id, with_cluster_id
+from trimaran.service_api.groups.demand import with_group
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.session import Challenge, ChallengeResponse, SessionCloseRequest, SessionKeepAlive
 from trimaran.service_api.wire.session_token import token_channel
@@ -77,7 +78,8 @@ class SessionIdentity:
         if share is not None:
             # Two requests of one channel are one session's: this one is not its neighbour's.
             channel += f"|alias={share.number}"
-        self.response_channel = with_cluster_id(channel, parse_cluster_id(config.cluster_id))
+        channel = with_cluster_id(channel, parse_cluster_id(config.cluster_id))
+        self.response_channel = with_group(channel, config.group)
 
     def __repr__(self) -> str:
         return f"<SessionIdentity {self.response_channel}>"

@@ -21,6 +21,7 @@ from .core.membership.roster import Roster
 from .core.snapshots.snapshot_policy import ON_REQUEST_ONLY, SnapshotPolicy
 from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
+from .runtime.cluster_identity import find_whole_cluster_id
 from .runtime.host import Host
 from .runtime.member_files import MemberFiles
 from .service.service_code import CodeGuard
@@ -52,8 +53,13 @@ def make_context(
         roster=Roster(
             MemberId(config.member_id),
             Configuration.of_settings(
-                member.configured(MemberKind.WITNESS if member.member_id in config.witness_ids else MemberKind.VOTER)
-                for member in config.members
+                (
+                    member.configured(
+                        MemberKind.WITNESS if member.member_id in config.witness_ids else MemberKind.VOTER
+                    )
+                    for member in config.members
+                ),
+                config.own_group,
             ),
         ),
         authenticator=GuardedAuthenticator(
@@ -71,6 +77,7 @@ def make_context(
         candidate_term_id=files.node_state.candidate_term_id,
         is_voter=files.node_state.has_vote,
         cluster_id=files.cluster_id.cluster_id,
+        whole_cluster_id=find_whole_cluster_id(config, host),
     )
 
 
@@ -115,6 +122,7 @@ def _make_config(
         app_version=config.app_version,
         stops_when_diverged=config.when_diverged == "stop",
         leader_priority=config.leader_priority,
+        group=config.own_group,
         log_source_id=config.log_source_id,
         clock_skew_limit_ns=config.clock_skew_limit_ms * 1_000_000,
         code_digest=code.digest,

@@ -214,6 +214,7 @@ class Node:
             adopt_members(search, roster)
             await settle_roster(config, host.network, files.members, roster)
             roster.check_kind(runs_services=not config.is_witness)
+            roster.check_group(config.own_group)
             time_unit = find_newest_term_time_unit(
                 archive,
                 files.recording_log.recording_log,
@@ -241,6 +242,7 @@ class Node:
                 gate=self.gate,
                 audit=self._audit,
                 cluster_id=lambda: self.module.ctx.cluster_id,
+                whole_cluster_id=self.module.ctx.whole_cluster_id,
                 counters={COMMIT_POSITION_COUNTER_ID: self._watch_commit()},
             )
             try:
@@ -507,6 +509,7 @@ class Node:
             monotonic_ns=self._clock.monotonic_ns,
             query_check=QueryCheck() if self._config.check_queries else None,
             max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
+            group=ctx.config.group,
         )
         agent.code = code
         agent.doubles = doubles

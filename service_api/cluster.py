@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from .groups.group import Group
 from .session import ClientSession
 from .types import ClusterSessionId, MemberId, Role, TimeUnit
 
@@ -54,6 +55,15 @@ class Cluster(Protocol):
     @property
     def time_unit(self) -> TimeUnit:
         """The unit of `time` and of every timestamp and deadline."""
+
+    @property
+    def group(self) -> Group:
+        """Which of the cluster's groups this one is: its index and how many there are; one of one without groups.
+
+        It never changes, so replicated state may depend on it. Refuse a key of another group:
+
+            self.cluster.group.check_key(account_id)
+        """
 
     @property
     def log_position(self) -> int:

@@ -2,15 +2,21 @@
 
 The members draw it once, when the cluster forms, and keep it for ever; `cluster.runtime.cluster_identity` says how. A
 client or an operator who demands an id is refused by members of another cluster.
+
+Each group of a cluster with groups (`service_api.groups`) has an id of its own, so that no member of one group hears
+one of another. Where the setting or a certificate names the cluster, the ids of the groups follow from it, and whoever
+demands the whole cluster's id is answered by all of them.
 """
 
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from typing import Final, NewType
 
 from .channel import find_parameter
 from .errors import ConfigurationError
+from .groups.group import Group
 
 ClusterId = NewType("ClusterId", int)
 
@@ -58,9 +64,20 @@ def demanded_cluster_id(channel: str) -> ClusterId:
     return parse_cluster_id(find_parameter(channel, DEMAND_PARAMETER) or "")
 
 
-def is_other_cluster(named: int, own: int) -> bool:
-    """Whether the id that a setup frame names is another's: where one of the two is not known, it is not."""
-    return named not in (NULL_CLUSTER_ID, own) and own != NULL_CLUSTER_ID
+def is_other_cluster(named: int, own: int, *, whole: int = NULL_CLUSTER_ID) -> bool:
+    """Whether the id that a setup frame names is another's: where one of the two is not known, it is not.
+
+    `whole` is the id of the cluster that the own group is one of, if there is one: it stands for each of its groups.
+    """
+    return named not in (NULL_CLUSTER_ID, own, whole) and own != NULL_CLUSTER_ID
+
+
+def group_cluster_id(whole: ClusterId, group: Group) -> ClusterId:
+    """Return the id of a group of a cluster that has an id, in 63 bits; of a cluster without groups its own."""
+    if whole == NULL_CLUSTER_ID or group.count == 1:
+        return whole
+    text = f"trimaran group\0{format_cluster_id(whole)}\0{group.to_text()}"
+    return ClusterId(int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1 or 1)
 
 
 def describe_other_cluster(found: int, *, expected: int) -> str:

@@ -195,6 +195,8 @@ class MemberStatus(Document):
     member_id: Id
     cluster_id: ClusterIdLine | None = None
     """The cluster that it belongs to; None while it does not know."""
+    group: Line = ""
+    """Which of the cluster's groups it is in, as `index/count`; empty: the cluster has no groups."""
     version: Line
     """The version of Trimaran it runs."""
     code: Line | None = None

@@ -1,13 +1,19 @@
-"""`trimaran node`: run one member until it is told to stop."""
+"""`trimaran node`: run one member until it is told to stop, with all its groups or one of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import typer
 import uvloop
+
+from trimaran.archive.log.group_directories import settle_group_count
 
 from ..member_process import run_node
 from ..runtime.watching.log_tap import ErrorLogProcessor
+from ..settings.config import NodeConfig
+from ..settings.groups import of_group
+from .groups.supervisor import GroupSupervisor
 from .shared.logging import configure_logging
 from .shared.setting_flags import load_from_flags, with_setting_flags
 
@@ -18,8 +24,33 @@ def node(**settings: Any) -> None:
 
     Settings come from flags, TRIMARAN_* variables and a TOML file, in this order; `trimaran config show` prints
     them.
+
+    With --groups N this command starts a process for each group and keeps it running; with --group K as well, it is
+    group K itself.
     """
     config = load_from_flags(settings).config
+    settle_group_count(config.directory, config.groups)
+    if config.groups > 1 and not config.group:
+        _run_groups(config)
+        return
+    group_index = int(config.group or 0)
+    config = of_group(config, group_index)
     log_tap = ErrorLogProcessor()
-    configure_logging(config.log_format, member_id=config.member_id, tap=log_tap)
+    configure_logging(
+        config.log_format,
+        member_id=config.member_id,
+        group_index=group_index if config.groups > 1 else None,
+        tap=log_tap,
+    )
     uvloop.run(run_node(config, log_tap=log_tap))
+
+
+def _run_groups(config: NodeConfig) -> None:
+    for group_index in range(config.groups):
+        of_group(config, group_index)  # refused here, once, rather than by each group
+    configure_logging(config.log_format, member_id=config.member_id)
+
+    async def run() -> int:
+        return await GroupSupervisor(config).run()
+
+    raise typer.Exit(uvloop.run(run()))

@@ -12,6 +12,7 @@ from trimaran.service_api import Role, invariant
 from trimaran.service_api.authenticator import AcceptAll, Authenticator
 from trimaran.service_api.authorisation import AuthorisationService, DefaultAuthorisation
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.types import (
     NULL_POSITION,
     NULL_TERM_ID,
@@ -92,6 +93,8 @@ class ConsensusConfig:
     stops_when_diverged: bool = True
     """Whether this member stops where its digests differ from those of a majority."""
     leader_priority: int = 0
+    group: Group = ONLY_GROUP
+    """Which of the cluster's groups this member is in, by its settings; the same on every member."""
     """A member with a higher one gets leadership from one with a lower one, once it is fit for it. See `transfer`."""
     log_source_id: MemberId | None = None
     """The member that this one, while it is a standby, takes the log from; None: the leader. See `log_source`."""
@@ -157,6 +160,9 @@ class ConsensusContext:
     log_session_id: int = 0
     cluster_id: ClusterId = NULL_CLUSTER_ID
     """Which cluster this member belongs to, on disk here; once known it never changes. See `cluster_identity`."""
+    whole_cluster_id: ClusterId = NULL_CLUSTER_ID
+    """The cluster that this member's group is one of, as settings or a certificate name it; who means it means every
+    group. `NULL_CLUSTER_ID` where nothing does, and without groups."""
     role: Role = Role.FOLLOWER
     cluster_clock: ClusterClock = field(default_factory=ClusterClock)
     """Cluster time, and the unit of every time in the log."""

@@ -66,6 +66,8 @@ class _View(Document):
     answered_by: Id
     cluster_id: ClusterIdLine | None = None
     """The cluster of that member; None while it does not know."""
+    group: Line = ""
+    """Which of the cluster's groups it is in, as `index/count`; empty: the cluster has no groups."""
     role: RoleName
     state: Line
     """As in `MemberStatus`; it says whether the member leads."""
@@ -214,7 +216,7 @@ async def inspect_member(
         if refusal is None:
             raise
         raise StatusQueryError(Outcome.INVALID, f"refused: {refusal.refused}") from None
-    expect_cluster(answer.cluster_id, endpoint=endpoint, expected=cluster_id)
+    expect_cluster(answer.cluster_id, answer.group, endpoint=endpoint, expected=cluster_id)
     return answer
 
 

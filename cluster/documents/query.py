@@ -16,16 +16,18 @@ from contextlib import aclosing
 from enum import StrEnum
 from typing import Final
 
-from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.access.local_socket import why_not_local
 from trimaran.service_api.cluster_id import (
     NULL_CLUSTER_ID,
     ClusterId,
     describe_other_cluster,
+    group_cluster_id,
     parse_cluster_id,
 )
 from trimaran.service_api.documents import DocumentT, Refusal, printable_line, read_document
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
 from trimaran.service_api.transport import SOCKETS, NetworkStack, Purpose, is_local
 from trimaran.service_api.types import NULL_VALUE, REFUSAL_STREAM_ID, STATUS_STREAM_ID
@@ -80,20 +82,27 @@ async def query_status(
     """
     payload = await query_document(endpoint, STATUS_STREAM_ID, timeout_s, cluster_id=cluster_id, network=network)
     status = read_answer(MemberStatus, payload)
-    expect_cluster(status.cluster_id, endpoint=endpoint, expected=cluster_id)
+    expect_cluster(status.cluster_id, status.group, endpoint=endpoint, expected=cluster_id)
     return status
 
 
-def expect_cluster(found: str | None, *, endpoint: str, expected: ClusterId) -> None:
-    """Hold the cluster id of an answer against the one that was asked for.
+def expect_cluster(found: str | None, group: str, *, endpoint: str, expected: ClusterId) -> None:
+    """Hold the cluster id of an answer against the one that was asked for, which may be that of all its groups.
 
     Raises:
         StatusQueryError: a member of another cluster answered.
     """
     answered = parse_cluster_id(found or "")
-    if expected not in (NULL_CLUSTER_ID, answered):
+    if answered not in (expected, group_cluster_id(expected, _read_group(group))) and expected != NULL_CLUSTER_ID:
         detail = f"{endpoint}: {describe_other_cluster(answered, expected=expected)}"
         raise StatusQueryError(Outcome.OTHER_CLUSTER, printable_line(detail))
+
+
+def _read_group(text: str) -> Group:
+    try:
+        return Group.parse(text)
+    except ConfigurationError:
+        return ONLY_GROUP  # of another version, perhaps: then it is not the group of a cluster that is known here
 
 
 async def query_document(

@@ -33,7 +33,9 @@ from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header
 
 from ..core.consensus_module import ConsensusModule
+from ..settings.config import NodeConfig
 from .files.cluster_id_file import ClusterIdFile
+from .host import Host
 
 _FIRST_ENTRY_LIMIT_BYTES: Final = 4096
 _INT64_MAX: Final = (1 << 63) - 1
@@ -136,6 +138,11 @@ def derive_cluster_id(first_entry: bytes) -> ClusterId:
     """Return the id that belongs to a log which begins with this message."""
     number = int.from_bytes(sha256(b"trimaran cluster id\0" + first_entry).digest()[:8], "big") & _INT64_MAX
     return ClusterId(number or 1)
+
+
+def find_whole_cluster_id(config: NodeConfig, host: Host) -> ClusterId:
+    """Return the id that a certificate or the setting gives all groups; `NULL_CLUSTER_ID` if none, or without groups."""
+    return NULL_CLUSTER_ID if config.groups == 1 else host.network.cluster_id or config.cluster_id
 
 
 def settle_cluster_id(file: ClusterIdFile, *, configured: ClusterId, certified: ClusterId) -> None:

@@ -10,6 +10,7 @@ import structlog
 from trimaran.archive import Archive, ArchiveConfig
 from trimaran.archive.store.access import restrict_access
 from trimaran.service_api import ConfigurationError
+from trimaran.service_api.cluster_id import group_cluster_id
 from trimaran.service_api.wire.checksum import ChecksumKind
 
 from ..settings.config import NodeConfig
@@ -96,7 +97,11 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
             cluster_id.on_stored = mark.note_cluster_id
             if cluster_id.cluster_id:
                 mark.note_cluster_id(cluster_id.cluster_id)
-            settle_cluster_id(cluster_id, configured=config.cluster_id, certified=host.network.cluster_id)
+            settle_cluster_id(
+                cluster_id,
+                configured=group_cluster_id(config.cluster_id, config.own_group),
+                certified=group_cluster_id(host.network.cluster_id, config.own_group),
+            )
         except OSError as error:
             raise ConfigurationError(f"directory cannot be used: directory={directory} reason={error}") from error
         yield MemberFiles(

@@ -28,6 +28,7 @@ from trimaran.service_api import (
     SnapshotImage,
     SnapshotPublication,
 )
+from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, ClusterSessionId, MemberId, TimeUnit
 from trimaran.service_api.wire.log.messages import (
     NewLeadershipTermEvent,
@@ -80,6 +81,7 @@ class ClusteredServiceAgent:
         time_unit: TimeUnit,
         max_payload_length: int,
         shared_timer_ids: bool = False,
+        group: Group = ONLY_GROUP,
         query_check: QueryCheck | None = None,
         monotonic_ns: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -108,6 +110,8 @@ class ClusteredServiceAgent:
         """Checks the code of the terms in that part."""
         self.member_id = member_id
         self.time_unit = time_unit
+        self.group = group
+        """Which of the cluster's groups has the log."""
         self.max_payload_length = max_payload_length
         self.error_count = 0
         self.failures = FailureLog(monotonic_ns)

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from trimaran.service_api import Role
+from trimaran.service_api.groups.group import Group
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 
@@ -272,6 +273,11 @@ class InstanceCluster:
     def time_unit(self) -> TimeUnit:
         """The unit of cluster time."""
         return self._cluster.time_unit
+
+    @property
+    def group(self) -> Group:
+        """Which of the cluster's groups this one is."""
+        return self._cluster.group
 
     @property
     def log_position(self) -> int:

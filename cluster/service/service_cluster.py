@@ -8,6 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from trimaran.service_api import LocalProtocolError, Role
+from trimaran.service_api.groups.group import Group
 from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
@@ -42,6 +43,7 @@ class ServiceContainer(Protocol):
     member_id: MemberId
     role: Role
     time_unit: TimeUnit
+    group: Group
     log_position: int
     feature_level: int
     sessions: dict[ClusterSessionId, ContainerClientSession]
@@ -96,6 +98,11 @@ class ServiceCluster:
     def time_unit(self) -> TimeUnit:
         """The unit of cluster time."""
         return self._container.time_unit
+
+    @property
+    def group(self) -> Group:
+        """Which of the cluster's groups this one is."""
+        return self._container.group
 
     @property
     def log_position(self) -> int:

@@ -17,6 +17,7 @@ from trimaran.service_api.addresses.name_pattern import MEMBER_ID_PLACE as MEMBE
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.groups.group import GROUP_COUNT_MAX, Group
 from trimaran.service_api.tls.settings import TlsSettings
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.session import DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
@@ -118,6 +119,22 @@ class NodeConfig(BaseSettings):
             "empty: drawn when the cluster forms, and any may answer"
         ),
     ] = NULL_CLUSTER_ID
+    groups: Annotated[
+        Count,
+        Field(
+            ge=1,
+            le=GROUP_COUNT_MAX,
+            description="how many groups the cluster has, each with a log of its own, a process on each machine, and "
+            "ports 100 above those of the group before; fixed when the cluster forms, the same on every member",
+        ),
+    ] = 1
+    group: Annotated[
+        Text,
+        Field(
+            pattern=r"^(|\d{1,4})$",
+            description="which of the groups this process runs, or a command is to ask, from 0 on; empty: all of them",
+        ),
+    ] = ""
     directory: Annotated[Location, Field(description="directory of this member's files; one for each member")]
     service: Annotated[
         Text,
@@ -426,6 +443,17 @@ class NodeConfig(BaseSettings):
         return (init_settings,)
 
     @property
+    def own_group(self) -> Group:
+        """Which of the cluster's groups this member is in.
+
+        Raises:
+            ConfigurationError: there are several, and it says none.
+        """
+        if self.groups > 1 and not self.group:
+            raise ConfigurationError(f"groups={self.groups} group='': expected group, for one process runs one group")
+        return Group(int(self.group or 0), self.groups)
+
+    @property
     def services(self) -> tuple[str, ...]:
         """Each service as module:Class, by service id; none of a witness."""
         return () if self.is_witness else tuple(self.service.split(","))
@@ -498,6 +526,8 @@ class NodeConfig(BaseSettings):
     @model_validator(mode="after")
     def _check_relations(self) -> Self:
         problems = [*_member_problems(self), *_length_problems(self), *_timeout_problems(self)]
+        if self.group and int(self.group) >= self.groups:
+            problems.append(f"group={self.group}: expected 0 to {self.groups - 1}, for groups={self.groups}")
         if (self.authenticator == "password") != bool(self.secrets_file):
             problems.append(
                 f"authenticator={self.authenticator} and secrets_file={self.secrets_file!r}: "

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
 from trimaran.service_api import CloseReason, ClusteredService, ConfigurationError, LocalProtocolError
+from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.payloads import Payload, plain_bytes
 from trimaran.service_api.typed.directory import check_services
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
@@ -108,6 +109,7 @@ class ServiceHarness(Generic[S]):
             or a file, or uses the network, processes or threads. Each place is reported once.
         double_execution: Whether a second instance runs the same entries, and a call raises `ServiceDivergedError`
             where the two differ; see docs/determinism.md.
+        group: Which of the cluster's groups the service is in; see docs/groups.md.
 
     Raises:
         ConfigurationError: `service` makes no service.
@@ -122,8 +124,11 @@ class ServiceHarness(Generic[S]):
         time: int = START_TIME,
         strict: bool = True,
         double_execution: bool = False,
+        group: Group = ONLY_GROUP,
     ) -> None:
         self._make_service = service
+        self.group = group
+        """What the service finds as `cluster.group`."""
         self._is_doubled = double_execution
         self.service: S = new_service(service)
         self.timers: dict[int, int] = {}
@@ -376,6 +381,7 @@ class _HarnessContainer(ClusteredServiceAgent):
             member_id=_LEADER_MEMBER_ID,
             time_unit=TimeUnit.MILLIS,
             max_payload_length=_MESSAGE_LIMIT_BYTES,
+            group=harness.group,
         )
 
     def make_session(self, session_id: ClusterSessionId, encoded_principal: bytes) -> ContainerClientSession:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from trimaran.client.typed.exchange import EventReader, Exchange, Route, run_steps
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.typed import Command, Event, Query, TypedService
 
 from .harness import START_TIME, ServiceHarness
@@ -36,8 +37,11 @@ class TypedHarness(ServiceHarness[S]):
         time: int = START_TIME,
         strict: bool = True,
         double_execution: bool = False,
+        group: Group = ONLY_GROUP,
     ) -> None:
-        super().__init__(service, snapshot=snapshot, time=time, strict=strict, double_execution=double_execution)
+        super().__init__(
+            service, snapshot=snapshot, time=time, strict=strict, double_execution=double_execution, group=group
+        )
         if not isinstance(self.service, TypedService):
             name = type(self.service).__qualname__
             raise ConfigurationError(f"service={name} expected a TypedService; ServiceHarness takes any")

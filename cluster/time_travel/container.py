@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from trimaran.service_api import ClusteredService
+from trimaran.service_api.groups.group import Group
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
 from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
@@ -151,6 +152,7 @@ class ReplayedContainer(ClusteredServiceAgent):
         *,
         member_id: int,
         time_unit: TimeUnit,
+        group: Group,
     ) -> None:
         config = module.ctx.config
         super().__init__(
@@ -158,6 +160,7 @@ class ReplayedContainer(ClusteredServiceAgent):
             _RecordedRequests(module, recorder),
             member_id=MemberId(member_id),
             time_unit=time_unit,
+            group=group,
             max_payload_length=max_message_length(config.term_length_bytes) - SESSION_HEADER_LENGTH,
             shared_timer_ids=config.shared_timer_ids,
         )

@@ -23,6 +23,7 @@ from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import ArchiveLocation
 from trimaran.archive.store.range_reader import RangeReader
 from trimaran.service_api import ConfigurationError
+from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
 from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, iter_headers
 from trimaran.service_api.wire.log.fields import read_log_fields
@@ -30,6 +31,7 @@ from trimaran.service_api.wire.log.messages import EntrySkip
 from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
 from ..core.log.recording_log import RecordingLog
+from ..core.membership.configuration import find_configurations
 from ..import_aeron.source import Source, read_source
 from ..service.skipped_entries import ENTRY_SKIP_BEGIN, find_entry_skips
 from .frame_check import make_frame_check
@@ -203,6 +205,14 @@ class MemberLog:
         while data := self._read_log(position, end_position):
             find_entry_skips(data, position, note)
             position += len(data)
+
+    @cached_property
+    def group(self) -> Group:
+        """Which of the cluster's groups has the log, by its first entries; where they are gone, a snapshot says it."""
+        if self.log.start_position > 0:
+            return ONLY_GROUP
+        first = next(find_configurations(self._read_log(0, self.committed_position), 0), None)
+        return ONLY_GROUP if first is None else first.group
 
     def position_at(self, time: int, *, end_position: int) -> int:
         """Return where the first message begins that is later than this cluster time; `end_position` if there is none.

@@ -77,7 +77,12 @@ class ReplayedService:
             feature_level=lowest_feature_level(services),
         )
         self.container = ReplayedContainer(
-            services, self._module, self._recorder, member_id=member_id, time_unit=log.time_unit
+            services,
+            self._module,
+            self._recorder,
+            member_id=member_id,
+            time_unit=log.time_unit,
+            group=log.group,
         )
         self._module.ctx.cluster_clock.use_unit(log.time_unit)
         self._chunk, self._chunk_position = b"", 0
@@ -251,6 +256,8 @@ class ReplayedService:
 
     def _restore(self, recovered: Recovered) -> None:
         self._module.snapshots.restore(recovered.module, recovered.clients, recovered.timestamp)
+        if recovered.module.members is not None:
+            self.container.group = recovered.module.members.group
         self.container.restore(
             recovered.clients,
             recovered.images,

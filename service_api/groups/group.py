@@ -125,6 +125,11 @@ class Group:
         """Write it as `index/count`."""
         return f"{self.index}/{self.count}"
 
+    @property
+    def label(self) -> str:
+        """As `to_text`, and empty for the only group: what documents say of a cluster without groups."""
+        return "" if self.count == 1 else self.to_text()
+
     @classmethod
     def parse(cls, text: str) -> Group:
         """Read `index/count`; the empty text is the only group of a cluster without groups.

@@ -12,6 +12,8 @@ import struct
 from enum import IntEnum
 from typing import Annotated, ClassVar, Final
 
+from ..errors import ConfigurationError, RemoteProtocolError
+from ..groups.group import Group
 from .fields import (
     Data,
     Int32,
@@ -188,6 +190,21 @@ class SessionLimits(TrimaranMessage):
     """Bytes of a message with its session header: an eighth of a log term, and 16 MiB at most."""
     refused: Int32 = 0
     """A sum of the `REFUSES_...` that hold."""
+    group_index: Int32 = 0
+    group_count: Int32 = 1
+    """Which of the cluster's groups the session is with."""
+
+    @property
+    def group(self) -> Group:
+        """Which of the cluster's groups the session is with.
+
+        Raises:
+            RemoteProtocolError: there is no such group.
+        """
+        try:
+            return Group(self.group_index, self.group_count)
+        except ConfigurationError as error:
+            raise RemoteProtocolError(f"session limits: {error}") from None
 
 
 REFUSES_MESSAGES: Final = 1

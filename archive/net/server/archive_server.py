@@ -48,8 +48,9 @@ class ArchiveServer:
     zero-writes the segments of recordings ahead. Everything is listened on and dialled through `network`.
     `gate` is that of the process, which limits connections, and `audit` its audit trail, which has each change and what
     was refused; one of its own is made without. `cluster_id` gives the cluster that the archive is of, 0 while that is
-    not known: who means another one is refused. Without it that is the cluster of the network's certificate. Replays
-    may be bounded by `counters`, by id, as by recordings.
+    not known: who means another one is refused, but for `whole_cluster_id`, the cluster of which that is a group.
+    Without it that is the cluster of the network's certificate. Replays may be bounded by `counters`, by id, as by
+    recordings.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class ArchiveServer:
         gate: ConnectionGate | None = None,
         audit: AuditTrail | None = None,
         cluster_id: Callable[[], int] | None = None,
+        whole_cluster_id: int = 0,
         counters: Mapping[int, ReplayLimit] | None = None,
     ) -> None:
         self.state: Final = ServerState(
@@ -85,6 +87,7 @@ class ArchiveServer:
             preallocate=preallocate,
             network=network,
             cluster_id=(lambda: network.cluster_id) if cluster_id is None else cluster_id,
+            whole_cluster_id=whole_cluster_id,
             audit=_make_audit_trail() if audit is None else audit,
             counters={} if counters is None else counters,
         )

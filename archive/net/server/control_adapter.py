@@ -103,7 +103,7 @@ class ControlAdapter:
                 if frame is None:
                     break
                 if not is_set_up:
-                    _check_setup(frame, self._server.cluster_id())
+                    _check_setup(frame, self._server.cluster_id(), self._server.whole_cluster_id)
                     is_set_up = True
                 else:
                     await self._on_frame(frame)
@@ -269,10 +269,10 @@ def _describe_parameters(request: Message) -> dict[str, object]:
     return {**named, **{name: int(value) for name, value in fields if isinstance(value, int)}}
 
 
-def _check_setup(frame: StreamFrame, cluster_id: int) -> None:
+def _check_setup(frame: StreamFrame, cluster_id: int, whole_cluster_id: int) -> None:
     """Refuse a connection that was not meant for an archive, or for another cluster's."""
     setup = SetupFrame.decode(frame.raw)
     if frame.type != TYPE_SETUP or setup.stream_id != CONTROL_STREAM_ID:
         raise RemoteProtocolError(f"setup: stream_id={setup.stream_id} expected={CONTROL_STREAM_ID}")
-    if is_other_cluster(setup.cluster_id, cluster_id):
+    if is_other_cluster(setup.cluster_id, cluster_id, whole=whole_cluster_id):
         raise RemoteProtocolError(describe_other_cluster(cluster_id, expected=setup.cluster_id))

@@ -42,6 +42,8 @@ class ServerState:
     audit: AuditTrail
     cluster_id: Callable[[], int]
     """The cluster that the archive is of; 0 while that is not known."""
+    whole_cluster_id: int
+    """The cluster of which that is a group; 0: of none."""
     counters: Mapping[int, ReplayLimit] = field(default_factory=dict)
     """Positions that replays may be bounded by besides those of recordings, by counter id."""
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))

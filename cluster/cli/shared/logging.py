@@ -20,9 +20,16 @@ LEVELS: Final = {
 
 
 def configure_logging(
-    log_format: str, *, member_id: int, level: str = "info", tap: structlog.typing.Processor | None = None
+    log_format: str,
+    *,
+    member_id: int,
+    group_index: int | None = None,
+    level: str = "info",
+    tap: structlog.typing.Processor | None = None,
 ) -> None:
-    """Set structlog up for this process and bind the member id to every line; `tap` sees each line first.
+    """Set structlog up for this process and bind the member id, and the group's if there is one, to every line.
+
+    `tap` sees each line first.
 
     `log_format` is auto, console or json; auto is console if standard error is a terminal.
     """
@@ -36,6 +43,8 @@ def configure_logging(
     ) -> structlog.typing.EventDict:
         """Not a context variable: what a socket calls back runs in a context of its own."""
         event["member_id"] = member_id
+        if group_index is not None:
+            event.setdefault("group", group_index)
         return event
 
     processors: list[structlog.typing.Processor] = [

@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.endpoint import PORT_MAX, Endpoint
+from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.member_id import MEMBER_ID_MAX
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.frame import iter_whole_messages
@@ -150,14 +151,16 @@ class Configuration:
     """Where its entry ends; 0 of what settings say, which is in no log."""
     previous_log_position: int = 0
     """Where the entry of the configuration before ends."""
+    group: Group = ONLY_GROUP
+    """Which of the cluster's groups has this log: it never changes."""
     note: str = ""
     """What else there is to say of it, for people: of a recovery, where it came from."""
 
     @classmethod
-    def of_settings(cls, members: Iterable[ConfiguredMember]) -> Configuration:
+    def of_settings(cls, members: Iterable[ConfiguredMember], group: Group = ONLY_GROUP) -> Configuration:
         """Make the configuration that a cluster begins with, from its members' settings."""
         ordered = tuple(sorted(members, key=lambda member: member.member_id))
-        return cls(members=ordered, high_member_id=max(member.member_id for member in ordered))
+        return cls(members=ordered, high_member_id=max(member.member_id for member in ordered), group=group)
 
     def __repr__(self) -> str:
         return f"<Configuration {self.cause} at={self.log_position} members={self.describe()}>"
@@ -191,6 +194,7 @@ class Configuration:
                 [member.member_id, member.kind, int(member.is_as_formed), *_shorten(member.endpoints)]
                 for member in self.members
             ],
+            **({"group": self.group.label} if self.group.label else {}),
             **({"note": self.note} if self.note else {}),
             **({"at": self.log_position} if is_placed else {}),
         }
@@ -243,6 +247,7 @@ def decode_text(text: str, log_position: int | None) -> Configuration | None:
             cause=ConfigurationCause(told["cause"]),
             log_position=_read_int(told["at"]) if log_position is None else log_position,
             previous_log_position=_read_int(told["previous"]),
+            group=Group.parse(told.get("group", "")),
             note=str(told.get("note", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigurationError) as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api.groups.group import Group
 from trimaran.service_api.types import MemberId
 
 from ..members import ClusterMember
@@ -164,6 +165,19 @@ class Roster:
             f"{'none' if mine.kind is MemberKind.WITNESS else 'a witness'}: the members are {self.current.describe()}; "
             f"{advice}"
         )
+
+    def check_group(self, group: Group) -> None:
+        """Check that the log is that of the group which the settings say.
+
+        Raises:
+            ConfigurationError: names both.
+        """
+        found = self.current.group
+        if self.current.log_position > 0 and found != group:
+            raise ConfigurationError(
+                f"another group: the log is that of {found}, the settings say {group}; the number of groups is fixed "
+                "when a cluster forms: correct the settings groups and group, or use another directory"
+            )
 
     def can_lead(self, member_id: MemberId) -> bool:
         """Whether a member is a voter that runs the services."""

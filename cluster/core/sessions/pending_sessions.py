@@ -31,6 +31,7 @@ from trimaran.service_api.cluster_id import (
     describe_other_cluster,
 )
 from trimaran.service_api.errors import ConfigurationError, LocalProtocolError
+from trimaran.service_api.groups.demand import find_group_refusal
 from trimaran.service_api.types import ClusterSessionId
 from trimaran.service_api.wire.session import Challenge, EventCode, SessionConnectRequest
 from trimaran.service_api.wire.session_token import TOKEN_PARAMETER, channel_digest
@@ -207,12 +208,15 @@ class PendingSessions:
         return pending_count + self._held_count(connection_id) + self._opening_count(connection_id)
 
     def _problem_with_cluster(self, channel: str) -> str | None:
-        """Why this is not the cluster that the client demands; None if it demands this one, or none."""
+        """Why this is not the cluster, or not the group, that the client demands; None if it demands this, or none."""
         try:
             demanded, found = demanded_cluster_id(channel), self._ctx.cluster_id
+            other_group = find_group_refusal(channel, self._ctx.config.group)
         except ConfigurationError as error:
             return str(error)
-        return describe_other_cluster(found, expected=demanded) if demanded not in (NULL_CLUSTER_ID, found) else None
+        if demanded not in (NULL_CLUSTER_ID, found, self._ctx.whole_cluster_id):
+            return describe_other_cluster(found, expected=demanded)
+        return other_group
 
     def _ask(self, session: PendingSession, publisher: LogPublisher) -> None:
         """Ask the authenticator what is to become of a session, and do it."""

@@ -116,7 +116,10 @@ class SessionManager:
             self._opening_counts[connection_id] -= 1
             config = self._ctx.config
             limits = SessionLimits(
-                max_message_length=max_message_length(config.term_length_bytes), refused=config.refused_ingress
+                max_message_length=max_message_length(config.term_length_bytes),
+                refused=config.refused_ingress,
+                group_index=config.group.index,
+                group_count=config.group.count,
             )
             self._ctx.emit(fx.SendToClient(connection_id, limits))
             detail = self._ctx.ingress_endpoints

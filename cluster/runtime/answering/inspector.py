@@ -91,6 +91,7 @@ class Inspector:
         return MembersView(
             answered_by=ctx.config.member_id,
             cluster_id=format_cluster_id(ctx.cluster_id),
+            group=ctx.config.group.label,
             role=ROLE_NAMES[ctx.role],
             state=member_state_name(self._module),
             leader_member_id=ctx.leader_member_id,
@@ -142,6 +143,7 @@ class Inspector:
         return SessionsView(
             answered_by=ctx.config.member_id,
             cluster_id=format_cluster_id(ctx.cluster_id),
+            group=ctx.config.group.label,
             role=ROLE_NAMES[ctx.role],
             state=member_state_name(self._module),
             leadership_term_id=self._term_id,
@@ -180,6 +182,7 @@ class Inspector:
         return TimersView(
             answered_by=ctx.config.member_id,
             cluster_id=format_cluster_id(ctx.cluster_id),
+            group=ctx.config.group.label,
             role=ROLE_NAMES[ctx.role],
             state=member_state_name(self._module),
             leadership_term_id=self._term_id,

@@ -150,13 +150,13 @@ class OperationHandler:
 
     async def _run(self, document: OperationRequest) -> AsyncGenerator[fx.ActionProgressed, None]:
         """Do it, unless another cluster was meant."""
-        found, demanded = self._agent.module.ctx.cluster_id, parse_cluster_id(document.cluster_id or "")
-        if demanded not in (NULL_CLUSTER_ID, found):
+        ctx, demanded = self._agent.module.ctx, parse_cluster_id(document.cluster_id or "")
+        if demanded not in (NULL_CLUSTER_ID, ctx.cluster_id, ctx.whole_cluster_id):
             yield fx.ActionProgressed(
                 request_id=NULL_VALUE,
                 step=ActionStep.REFUSED,
                 log_position=None,
-                detail=describe_other_cluster(found, expected=demanded),
+                detail=describe_other_cluster(ctx.cluster_id, expected=demanded),
                 member_id=None,
                 is_final=True,
             )

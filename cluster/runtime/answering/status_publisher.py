@@ -124,6 +124,7 @@ class StatusPublisher:
         return MemberStatus(
             member_id=ctx.config.member_id,
             cluster_id=format_cluster_id(ctx.cluster_id),
+            group=ctx.config.group.label,
             version=installed_version(),
             code=format_code(ctx.config.code_digest) if ctx.config.code_digest != UNKNOWN_CODE else None,
             pid=self._pid,

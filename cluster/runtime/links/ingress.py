@@ -54,11 +54,13 @@ class Ingress:
         session_open_timeout_s: float = _SESSION_OPEN_TIMEOUT_S,
         trim_memory: Callable[[], None] = lambda: None,
         find_cluster_id: Callable[[], int] = lambda: NULL_CLUSTER_ID,
+        whole_cluster_id: int = NULL_CLUSTER_ID,
     ) -> None:
         self.owner = owner
         self.stages = StageWatch(owner.monotonic_ns)
         """Where the time of requests goes, from here on."""
         self.find_cluster_id = find_cluster_id
+        self.whole_cluster_id = whole_cluster_id
         self.egress: Final = EgressTracker(egress_limit_bytes, owner.monotonic_ns)
         self._memory = FreedMemory(trim_memory, owner.monotonic_ns)
         self._unfinished_peak_bytes = 0
@@ -101,6 +103,7 @@ class Ingress:
             session_open_timeout_s=config.session_open_timeout_ms / 1000,
             trim_memory=trim_memory,
             find_cluster_id=lambda: ctx.cluster_id,
+            whole_cluster_id=ctx.whole_cluster_id,
         )
 
     def __repr__(self) -> str:

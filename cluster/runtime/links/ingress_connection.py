@@ -133,6 +133,7 @@ class IngressHub(Protocol):
     farewells: dict[asyncio.Transport, None]
     session_open_timeout_s: float
     find_cluster_id: Callable[[], int]
+    whole_cluster_id: int
     """Gives the cluster that this member belongs to; 0 while that is not known."""
     stages: StageWatch
 
@@ -587,7 +588,8 @@ class IngressConnection(asyncio.BufferedProtocol):
 
     def _on_message(self, encoded: bytes) -> None:
         post, connection_id = self._ingress.owner.post, self.connection_id
-        if is_other_cluster(self._meant_cluster_id, self._ingress.find_cluster_id()):
+        ingress = self._ingress
+        if is_other_cluster(self._meant_cluster_id, ingress.find_cluster_id(), whole=ingress.whole_cluster_id):
             self._refuse_other_cluster(encoded)
             return
         _, template_id, schema_id, _ = peek_header(encoded)

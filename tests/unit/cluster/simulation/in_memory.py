@@ -17,6 +17,7 @@ from trimaran.service_api import (
     Role,
     TimeUnit,
 )
+from trimaran.service_api.groups.group import ONLY_GROUP, Group
 
 _ONLY_MEMBER = MemberId(0)
 
@@ -53,6 +54,7 @@ class InMemoryCluster:
     time: int = 0
     time_unit: TimeUnit = TimeUnit.MILLIS
     log_position: int = 0
+    group: Group = ONLY_GROUP
     feature_level: int = 0
 
     @property
