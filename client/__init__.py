@@ -8,6 +8,7 @@ protocol         the session's state machine, sans-IO; its parts: leader_search,
                  session_identity, requests (each run once), ingress_publisher (bytes out),
                  egress_adapter (bytes in), effects
 shared           SharedConnection, many sessions over one connection
+groups           GroupedClient and SyncGroupedClient, which go to the group that owns a key
 outbox_worker    does what services want done outside
 credentials      who the client is, to the cluster's authenticator
 """
@@ -36,6 +37,8 @@ from .errors import QueryRefusedError as QueryRefusedError
 from .errors import RejectedError as RejectedError
 from .errors import RequestFailedError as RequestFailedError
 from .errors import RequestIndeterminateError as RequestIndeterminateError
+from .groups import GroupedClient as GroupedClient
+from .groups import SyncGroupedClient as SyncGroupedClient
 from .queries import QueryResult as QueryResult
 from .shared import SharedConnection as SharedConnection
 from .sync_client import SyncClusterClient as SyncClusterClient

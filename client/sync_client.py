@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, SessionClosedError
+from trimaran.service_api.groups.group import Group
 from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
 
 from .cluster_client import ClusterClient
@@ -120,6 +121,11 @@ class SyncClusterClient:
     def leader_member_id(self) -> MemberId:
         """The member that messages go to."""
         return self._client.leader_member_id
+
+    @property
+    def group(self) -> Group:
+        """Which of the cluster's groups this is a session with; one of one where the cluster has no groups."""
+        return self._client.group
 
     @property
     def has_leader(self) -> bool:

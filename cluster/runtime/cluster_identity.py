@@ -141,7 +141,7 @@ def derive_cluster_id(first_entry: bytes) -> ClusterId:
 
 
 def find_whole_cluster_id(config: NodeConfig, host: Host) -> ClusterId:
-    """Return the id that a certificate or the setting gives all groups; `NULL_CLUSTER_ID` if none, or without groups."""
+    """Return the id that a certificate or the setting gives all groups; `NULL_CLUSTER_ID`: none, or no groups."""
     return NULL_CLUSTER_ID if config.groups == 1 else host.network.cluster_id or config.cluster_id
 
 

@@ -82,7 +82,7 @@ class GroupSupervisor:
         while not self._stopping.is_set():
             started_s = now_s()
             status = await self._run_once(group_index)
-            if status == EXIT_OK:
+            if status == EXIT_OK or (self._stopping.is_set() and status == -signal.SIGTERM):  # had not begun
                 logger.info("group.stopped", group=group_index)
                 return
             if status == EXIT_USAGE:

@@ -1,0 +1,213 @@
+"""The client of a cluster with groups, for asyncio: one session with each group that is used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar, overload
+
+from trimaran.service_api.errors import LocalProtocolError
+from trimaran.service_api.groups.group import Group, GroupTable
+from trimaran.service_api.groups.key_hash import GroupKey
+
+from ..cluster_client import ClusterClient
+from ..config import ClientConfig, client_config
+from ..egress import EgressListener
+from ..queries import QueryResult
+from .group_table import first_config, group_config, learn_table
+
+if TYPE_CHECKING:
+    from ..typed.typed_client import TypedClient
+
+C = TypeVar("C", bound="TypedClient")
+
+
+class GroupedClient:
+    """Sessions with the groups of a cluster: each message goes to the group that owns its key.
+
+        async with GroupedClient(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as groups:
+            reply = await groups.request("account-17", b"deposit 5", timeout_s=5)
+            client = await groups.for_key("account-17")  # the ClusterClient of its group
+
+    The endpoints are those of group 0, as the members' settings name them; those of the other groups follow. A session
+    with a group is opened when it is needed for the first time, and once more when it has ended. So a group without a
+    leader holds up the callers that need it, for `connect_timeout_s` at most, and nobody else.
+
+    Messages to one group are handled in the order of their offers, as with `ClusterClient`. **Nothing orders messages
+    to different groups**, also those of one caller.
+
+    It lives on the event loop that enters it.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Sequence[str] = (),
+        *,
+        group_count: int | None = None,
+        make_egress_listener: Callable[[Group], EgressListener] | None = None,
+        config: ClientConfig | None = None,
+    ) -> None:
+        """Take endpoints of group 0, or a configuration, which holds for every session.
+
+        With a `group_count` a cluster with another number of groups refuses, and group 0 need not be up to begin;
+        without one the cluster says how many there are. `make_egress_listener` makes the listener of each session;
+        without it messages come through `egress()` of each client.
+
+        Raises:
+            ConfigurationError: an argument cannot be used.
+        """
+        self._config = client_config(config, endpoints)
+        self._first_config = first_config(self._config, group_count)
+        self._table = None if group_count is None else GroupTable(group_count)
+        self._make_egress_listener = make_egress_listener
+        self._clients: dict[int, ClusterClient] = {}
+        self._typed: dict[tuple[type[TypedClient], int], TypedClient] = {}
+        self._opening: dict[int, asyncio.Lock] = {}
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        count = None if self._table is None else self._table.group_count
+        return f"<GroupedClient groups={count} sessions={sorted(self._clients)}>"
+
+    async def __aenter__(self) -> GroupedClient:
+        """Find out how many groups there are, unless that is known.
+
+        Raises:
+            ConfigurationError: the endpoints are those of another group than 0.
+            ConnectTimeoutError: no member of group 0 opened a session in time.
+            ConnectRejectedError: the cluster refused.
+        """
+        if self._table is None:
+            client = await ClusterClient.connect(config=self._first_config)
+            try:
+                self._table = learn_table(client.group, self._config)
+            finally:
+                if self._table is None or self._make_egress_listener is not None:
+                    await client.aclose()
+                else:
+                    self._clients[0] = client
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def table(self) -> GroupTable:
+        """Takes keys to groups.
+
+        Raises:
+            LocalProtocolError: the client was not entered, so it does not know how many groups there are.
+        """
+        if self._table is None:
+            raise LocalProtocolError("this client does not know the groups yet: enter it with `async with`")
+        return self._table
+
+    @property
+    def group_count(self) -> int:
+        """How many groups the cluster has."""
+        return self.table.group_count
+
+    @overload
+    async def for_key(self, key: GroupKey) -> ClusterClient: ...
+    @overload
+    async def for_key(self, key: GroupKey, kind: type[C]) -> C: ...
+    async def for_key(self, key: GroupKey, kind: type[C] | None = None) -> ClusterClient | C:
+        """Return the client of the group that owns a key, or a typed client over it.
+
+            bank = await groups.for_key(account, BankClient)
+            await bank.deposit(account=account, amount=5)
+
+        Raises:
+            LocalProtocolError: it is no key; see `GroupKey`.
+
+        Also what `for_group` raises.
+        """
+        group_index = self.table.group_of(key)
+        return await self.for_group(group_index) if kind is None else await self.for_group(group_index, kind)
+
+    async def for_keys(self, *keys: GroupKey) -> ClusterClient:
+        """Return the client of the group that owns all these keys, for a message about several.
+
+        Raises:
+            CrossGroupError: they are of different groups, so no log orders a message about all of them.
+
+        Also what `for_key` raises.
+        """
+        return await self.for_group(self.table.common_group(keys))
+
+    @overload
+    async def for_group(self, group_index: int) -> ClusterClient: ...
+    @overload
+    async def for_group(self, group_index: int, kind: type[C]) -> C: ...
+    async def for_group(self, group_index: int, kind: type[C] | None = None) -> ClusterClient | C:
+        """Return the client of a group, or a typed client over it, and open its session if there is none.
+
+        Raises:
+            ConfigurationError: there is no such group.
+            ConnectTimeoutError: no member of the group opened a session in time; says what each endpoint answered.
+            ConnectRejectedError: the group refused, or is another one than was expected; says which.
+            LocalProtocolError: this client is closed, or was not entered.
+        """
+        client = self._clients.get(group_index)
+        if client is None or client.is_closed:
+            client = await self._open(Group(group_index, self.group_count))
+        if kind is None:
+            return client
+        made = self._typed.get((kind, group_index))
+        if made is None or made.cluster is not client:
+            made = self._typed[kind, group_index] = kind(client)
+        assert isinstance(made, kind)
+        return made
+
+    async def offer(self, key: GroupKey, payload: bytes | bytearray | memoryview) -> None:
+        """Offer a message to the group that owns a key; otherwise as `ClusterClient.offer`."""
+        await (await self.for_key(key)).offer(payload)
+
+    async def request(
+        self, key: GroupKey, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None
+    ) -> bytes:
+        """Make a request of the group that owns a key; otherwise as `ClusterClient.request`.
+
+        `timeout_s` does not bound the opening of a session, which `connect_timeout_s` does.
+        """
+        return await (await self.for_key(key)).request(payload, timeout_s=timeout_s)
+
+    async def query(
+        self,
+        key: GroupKey,
+        payload: bytes | bytearray | memoryview,
+        *,
+        max_staleness_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> QueryResult:
+        """Query the group that owns a key; otherwise as `ClusterClient.query`."""
+        client = await self.for_key(key)
+        return await client.query(payload, max_staleness_s=max_staleness_s, timeout_s=timeout_s)
+
+    async def aclose(self) -> None:
+        """Close every session, all at once."""
+        self._is_closed = True
+        clients, self._clients = [*self._clients.values()], {}
+        async with asyncio.TaskGroup() as tasks:
+            for client in clients:
+                tasks.create_task(client.aclose())
+
+    async def _open(self, group: Group) -> ClusterClient:
+        """Open a session with a group; who needs it meanwhile waits for the same."""
+        async with self._opening.setdefault(group.index, asyncio.Lock()):
+            if self._is_closed:
+                raise LocalProtocolError("this client is closed: make a new one")
+            client = self._clients.get(group.index)
+            if client is None or client.is_closed:
+                make_listener = self._make_egress_listener
+                listener = None if make_listener is None else make_listener(group)
+                config = group_config(self._config, group)
+                client = await ClusterClient.connect(egress_listener=listener, config=config)
+                if self._is_closed:  # meanwhile
+                    await client.aclose()
+                    raise LocalProtocolError("this client was closed while it connected")
+                self._clients[group.index] = client
+            return client

@@ -1,0 +1,150 @@
+"""The client of a cluster with groups, for scripts and notebooks: one session with each group that is used."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar, overload
+
+from trimaran.service_api.errors import LocalProtocolError
+from trimaran.service_api.groups.group import Group, GroupTable
+from trimaran.service_api.groups.key_hash import GroupKey
+
+from ..config import ClientConfig, client_config
+from ..queries import QueryResult
+from ..sync_client import SyncClusterClient
+from .group_table import first_config, group_config, learn_table
+
+if TYPE_CHECKING:
+    from ..typed.typed_client import SyncTypedClient
+
+C = TypeVar("C", bound="SyncTypedClient")
+
+
+class SyncGroupedClient:
+    """Sessions with the groups of a cluster, for code without asyncio.
+
+        with SyncGroupedClient(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as groups:
+            print(groups.request("account-17", b"deposit 5", timeout_s=5))
+
+    What it promises is what `GroupedClient` promises, and any thread may use it. Each session has a thread of its own.
+    A typed client (`for_key(key, SyncBankClient)`) has a session of its own, too.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Sequence[str] = (),
+        *,
+        group_count: int | None = None,
+        config: ClientConfig | None = None,
+    ) -> None:
+        """Take the arguments of `GroupedClient`, and find out how many groups there are, unless that is known.
+
+        Raises:
+            ConfigurationError: an argument cannot be used, or the endpoints are those of another group than 0.
+            ConnectTimeoutError: no member of group 0 opened a session in time.
+            ConnectRejectedError: the cluster refused.
+        """
+        self._config = client_config(config, endpoints)
+        self._clients: dict[tuple[type | None, int], SyncClusterClient | SyncTypedClient] = {}
+        self._locks: dict[tuple[type | None, int], threading.Lock] = {}
+        self._lock = threading.Lock()
+        self._is_closed = False
+        first = first_config(self._config, group_count)
+        if group_count is not None:
+            self.table = GroupTable(group_count)
+            return
+        client = SyncClusterClient(config=first)
+        try:
+            self.table = learn_table(client.group, self._config)
+            """Takes keys to groups."""
+        except BaseException:
+            client.close()
+            raise
+        self._clients[None, 0] = client
+
+    def __repr__(self) -> str:
+        return f"<SyncGroupedClient groups={self.group_count} sessions={len(self._clients)}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def group_count(self) -> int:
+        """How many groups the cluster has."""
+        return self.table.group_count
+
+    @overload
+    def for_key(self, key: GroupKey) -> SyncClusterClient: ...
+    @overload
+    def for_key(self, key: GroupKey, kind: type[C]) -> C: ...
+    def for_key(self, key: GroupKey, kind: type[C] | None = None) -> SyncClusterClient | C:
+        """As `GroupedClient.for_key`."""
+        group_index = self.table.group_of(key)
+        return self.for_group(group_index) if kind is None else self.for_group(group_index, kind)
+
+    def for_keys(self, *keys: GroupKey) -> SyncClusterClient:
+        """As `GroupedClient.for_keys`."""
+        return self.for_group(self.table.common_group(keys))
+
+    @overload
+    def for_group(self, group_index: int) -> SyncClusterClient: ...
+    @overload
+    def for_group(self, group_index: int, kind: type[C]) -> C: ...
+    def for_group(self, group_index: int, kind: type[C] | None = None) -> SyncClusterClient | C:
+        """As `GroupedClient.for_group`."""
+        group, place = Group(group_index, self.group_count), (kind, group_index)
+        with self._lock:
+            lock = self._locks.setdefault(place, threading.Lock())
+        with lock:
+            client = self._clients.get(place)
+            if client is None or _is_ended(client):
+                config = group_config(self._config, group)
+                client = SyncClusterClient(config=config) if kind is None else kind(config=config)
+                with self._lock:
+                    if not self._is_closed:
+                        self._clients[place] = client
+                if self._is_closed:
+                    client.close()
+                    raise LocalProtocolError("this client is closed: make a new one")
+        assert isinstance(client, SyncClusterClient if kind is None else kind)
+        return client
+
+    def offer(self, key: GroupKey, payload: bytes | bytearray | memoryview, timeout_s: float | None = None) -> None:
+        """Offer a message to the group that owns a key; otherwise as `SyncClusterClient.offer`."""
+        self.for_key(key).offer(payload, timeout_s)
+
+    def request(
+        self, key: GroupKey, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None
+    ) -> bytes:
+        """Make a request of the group that owns a key; otherwise as `SyncClusterClient.request`."""
+        return self.for_key(key).request(payload, timeout_s=timeout_s)
+
+    def query(
+        self,
+        key: GroupKey,
+        payload: bytes | bytearray | memoryview,
+        *,
+        max_staleness_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> QueryResult:
+        """Query the group that owns a key; otherwise as `SyncClusterClient.query`."""
+        return self.for_key(key).query(payload, max_staleness_s=max_staleness_s, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        """Close every session."""
+        with self._lock:
+            self._is_closed = True
+            clients, self._clients = [*self._clients.values()], {}
+        for client in clients:
+            client.close()
+
+
+def _is_ended(client: SyncClusterClient | SyncTypedClient) -> bool:
+    return (client if isinstance(client, SyncClusterClient) else client.cluster).is_closed
