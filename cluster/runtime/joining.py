@@ -15,6 +15,8 @@ import aiofiles.os
 import structlog
 
 from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api.groups.demand import describe_other_group
+from trimaran.service_api.groups.group import Group
 from trimaran.service_api.transport import NetworkStack
 from trimaran.service_api.types import MemberId
 
@@ -45,6 +47,7 @@ async def find_cluster(config: NodeConfig, network: NetworkStack) -> Configurati
             reason = f"no member answers that knows the members: {'; '.join(refusals)}"
         else:
             found = _read(view)
+            _expect_own_group(config, found)
             mine = found.find(config.member_id)
             if mine is not None:
                 _expect_own_endpoints(config, mine)
@@ -106,12 +109,20 @@ def _read(view: MembersView) -> Configuration:
             for member in view.members
         ),
         high_member_id=view.high_member_id,
+        group=Group.parse(view.group),
         log_position=view.configuration_position,
     )
     fault = find_configuration_fault(found)
     if fault is not None:
         raise ClusterError(f"member {view.answered_by} names no members that a cluster can have: {fault}")
     return found
+
+
+def _expect_own_group(config: NodeConfig, found: Configuration) -> None:
+    if found.group != config.own_group:
+        raise ConfigurationError(
+            f"{describe_other_group(found.group, expected=config.own_group)}: correct the settings groups and join"
+        )
 
 
 def _expect_own_endpoints(config: NodeConfig, mine: ConfiguredMember) -> None:

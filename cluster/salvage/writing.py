@@ -24,6 +24,7 @@ from typing import Final
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from trimaran.service_api.groups.group import ONLY_GROUP
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.log.code_digest import with_code_digest
 from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
@@ -129,6 +130,7 @@ def _new_configuration(
         members=tuple(member.configured() for member in sorted(members, key=lambda member: member.member_id)),
         high_member_id=max(*ids, 0 if before is None else before.high_member_id),
         cause=ConfigurationCause.RECOVER,
+        group=ONLY_GROUP if before is None else before.group,
         previous_log_position=0 if before is None else before.log_position,
         note=note,
     )

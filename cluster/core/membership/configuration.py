@@ -247,7 +247,7 @@ def decode_text(text: str, log_position: int | None) -> Configuration | None:
             cause=ConfigurationCause(told["cause"]),
             log_position=_read_int(told["at"]) if log_position is None else log_position,
             previous_log_position=_read_int(told["previous"]),
-            group=Group.parse(told.get("group", "")),
+            group=Group.parse(_read_text(told.get("group", ""))),
             note=str(told.get("note", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigurationError) as error:
@@ -351,6 +351,12 @@ def _shorten(endpoints: tuple[str, ...]) -> tuple[str, ...]:
 def _read_int(told: object) -> int:
     if not isinstance(told, int) or isinstance(told, bool):
         raise TypeError(f"{told!r} expected a whole number")
+    return told
+
+
+def _read_text(told: object) -> str:
+    if not isinstance(told, str):
+        raise TypeError(f"{told!r} expected text")
     return told
 
 
@@ -546,6 +552,7 @@ def _next(
         high_member_id=current.high_member_id if high_member_id is None else high_member_id,
         cause=cause,
         previous_log_position=current.log_position,
+        group=current.group,
     )
     fault = find_configuration_fault(made, changed_id=changed_id)
     if fault is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -23,8 +24,10 @@ from trimaran.cluster.core.membership.configuration import (
     without_member,
 )
 from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.types import LOG_STREAM_ID
+from trimaran.cluster.core.membership.roster import Roster
+from trimaran.service_api import ConfigurationError, RemoteProtocolError
+from trimaran.service_api.groups import Group
+from trimaran.service_api.types import LOG_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import encode_message
 from trimaran.service_api.wire.log.messages import encode_session_message
 
@@ -246,3 +249,35 @@ def test_there_are_so_many_members_and_no_more() -> None:
 
     with pytest.raises(ChangeRefusedError, match="members=65 expected 1 to 64"):
         with_member(full, None, MemberKind.LEARNER, ("x:1", "x:2", "x:3", "x:4", "x:5"))
+
+
+def test_a_configuration_keeps_the_group_of_its_log_through_every_change() -> None:
+    """It is in the log, in snapshots and in the members file, and a cluster without groups says nothing of it."""
+    formed = replace(of(0, 1, 2, at=96), group=Group(1, 4))
+
+    changed = without_member(with_member(formed, None, MemberKind.LEARNER, configured(5).endpoints), 0)
+
+    assert changed.group == Group(1, 4)
+    assert decode_text(changed.encode_text(), 128) == replace(changed, log_position=128)
+    assert "group" not in of(0, 1, 2).encode_text()
+
+
+@pytest.mark.parametrize("group", ["4/4", "1", 3, None])
+def test_a_group_that_there_is_not_makes_a_configuration_unreadable(group: object) -> None:
+    """The member cannot tell whose log that is."""
+    text = replace(of(0, 1, at=96), group=Group(1, 4)).encode_text().replace('"1/4"', json.dumps(group))
+
+    with pytest.raises(RemoteProtocolError, match="configuration at log_position=128"):
+        decode_text(text, 128)
+
+
+def test_a_log_of_another_group_is_refused_by_both() -> None:
+    """The settings of a member may have changed; an empty log says nothing."""
+    in_log = Roster(MemberId(0), replace(of(0, 1, at=96), group=Group(1, 4)))
+
+    in_log.check_group(Group(1, 4))
+    Roster(MemberId(0), of(0, 1)).check_group(Group(1, 4))
+    with pytest.raises(ConfigurationError, match="the log is that of group 1 of 4, the settings say group 1 of 2"):
+        in_log.check_group(Group(1, 2))
+    with pytest.raises(ConfigurationError, match="the log is that of group 0 of 1, the settings say group 1 of 2"):
+        Roster(MemberId(0), of(0, 1, at=96)).check_group(Group(1, 2))

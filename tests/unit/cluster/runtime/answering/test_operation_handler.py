@@ -44,7 +44,7 @@ class Asked:
         self.lines: list[tuple[str, dict[str, Any]]] = []
         self.actions: list[tuple[ControlToggle, int | None]] = []
         config = SimpleNamespace(member_id=0)
-        module = SimpleNamespace(ctx=SimpleNamespace(cluster_id=CLUSTER, config=config))
+        module = SimpleNamespace(ctx=SimpleNamespace(cluster_id=CLUSTER, whole_cluster_id=0, config=config))
 
         async def run_action(wanted: ActionRequested) -> AsyncGenerator[fx.ActionProgressed, None]:
             self.actions.append((wanted.action, wanted.log_position))

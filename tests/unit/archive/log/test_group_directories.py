@@ -1,0 +1,75 @@
+"""A member's directory says how many groups it has, and is refused with another number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimaran.archive.log.group_directories import find_group_count, settle_group_count
+from trimaran.service_api.errors import ConfigurationError
+
+
+def test_a_new_directory_keeps_the_number_of_groups(tmp_path: Path) -> None:
+    """The next start finds it."""
+    directory = tmp_path / "node"
+
+    settle_group_count(directory, 4)
+    settle_group_count(directory, 4)
+
+    assert find_group_count(directory) == 4
+    assert (directory / "groups.json").read_text() == '{"count": 4, "hash": "crc32/4096"}\n'
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_another_number_of_groups_is_refused_by_both_numbers(tmp_path: Path, count: int) -> None:
+    """Also none at all."""
+    settle_group_count(tmp_path, 4)
+
+    with pytest.raises(ConfigurationError, match=f"has groups=4, the settings say groups={count};"):
+        settle_group_count(tmp_path, count)
+
+
+def test_a_member_without_groups_does_not_become_one_with_groups(tmp_path: Path) -> None:
+    """Its log would be that of no group."""
+    (tmp_path / "cluster").mkdir()
+
+    settle_group_count(tmp_path, 1)
+    with pytest.raises(ConfigurationError, match="has groups=1, the settings say groups=2"):
+        settle_group_count(tmp_path, 2)
+    assert [each.name for each in tmp_path.iterdir()] == ["cluster"]
+
+
+def test_a_member_without_groups_has_no_such_file(tmp_path: Path) -> None:
+    """Nothing is made, not even the directory."""
+    settle_group_count(tmp_path / "node", 1)
+
+    assert find_group_count(tmp_path / "node") is None
+    assert not (tmp_path / "node").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "4", '{"count": "4", "hash": "crc32/4096"}', '{"count": 0, "hash": "crc32/4096"}', "\0\1"]
+)
+def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    """Nobody guesses how many groups there are."""
+    (tmp_path / "groups.json").write_text(text)
+
+    with pytest.raises(ConfigurationError, match=r"groups cannot be read: file=.*groups\.json"):
+        find_group_count(tmp_path)
+
+
+def test_another_hash_is_refused(tmp_path: Path) -> None:
+    """Keys would go elsewhere."""
+    (tmp_path / "groups.json").write_text('{"count": 4, "hash": "murmur3/16384"}')
+
+    with pytest.raises(ConfigurationError, match="hash='murmur3/16384' expected 'crc32/4096'"):
+        settle_group_count(tmp_path, 4)
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    """A file stands where the directory should be."""
+    (tmp_path / "node").write_text("")
+
+    with pytest.raises(ConfigurationError, match="directory cannot be used"):
+        settle_group_count(tmp_path / "node", 2)
