@@ -4,7 +4,7 @@ The members draw it once, when the cluster forms, and keep it for ever; `cluster
 client or an operator who demands an id is refused by members of another cluster.
 
 Each group of a cluster with groups (`service_api.groups`) has an id of its own, so that no member of one group hears
-one of another. Where the setting or a certificate names the cluster, the ids of the groups follow from it, and whoever
+one of another. Where the setting or a certificate names the cluster, the ids of the groups follow from it, and who
 demands the whole cluster's id is answered by all of them.
 """
 

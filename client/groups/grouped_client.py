@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, TypeVar
 
 from trimaran.service_api.errors import LocalProtocolError
 from trimaran.service_api.groups.group import Group, GroupTable
@@ -110,23 +110,29 @@ class GroupedClient:
         """How many groups the cluster has."""
         return self.table.group_count
 
-    @overload
-    async def for_key(self, key: GroupKey) -> ClusterClient: ...
-    @overload
-    async def for_key(self, key: GroupKey, kind: type[C]) -> C: ...
-    async def for_key(self, key: GroupKey, kind: type[C] | None = None) -> ClusterClient | C:
-        """Return the client of the group that owns a key, or a typed client over it.
-
-            bank = await groups.for_key(account, BankClient)
-            await bank.deposit(account=account, amount=5)
+    async def for_key(self, key: GroupKey) -> ClusterClient:
+        """Return the client of the group that owns a key.
 
         Raises:
             LocalProtocolError: it is no key; see `GroupKey`.
 
         Also what `for_group` raises.
         """
+        return await self.for_group(self.table.group_of(key))
+
+    async def typed_for_key(self, key: GroupKey, kind: type[C]) -> C:
+        """Return a typed client over that of `for_key`, the same one each time.
+
+        bank = await groups.typed_for_key(account, BankClient)
+        await bank.deposit(account=account, amount=5)
+        """
         group_index = self.table.group_of(key)
-        return await self.for_group(group_index) if kind is None else await self.for_group(group_index, kind)
+        client = await self.for_group(group_index)
+        made = self._typed.get((kind, group_index))
+        if made is None or made.cluster is not client:
+            made = self._typed[kind, group_index] = kind(client)
+        assert isinstance(made, kind)
+        return made
 
     async def for_keys(self, *keys: GroupKey) -> ClusterClient:
         """Return the client of the group that owns all these keys, for a message about several.
@@ -138,12 +144,8 @@ class GroupedClient:
         """
         return await self.for_group(self.table.common_group(keys))
 
-    @overload
-    async def for_group(self, group_index: int) -> ClusterClient: ...
-    @overload
-    async def for_group(self, group_index: int, kind: type[C]) -> C: ...
-    async def for_group(self, group_index: int, kind: type[C] | None = None) -> ClusterClient | C:
-        """Return the client of a group, or a typed client over it, and open its session if there is none.
+    async def for_group(self, group_index: int) -> ClusterClient:
+        """Return the client of a group, and open its session if there is none.
 
         Raises:
             ConfigurationError: there is no such group.
@@ -154,13 +156,7 @@ class GroupedClient:
         client = self._clients.get(group_index)
         if client is None or client.is_closed:
             client = await self._open(Group(group_index, self.group_count))
-        if kind is None:
-            return client
-        made = self._typed.get((kind, group_index))
-        if made is None or made.cluster is not client:
-            made = self._typed[kind, group_index] = kind(client)
-        assert isinstance(made, kind)
-        return made
+        return client
 
     async def offer(self, key: GroupKey, payload: bytes | bytearray | memoryview) -> None:
         """Offer a message to the group that owns a key; otherwise as `ClusterClient.offer`."""

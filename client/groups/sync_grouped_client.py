@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Self, TypeVar, Union
 
 from trimaran.service_api.errors import LocalProtocolError
 from trimaran.service_api.groups.group import Group, GroupTable
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..typed.typed_client import SyncTypedClient
 
 C = TypeVar("C", bound="SyncTypedClient")
+_AnyClient = Union[SyncClusterClient, "SyncTypedClient"]
 
 
 class SyncGroupedClient:
@@ -29,7 +30,7 @@ class SyncGroupedClient:
             print(groups.request("account-17", b"deposit 5", timeout_s=5))
 
     What it promises is what `GroupedClient` promises, and any thread may use it. Each session has a thread of its own.
-    A typed client (`for_key(key, SyncBankClient)`) has a session of its own, too.
+    A typed client, of `typed_for_key(key, SyncBankClient)`, has a session of its own, too.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class SyncGroupedClient:
             ConnectRejectedError: the cluster refused.
         """
         self._config = client_config(config, endpoints)
-        self._clients: dict[tuple[type | None, int], SyncClusterClient | SyncTypedClient] = {}
+        self._clients: dict[tuple[type | None, int], _AnyClient] = {}
         self._locks: dict[tuple[type | None, int], threading.Lock] = {}
         self._lock = threading.Lock()
         self._is_closed = False
@@ -80,40 +81,25 @@ class SyncGroupedClient:
         """How many groups the cluster has."""
         return self.table.group_count
 
-    @overload
-    def for_key(self, key: GroupKey) -> SyncClusterClient: ...
-    @overload
-    def for_key(self, key: GroupKey, kind: type[C]) -> C: ...
-    def for_key(self, key: GroupKey, kind: type[C] | None = None) -> SyncClusterClient | C:
+    def for_key(self, key: GroupKey) -> SyncClusterClient:
         """As `GroupedClient.for_key`."""
+        return self.for_group(self.table.group_of(key))
+
+    def typed_for_key(self, key: GroupKey, kind: type[C]) -> C:
+        """Return a typed client of the group that owns a key, the same one each time."""
         group_index = self.table.group_of(key)
-        return self.for_group(group_index) if kind is None else self.for_group(group_index, kind)
+        client = self._find(kind, group_index, lambda config: kind(config=config))
+        assert isinstance(client, kind)
+        return client
 
     def for_keys(self, *keys: GroupKey) -> SyncClusterClient:
         """As `GroupedClient.for_keys`."""
         return self.for_group(self.table.common_group(keys))
 
-    @overload
-    def for_group(self, group_index: int) -> SyncClusterClient: ...
-    @overload
-    def for_group(self, group_index: int, kind: type[C]) -> C: ...
-    def for_group(self, group_index: int, kind: type[C] | None = None) -> SyncClusterClient | C:
+    def for_group(self, group_index: int) -> SyncClusterClient:
         """As `GroupedClient.for_group`."""
-        group, place = Group(group_index, self.group_count), (kind, group_index)
-        with self._lock:
-            lock = self._locks.setdefault(place, threading.Lock())
-        with lock:
-            client = self._clients.get(place)
-            if client is None or _is_ended(client):
-                config = group_config(self._config, group)
-                client = SyncClusterClient(config=config) if kind is None else kind(config=config)
-                with self._lock:
-                    if not self._is_closed:
-                        self._clients[place] = client
-                if self._is_closed:
-                    client.close()
-                    raise LocalProtocolError("this client is closed: make a new one")
-        assert isinstance(client, SyncClusterClient if kind is None else kind)
+        client = self._find(None, group_index, lambda config: SyncClusterClient(config=config))
+        assert isinstance(client, SyncClusterClient)
         return client
 
     def offer(self, key: GroupKey, payload: bytes | bytearray | memoryview, timeout_s: float | None = None) -> None:
@@ -145,6 +131,23 @@ class SyncGroupedClient:
         for client in clients:
             client.close()
 
+    def _find(self, kind: type | None, group_index: int, make: Callable[[ClientConfig], _AnyClient]) -> _AnyClient:
+        """Return the client of a kind for a group; who needs it while it connects waits for the same."""
+        group, place = Group(group_index, self.group_count), (kind, group_index)
+        with self._lock:
+            lock = self._locks.setdefault(place, threading.Lock())
+        with lock:
+            client = self._clients.get(place)
+            if client is not None and not _is_ended(client):
+                return client
+            client = make(group_config(self._config, group))
+            with self._lock:
+                if not self._is_closed:
+                    self._clients[place] = client
+                    return client
+            client.close()
+            raise LocalProtocolError("this client is closed: make a new one")
 
-def _is_ended(client: SyncClusterClient | SyncTypedClient) -> bool:
+
+def _is_ended(client: _AnyClient) -> bool:
     return (client if isinstance(client, SyncClusterClient) else client.cluster).is_closed

@@ -25,7 +25,7 @@ class CrossGroupError(LocalProtocolError):
 
 
 class WrongGroupError(LocalProtocolError):
-    """A message about a key came to a group that does not own the key: whoever sent it did not route by the key."""
+    """A message about a key came to a group that does not own the key: its sender did not route by the key."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -51,7 +51,7 @@ async def test_a_client_that_was_not_entered_says_so() -> None:
 async def test_a_key_that_is_none_is_refused_before_anything_is_dialled() -> None:
     """The same error as everywhere."""
     with pytest.raises(LocalProtocolError, match="key=None"):
-        await GroupedClient(config=CONFIG, group_count=4).for_key(None)  # type: ignore[call-overload]
+        await GroupedClient(config=CONFIG, group_count=4).for_key(None)  # type: ignore[arg-type]
 
 
 async def test_a_client_that_is_closed_opens_no_session() -> None:
