@@ -374,6 +374,8 @@ class Node:
         watch_stages(self._ingress.stages, self.stalls, self.agent, log, self._adapter, follows=bool(self.vitals.disk))
         self.vitals.counts.watch(self.agent)
         self.agent.watch(fx.StateChanged, self.tuning.on_state_changed)
+        # At once: who told the id may be removed within the second, and a log without its first entry gives none.
+        self.agent.watch(fx.ElectionClosed, lambda effect: self._identity.look())
 
     def _listen_to_links(self, links: MemberLinks) -> None:
         if (remembered := self._files.members.newest) is not None:

@@ -98,6 +98,20 @@ def test_the_first_entry_stays_until_the_id_is_known_though_snapshots_let_the_lo
         small.wait(lambda: all(node.archive.descriptor(0).start_position > 0 for node in nodes))
 
 
+def test_a_follower_takes_the_id_as_soon_as_it_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who told it may be removed within the second, and its own log may not begin at 0."""
+    with running_cluster() as small:
+        drawn = wait_for_ids(small)
+        monkeypatch.setattr("trimaran.cluster.node._LOOK_INTERVAL_S", 3_600)
+        member = small.followers[0]
+        small.cluster.kill(member.member_id)
+        small.cluster.wipe(member.member_id)
+        small.cluster.start(member.member_id)
+        small.wait(lambda: member.node is not None and small.is_at_rest())
+
+        small.wait(lambda: ids(small) == {drawn}, limit_ns=SECOND // 10)
+
+
 def test_clusters_differ() -> None:
     drawn = set()
     for seed in range(3):
