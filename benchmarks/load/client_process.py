@@ -27,12 +27,11 @@ from typing import Any, Self, TypeAlias
 import uvloop
 
 from trimaran.client import ClientConfig, ClusterClient, TlsSettings
-from trimaran.service_api.errors import ClusterError
 
 from ..machine.environment import tune_garbage_collector
 from ..statistics.histogram import Histogram
-from ..statistics.report import first_leaf
 from .echo import EchoLoad, Phase
+from .lines import emit, next_go, open_commands, run_process
 from .requests import RequestLoad, TypedRequestLoad
 from .sessions import SessionLoad
 
@@ -80,27 +79,27 @@ class ClientParameters:
 
 async def run(parameters: ClientParameters) -> None:
     """Connect, warm up, measure, report."""
-    commands = await _open_commands()
+    commands = await open_commands()
     async with _open_load(parameters) as (load, run_phase, cluster):
         tune_garbage_collector()
-        _emit("ready")
-        await _next_go(commands)
+        emit("ready")
+        await next_go(commands)
         warmup = await run_phase(parameters.warmup_count)
         message_count = _message_count(parameters, warmup)
-        _emit("warmed", message_count=message_count)
-        await _next_go(commands)
+        emit("warmed", message_count=message_count)
+        await next_go(commands)
         before = os.times()
         async with asyncio.TaskGroup() as tasks:
             progress = tasks.create_task(_report_progress(load))
             phase = await run_phase(message_count)
             progress.cancel()
         after = os.times()
-        _emit("measured")
-        await _next_go(commands)
+        emit("measured")
+        await next_go(commands)
         result = _result(phase, before, after)
         ran_twice_count = load.ran_twice_count if isinstance(load, RequestLoad) else 0
-        _emit("result", ran_twice_count=ran_twice_count, leader_member_id=cluster.leader_member_id, **result)
-        await _next_go(commands)
+        emit("result", ran_twice_count=ran_twice_count, leader_member_id=cluster.leader_member_id, **result)
+        await next_go(commands)
 
 
 @asynccontextmanager
@@ -158,42 +157,20 @@ def _result(phase: Phase, before: os.times_result, after: os.times_result) -> di
     }
 
 
-def _emit(event: str, **values: object) -> None:
-    print(json.dumps({"event": event, **values}), flush=True)
-
-
 def _report_opened(count: int) -> None:
     if not count % _SESSIONS_PER_LINE:
-        _emit("progress", replies=count)
+        emit("progress", replies=count)
 
 
 async def _report_progress(load: Load) -> None:
     while True:
         await asyncio.sleep(_PROGRESS_INTERVAL_S)
-        _emit("progress", replies=load.received_count)
-
-
-async def _open_commands() -> asyncio.StreamReader:
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    return reader
-
-
-async def _next_go(commands: asyncio.StreamReader) -> None:
-    if not await commands.readline():
-        raise ClusterError("the harness is gone: end of standard input")
+        emit("progress", replies=load.received_count)
 
 
 def main() -> None:
-    """Run the process; a failure is one line on standard error and exit status 1."""
-    try:
-        uvloop.run(run(ClientParameters.from_json(sys.argv[1])))
-    except (ClusterError, BaseExceptionGroup) as error:
-        leaf = first_leaf(error)
-        if not isinstance(leaf, ClusterError):
-            raise
-        print(f"benchmark client: {leaf}", file=sys.stderr)
-        sys.exit(1)
+    """Run the process."""
+    run_process(lambda: uvloop.run(run(ClientParameters.from_json(sys.argv[1]))))
 
 
 if __name__ == "__main__":

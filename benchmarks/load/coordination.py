@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from trimaran.service_api.errors import ClusterTimeoutError
 
@@ -25,6 +25,13 @@ _LINE_LIMIT: Final = 16 << 20
 """The longest line that a client may print, in bytes: its histogram."""
 
 
+class LoadParameters(Protocol):
+    """What a client process is told."""
+
+    def to_json(self) -> str:
+        """Return the form that the process takes."""
+
+
 class ClientProcess:
     """One client process and the lines to and from it."""
 
@@ -35,12 +42,18 @@ class ClientProcess:
 
     @classmethod
     async def spawn(
-        cls, group: ProcessGroup, name: str, parameters: ClientParameters, *, log_path: Path
+        cls,
+        group: ProcessGroup,
+        name: str,
+        parameters: LoadParameters,
+        *,
+        log_path: Path,
+        module: str = "client_process",
     ) -> ClientProcess:
-        """Start a client process in `group`."""
+        """Start a client process in `group`: a module of this package, given its parameters."""
         process = group.spawn(
             name,
-            (sys.executable, "-m", "trimaran.benchmarks.load.client_process", parameters.to_json()),
+            (sys.executable, "-m", f"trimaran.benchmarks.load.{module}", parameters.to_json()),
             log_path=log_path,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -55,10 +68,10 @@ class ClientProcess:
         """Stop reading; the process is its group's to end."""
         self._pipe.close()
 
-    def go(self) -> None:
-        """Let it do the next phase."""
+    def go(self, what: str = "") -> None:
+        """Let it do the next phase; `what` it is told besides."""
         assert self.process.popen.stdin is not None
-        self.process.popen.stdin.write(b"go\n")
+        self.process.popen.stdin.write(f"go {what}".strip().encode() + b"\n")
         self.process.popen.stdin.flush()
 
     async def wait_for(self, wanted: str, on_progress: Callable[[int], None] | None = None) -> Event:
@@ -95,10 +108,10 @@ async def all_events(
     return [task.result() for task in waiting]
 
 
-def all_go(clients: Sequence[ClientProcess]) -> None:
-    """Let every client do the next phase."""
+def all_go(clients: Sequence[ClientProcess], what: str = "") -> None:
+    """Let every client do the next phase; `what` each is told besides."""
     for client in clients:
-        client.go()
+        client.go(what)
 
 
 async def run_clients(

@@ -1,32 +1,36 @@
-"""Opening: many sessions of one process, each with connections of its own: to open, to hold, and to lose the leader of.
+"""Opening: many sessions, to open, to hold, and to lose the leader of; with connections of their own, or shared ones.
 
-The harness is the client. Processor time says more than the clock where members and client share cores: it is given for
-one session, of the leader, of a follower and of the client. In the end the leader is killed while each session has one
-request in flight, and each waits for the answer of the next leader.
+Processor time says more than the clock where members and clients share cores: it is given for one session, of the
+leader, of a follower and of the clients. In the end the leader is killed, and each session asks at once: it waits for
+the answer of the next leader. The longest turn of that leader's loop meanwhile is what others would feel.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 import uvloop
 
-from trimaran.client import ClusterClient
+from trimaran.cluster.auth.secrets_file import SecretsFile
+from trimaran.cluster.documents.query import query_status
 from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
+from ..load.coordination import ClientProcess, all_events, all_go, share
+from ..load.opening_process import OpeningLoad
 from ..machine.data_directory import data_directory
-from ..machine.environment import describe, tune_garbage_collector
+from ..machine.environment import describe
 from ..options import DirectoryOption, JsonOption, KeepOption, TimeLimitOption
-from ..rig.member_status import wait_until_serving
+from ..rig.member_status import consensus_endpoint, wait_until_serving
 from ..rig.processes import ClusterProcesses, require_connections
 from ..services import REQUEST_SERVICE
 from ..statistics.histogram import Histogram
@@ -35,6 +39,10 @@ from ..statistics.report import Report, finish
 _MEMBERS: Final = 3
 _START_LIMIT_S: Final = 120.0
 _CONNECT_TIMEOUT_S: Final = 120.0
+_ASK_TIMEOUT_S: Final = 10.0
+_SESSIONS_PER_PROCESS: Final = 5_000
+"""With connections of their own: 15,000 files, below the limit of 20,000 that many systems have."""
+_PRINCIPAL: Final = "benchmark"
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -47,7 +55,13 @@ class OpeningParameters:
 
     sessions: int = 1_000
     at_once: int = 64
-    """Sessions that are being opened at a time."""
+    """Sessions that are being opened at a time, by each client process."""
+    processes: int = 0
+    """Client processes; 0: as many as may open the files."""
+    share: bool = False
+    """Whether the sessions of a process share one connection to each member."""
+    password: bool = False
+    """Whether the cluster asks for a password; all sessions are one principal's."""
     rest_s: float = 5.0
     time_limit_s: float = 300.0
 
@@ -55,6 +69,14 @@ class OpeningParameters:
         for name in ("sessions", "at_once"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 1")
+        if self.processes < 0:
+            raise ConfigurationError(f"processes={self.processes} expected 0 or more")
+
+    @property
+    def process_count(self) -> int:
+        """How many client processes there are."""
+        needed = 1 if self.share else -(-self.sessions // _SESSIONS_PER_PROCESS)
+        return min(self.processes or needed, self.sessions)
 
 
 @dataclass(slots=True)
@@ -73,8 +95,112 @@ class _Reading:
         return {name: round(value * 1e6 / count, 1) for name, value in figures.items()}
 
 
-def _read(cluster: ClusterProcesses) -> _Reading:
-    return _Reading(time.monotonic(), time.process_time(), cluster.cpu_seconds())
+@dataclass(slots=True)
+class _Run:
+    """One run: its cluster and its client processes."""
+
+    parameters: OpeningParameters
+    cluster: ClusterProcesses
+    secret: str
+    clients: list[ClientProcess] = field(default_factory=list)
+
+    async def measure(self, data_dir: Path) -> Report:
+        """Run the phases.
+
+        Raises:
+            ClusterError: it could not be measured.
+        """
+        await wait_until_serving(self.cluster, time_limit_s=_START_LIMIT_S)
+        try:
+            async with asyncio.timeout(self.parameters.time_limit_s):
+                await self._spawn(data_dir)
+                return await self._run_phases()
+        except TimeoutError as error:
+            raise ClusterTimeoutError(f"benchmark not done: time_limit_s={self.parameters.time_limit_s:g}") from error
+        finally:
+            for client in self.clients:
+                client.close()
+
+    async def _spawn(self, data_dir: Path) -> None:
+        parameters, count = self.parameters, self.parameters.process_count
+        for index in range(count):
+            load = OpeningLoad(
+                endpoints=self.cluster.ingress_endpoints,
+                session_count=share(parameters.sessions, count, index),
+                at_once=parameters.at_once,
+                connect_timeout_s=_CONNECT_TIMEOUT_S,
+                is_shared=parameters.share,
+                principal=_PRINCIPAL if parameters.password else "",
+                secret=self.secret,
+            )
+            name = f"client-{index}"
+            self.clients.append(
+                await ClientProcess.spawn(
+                    self.cluster.group, name, load, log_path=data_dir / f"{name}.log", module="opening_process"
+                )
+            )
+        await all_events(self.clients, "ready")
+
+    async def _run_phases(self) -> Report:
+        clients, count = self.clients, self.parameters.sessions
+        begun = self._read([])
+        all_go(clients)
+        events = await all_events(clients, "opened")
+        opened = self._read(events)
+        await asyncio.sleep(self.parameters.rest_s)
+        all_go(clients)
+        rested = self._read(await all_events(clients, "rested"))
+        leader_id = int(events[0]["leader_member_id"])
+        figures = {"longest_turn_ms": await self._longest_turn_ms(leader_id)}
+        failover = await self._fail_over(leader_id)
+        opening_s = opened.at_s - begun.at_s
+        rested_s = rested.at_s - opened.at_s
+        return {
+            "opening": {
+                "s": round(opening_s, 2),
+                "per_s": round(count / opening_s),
+                **opened.since(begun, leader_id, count),
+                **figures,
+            },
+            "a second at rest": rested.since(opened, leader_id, count * rested_s),
+            "failover": failover,
+        }
+
+    def _read(self, events: list[dict[str, Any]]) -> _Reading:
+        """Read the processor times; clients tell theirs."""
+        client_s = sum(float(event["cpu_s"]) for event in events)
+        return _Reading(time.monotonic(), client_s, self.cluster.cpu_seconds())
+
+    async def _fail_over(self, leader_id: int) -> Report:
+        """Kill the leader; give how long sessions waited for an answer to a request that was made right then."""
+        cluster, clients = self.cluster, self.clients
+        before_s = cluster.cpu_seconds()
+        killed_ns = time.monotonic_ns()
+        cluster.members[leader_id].signal(signal.SIGKILL)
+        all_go(clients, str(killed_ns))
+        events = await all_events(clients, "answered")
+        used = {name: after_s - before_s[name] for name, after_s in cluster.cpu_seconds().items()}
+        all_go(clients)
+        histogram = Histogram()
+        for event in events:
+            histogram.add(Histogram.from_json(event["latencies"]))
+        del cluster.members[leader_id], used[f"member-{leader_id}"]
+        loops_ms = [await self._longest_turn_ms(member_id) for member_id in cluster.members]
+        client_s = sum(float(event["cpu_s"]) for event in events)
+        return {
+            "p50_ms": round(histogram.percentile_ns(50) / 1e6, 1),
+            "p99_ms": round(histogram.percentile_ns(99) / 1e6, 1),
+            "max_ms": round(histogram.max_ns / 1e6, 1),
+            "client_us": round(client_s * 1e6 / histogram.count, 1),
+            "members_us": round(sum(used.values()) * 1e6 / histogram.count, 1),
+            "longest_turn_ms": max(loops_ms),
+        }
+
+    async def _longest_turn_ms(self, member_id: int) -> float:
+        """How long the loop of a member has stood still at most, since it was started."""
+        endpoint = consensus_endpoint(self.cluster, member_id)
+        status = await query_status(endpoint, _ASK_TIMEOUT_S, network=self.cluster.network)
+        return round(status.stall_max_s * 1e3, 1)
 
 
 def run(parameters: OpeningParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
@@ -83,88 +209,35 @@ def run(parameters: OpeningParameters, *, directory: Path | None = None, keep: b
     Raises:
         ClusterError: it could not be measured: a process failed, the time was up, too few files may be open.
     """
-    require_connections(parameters.sessions * _MEMBERS)
+    of_process = -(-parameters.sessions // parameters.process_count)
+    require_connections(1 if parameters.share else max(of_process * _MEMBERS, parameters.sessions))
+    settings = {name: str(max(parameters.sessions, 10_000)) for name in ("session_limit", "connection_session_limit")}
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "opening", keep=keep))
-        settings = {"session_limit": str(max(parameters.sessions, 10_000))}
+        secret = secrets.token_hex(16)
+        if parameters.password:
+            settings |= {"authenticator": "password", "secrets_file": str(_write_secrets(data_dir, secret))}
+        load_before = [round(load, 2) for load in os.getloadavg()]
         cluster = stack.enter_context(ClusterProcesses(data_dir, REQUEST_SERVICE, _MEMBERS, settings=settings))
-        figures = uvloop.run(_measure(parameters, cluster))
-        environment = describe(data_dir)
+        figures = uvloop.run(_Run(parameters, cluster, secret).measure(data_dir))
+        environment = {**describe(data_dir), "load_average_before": load_before}
     return {"scenario": "opening", **figures, "parameters": asdict(parameters), "environment": environment}
 
 
-async def _measure(parameters: OpeningParameters, cluster: ClusterProcesses) -> Report:
-    await wait_until_serving(cluster, time_limit_s=_START_LIMIT_S)
-    tune_garbage_collector()
-    count, gate = parameters.sessions, asyncio.Semaphore(parameters.at_once)
-    clients: list[ClusterClient] = []
-    try:
-        async with asyncio.timeout(parameters.time_limit_s), _closing(clients):
-
-            async def open_one() -> None:
-                async with gate:
-                    clients.append(
-                        await ClusterClient.connect(cluster.ingress_endpoints, connect_timeout_s=_CONNECT_TIMEOUT_S)
-                    )
-
-            begun = _read(cluster)
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(count):
-                    tasks.create_task(open_one())
-            opened = _read(cluster)
-            await asyncio.sleep(parameters.rest_s)
-            rested = _read(cluster)
-            leader_id = clients[0].leader_member_id
-            failover = await _fail_over(clients, cluster, leader_id)
-    except TimeoutError as error:
-        raise ClusterTimeoutError(f"benchmark not done: time_limit_s={parameters.time_limit_s:g}") from error
-    opening_s = opened.at_s - begun.at_s
-    return {
-        "opening": {
-            "s": round(opening_s, 2),
-            "per_s": round(count / opening_s),
-            **opened.since(begun, leader_id, count),
-        },
-        "a second at rest": rested.since(opened, leader_id, count * (rested.at_s - opened.at_s)),
-        "failover": failover,
-    }
-
-
-@asynccontextmanager
-async def _closing(clients: list[ClusterClient]) -> AsyncIterator[None]:
-    """Close all clients in the end, side by side: one after the other took minutes for 4,000."""
-    try:
-        yield
-    finally:
-        async with asyncio.TaskGroup() as tasks:
-            for client in clients:
-                tasks.create_task(client.aclose())
-
-
-async def _fail_over(clients: list[ClusterClient], cluster: ClusterProcesses, leader_id: int) -> Report:
-    """Kill the leader; give how long sessions waited for an answer to a request that was made right before."""
-    histogram, begin_ns = Histogram(), time.monotonic_ns()
-    cluster.members[leader_id].signal(signal.SIGKILL)
-    begun_s = time.process_time()
-
-    async def ask(client: ClusterClient) -> None:
-        await client.request(b"x" * 32)
-        histogram.record_all([time.monotonic_ns() - begin_ns])
-
-    async with asyncio.TaskGroup() as tasks:
-        for client in clients:
-            tasks.create_task(ask(client))
-    return {
-        "p50_ms": round(histogram.percentile_ns(50) / 1e6, 1),
-        "p99_ms": round(histogram.percentile_ns(99) / 1e6, 1),
-        "max_ms": round(histogram.max_ns / 1e6, 1),
-        "client_us": round((time.process_time() - begun_s) * 1e6 / len(clients), 1),
-    }
+def _write_secrets(data_dir: Path, secret: str) -> Path:
+    path = data_dir / "secrets"
+    file = SecretsFile.empty(secrets.token_bytes)
+    file.add(_PRINCIPAL, secret, secrets.token_bytes)
+    file.save(path)
+    return path
 
 
 def opening(
-    sessions: Annotated[int, typer.Option(help="Sessions of one process, each with its own connections.")] = 1_000,
-    at_once: Annotated[int, typer.Option(help="Sessions that are being opened at a time.")] = 64,
+    sessions: Annotated[int, typer.Option(help="Sessions, over all client processes.")] = 1_000,
+    at_once: Annotated[int, typer.Option(help="Sessions that each process opens at a time.")] = 64,
+    processes: Annotated[int, typer.Option(help="Client processes; 0: as many as may open the files.")] = 0,
+    share: Annotated[bool, typer.Option("--share", help="The sessions of a process share its connections.")] = False,
+    password: Annotated[bool, typer.Option("--password", help="The cluster asks each session for a password.")] = False,
     rest: Annotated[float, typer.Option(help="Seconds at rest, between opening and the leader's death.")] = 5.0,
     directory: DirectoryOption = None,
     keep: KeepOption = False,
@@ -172,5 +245,14 @@ def opening(
     json: JsonOption = None,
 ) -> None:
     """Many sessions: what it takes to open and to hold them, and until the next leader has answered all."""
-    parameters = OpeningParameters(sessions=sessions, at_once=at_once, rest_s=rest, time_limit_s=time_limit)
-    finish(run(parameters, directory=directory, keep=keep), json, f"opening: {_MEMBERS} members, {sessions} sessions")
+    parameters = OpeningParameters(
+        sessions=sessions,
+        at_once=at_once,
+        processes=processes,
+        share=share,
+        password=password,
+        rest_s=rest,
+        time_limit_s=time_limit,
+    )
+    kind = "sessions on shared connections" if share else "sessions"
+    finish(run(parameters, directory=directory, keep=keep), json, f"opening: {_MEMBERS} members, {sessions} {kind}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from trimaran.benchmarks.scenarios.opening import OpeningParameters, _Reading
@@ -10,8 +12,17 @@ from trimaran.service_api.errors import ConfigurationError
 
 @pytest.mark.parametrize("name", ["sessions", "at_once"])
 def test_parameters_that_make_no_run_are_refused(name: str) -> None:
+    settings: dict[str, Any] = {name: 0}
+
     with pytest.raises(ConfigurationError, match=f"{name}=0 expected at least 1"):
-        OpeningParameters(**{name: 0})
+        OpeningParameters(**settings)
+
+
+def test_sessions_with_connections_of_their_own_are_spread_over_as_many_processes_as_may_open_the_files() -> None:
+    assert OpeningParameters(sessions=5_000).process_count == 1
+    assert OpeningParameters(sessions=10_000).process_count == 2
+    assert OpeningParameters(sessions=10_000, share=True).process_count == 1
+    assert OpeningParameters(sessions=3, processes=4).process_count == 3
 
 
 def test_processor_time_is_given_by_session_for_leader_followers_and_client() -> None:
