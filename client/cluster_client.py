@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from random import Random
+from random import SystemRandom
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError
 from trimaran.service_api.groups.group import Group
@@ -17,11 +17,11 @@ from trimaran.service_api.wire.session import AdminRequestType
 
 from . import asking
 from .admin import SNAPSHOT_WISH, AdminWish
+from .client_state import ClientState
 from .config import ClientConfig, client_config
 from .connection import ClientConductor
 from .credentials import CredentialsSupplier
 from .egress import EgressListener, EgressMessage
-from .protocol import ClientState
 from .queries import QueryResult
 from .streams import ConnectionEvents, EgressIterator
 
@@ -420,6 +420,10 @@ class SessionConnections(Protocol):
         """Open one more session on them."""
 
 
+SYSTEM_RANDOM: Final = SystemRandom()
+"""Of all clients of the process, and of its forks: to seed a generator for each took longer than to ask the system."""
+
+
 class Connecting:
     """A connect that is entered with `async with`, or awaited: once."""
 
@@ -455,7 +459,7 @@ class Connecting:
         return await open_client(ClientConductor(self._config, self._listener, random=self._random()))
 
     def _random(self) -> Callable[[], float]:
-        return self._config.random or Random().random
+        return self._config.random or SYSTEM_RANDOM.random
 
 
 async def open_client(conductor: ClientConductor) -> ClusterClient:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, Final
 
 from trimaran.service_api.addresses.name_pattern import expand_endpoints
@@ -88,8 +89,9 @@ class ClientConfig:
     close_timeout_s: float = 1.0
     """How long `aclose` waits for the leader to confirm; 0: it tells the cluster, and does not wait."""
 
-    keep_alive_interval_s: float = 1.0
-    """How often each member hears from the session; the cluster forgets it after 10 s of silence."""
+    keep_alive_interval_s: float | None = None
+    """How often the leader hears from the session; None: a quarter of the cluster's session timeout, 2.5 s as a rule.
+    The cluster forgets a session that is silent for all of that timeout."""
 
     reconnect_min_s: float = 0.02
     reconnect_max_s: float = 1.0
@@ -162,13 +164,13 @@ class ClientConfig:
             "connect_timeout_s",
             "dial_timeout_s",
             "attempt_timeout_s",
-            "keep_alive_interval_s",
             "reconnect_min_s",
         ):
             _require(name, getattr(self, name), minimum=0.001)
         _require("close_timeout_s", self.close_timeout_s, minimum=0)
-        if self.new_leader_timeout_s is not None:
-            _require("new_leader_timeout_s", self.new_leader_timeout_s, minimum=0.001)
+        for name in ("new_leader_timeout_s", "keep_alive_interval_s"):
+            if getattr(self, name) is not None:
+                _require(name, getattr(self, name), minimum=0.001)
         _require("reconnect_max_s", self.reconnect_max_s, minimum=self.reconnect_min_s)
         _require("outgoing_window_bytes", self.outgoing_window_bytes, minimum=1)
         _require("request_window_bytes", self.request_window_bytes, minimum=1)
@@ -225,6 +227,12 @@ def parse_ingress_endpoints(text: str) -> dict[MemberId, str]:
     Raises:
         ConfigurationError: it is not of that form; the caller knows whose fault that is.
     """
+    return dict(_ingress_endpoints(text))
+
+
+@lru_cache(maxsize=16)
+def _ingress_endpoints(text: str) -> dict[MemberId, str]:
+    """Read the text, which all sessions of a process are told, once."""
     endpoints: dict[MemberId, str] = {}
     for entry in filter(None, text.split(",")):
         member_text, separator, endpoint = entry.strip().partition("=")

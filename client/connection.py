@@ -23,10 +23,12 @@ from trimaran.service_api.transport import UNACKNOWLEDGED_LIMIT_MS, Purpose, lim
 from trimaran.service_api.wire.pieces import CLIENT_RECEIVE_BYTES
 
 from .admin import AdminWish, OnDone
+from .client_state import ClientState
 from .config import ClientConfig, to_ns
 from .effects import Dial, Disconnect
 from .egress import EgressListener, EgressQueue
-from .protocol import ClientProtocol, ClientState
+from .neighbours import Neighbours
+from .protocol import ClientProtocol
 from .queries import PendingQuery, QueryOptions, QueryResult
 from .requests import PendingRequest
 from .session_identity import SessionShare
@@ -254,8 +256,13 @@ class ClientConductor:
         self._defer: Callable[[Callable[[], None]], object] = self.loop.call_soon if share is None else share.defer
         self.egress_queue = EgressQueue(config.egress_queue_limit) if listener is None else None
         self.protocol = ClientProtocol(
-            config, listener or self._queue(), random=random, share=None if share is None else share.session
+            config,
+            listener or self._queue(),
+            random=random,
+            share=None if share is None else share.session,
+            neighbours=Neighbours.of(self.loop, config.network),
         )
+        self.protocol.on_dial_due(self._set_timer)
         self._connections: dict[int, Connection] = {}
         self._dials: dict[int, asyncio.Task[None]] = {}
         # Dicts as sets that keep their order: futures hash by address, and a run must be the same twice.
@@ -548,8 +555,8 @@ class ClientConductor:
 
     def _set_timer(self) -> None:
         deadline_ns = self.protocol.next_deadline_ns()
-        if self._timer is not None and self._timer_ns == deadline_ns:
-            return
+        if self._timer is not None and deadline_ns is not None and self._timer_ns <= deadline_ns:
+            return  # it looks again when it is due: deadlines move on with most inputs, and are seldom reached
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -559,7 +566,11 @@ class ClientConductor:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.protocol.poll(self._now_ns())
+        now_ns, deadline_ns = self._now_ns(), self.protocol.next_deadline_ns()
+        if deadline_ns is None or now_ns < deadline_ns:
+            self._set_timer()
+            return
+        self.protocol.poll(now_ns)
         self._after_input()
 
     def _set_reading(self, is_reading: bool) -> None:

@@ -15,6 +15,7 @@ front of its payload, see `trimaran.service_api.wire.request`.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final
 
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
@@ -99,13 +100,7 @@ class IngressPublisher:
 
     def setup(self, cluster_id: int = NULL_CLUSTER_ID) -> None:
         """Begin the stream: the first frame of every connection names the cluster that is meant, if that is known."""
-        setup = SetupFrame(
-            session_id=0,
-            stream_id=INGRESS_STREAM_ID,
-            mtu_length_bytes=self._mtu_length_bytes,
-            cluster_id=cluster_id,
-        )
-        self._append_control(setup.encode())
+        self._append_control(_encode_setup(self._mtu_length_bytes, cluster_id))
 
     def publish(self, message: ReadableBuffer) -> None:
         """Append one encoded session message."""
@@ -174,3 +169,11 @@ class IngressPublisher:
     def _append_control(self, frames: bytes) -> None:
         self._control_bytes += len(frames)
         self.outgoing += frames
+
+
+@lru_cache(maxsize=16)
+def _encode_setup(mtu_length_bytes: int, cluster_id: int) -> bytes:
+    """Encode the first frame of a connection, the same for all sessions of a process."""
+    return SetupFrame(
+        session_id=0, stream_id=INGRESS_STREAM_ID, mtu_length_bytes=mtu_length_bytes, cluster_id=cluster_id
+    ).encode()

@@ -18,6 +18,8 @@ from .member_link import ClientLinks, MemberLink
 
 _BACK_OFF_S: Final = 0.05
 _BACK_OFF_MAX_S: Final = 0.5
+_EXPECTED_NS: Final = 200_000_000
+"""How long a leader that a neighbour has found may take to be connected to, until another member is asked."""
 
 
 class LeaderSearch:
@@ -33,6 +35,11 @@ class LeaderSearch:
         self._answer_by_ns = 0
         self._ask_at_ns = 0
         self._redirect_count = 0
+
+    def expect(self, link: MemberLink, now_ns: int) -> None:
+        """Ask this member first, which led when a neighbour last heard; if it cannot be reached soon, any other."""
+        self._leader = link
+        self._answer_by_ns = now_ns + _EXPECTED_NS
 
     def poll(self, now_ns: int) -> MemberLink | None:
         """Choose the member to ask now, if it is time to ask one."""

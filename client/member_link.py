@@ -13,6 +13,7 @@ from .connection_events import Connected, ConnectionEventLog, Disconnected
 from .effects import Dial, Disconnect, Effect
 from .egress_adapter import EgressAdapter
 from .ingress_publisher import IngressPublisher
+from .neighbours import Neighbours
 
 _FOLLOWER_KEEP_ALIVES: Final = 4
 """While the session has a leader, one in so many goes to members that do not lead."""
@@ -82,7 +83,13 @@ class MemberLink:
 class ClientLinks:
     """The links of one client. Bounded by the number of members that a cluster may list."""
 
-    def __init__(self, config: ClientConfig, *, random: Callable[[], float]) -> None:
+    def __init__(
+        self, config: ClientConfig, *, random: Callable[[], float], neighbours: Neighbours | None = None
+    ) -> None:
+        """Without `neighbours` the dials wait for nobody."""
+        self._neighbours = neighbours
+        self.on_hurry: Callable[[], None] = lambda: None
+        """Called when a dial is due earlier than was known."""
         self._config = config
         self._random = random
         self._links: list[MemberLink] = []
@@ -143,20 +150,40 @@ class ClientLinks:
         """Note that a dial failed or a connection was lost; the next dial backs off."""
         link = self._by_connection.pop(connection_id, None)
         if link is not None:
+            if self._neighbours is not None:
+                self._neighbours.note_lost(link.endpoint, now_ns)
             self._note_down(link, reason)
             link.on_down(reason, dial_at_ns=now_ns + self._back_off_ns(link.failure_count))
         return link
 
-    def on_up(self, link: MemberLink, publisher: IngressPublisher, adapter: EgressAdapter) -> None:
+    def on_up(self, link: MemberLink, publisher: IngressPublisher, adapter: EgressAdapter, now_ns: int) -> None:
         """Take a connection into use."""
+        if self._neighbours is not None:
+            self._neighbours.note_reached(link.endpoint, now_ns)
         link.on_up(publisher, adapter)
         self.events.append(Connected(link.endpoint, link.member_id))
 
     def poll(self, now_ns: int) -> None:
-        """Dial what is due."""
+        """Dial what is due; where neighbours cannot reach a member either, in turn with them."""
         for link in self._links:
             if link.connection_id is None and now_ns >= link.dial_at_ns:
-                self._dial(link)
+                if self._neighbours is not None:
+                    link.dial_at_ns = self._neighbours.turn_ns(link.endpoint, self, now_ns)
+                if now_ns >= link.dial_at_ns:
+                    self._dial(link)
+
+    def hurry(self, endpoint: str, dial_at_ns: int) -> None:
+        """Dial a member that can be reached again."""
+        for link in self._links:
+            if link.endpoint == endpoint and link.connection_id is None:
+                link.dial_at_ns = min(link.dial_at_ns, dial_at_ns)
+                self.on_hurry()
+                return
+
+    def end(self) -> None:
+        """Dial no more."""
+        if self._neighbours is not None:
+            self._neighbours.forget(self)
 
     def keep_alive(self, message: bytes, leading: IngressPublisher | None) -> None:
         """Send a keep-alive to the leader, whose connection is given; without one to every member.
@@ -173,7 +200,11 @@ class ClientLinks:
 
     def next_deadline_ns(self) -> int | None:
         """When the next dial is due."""
-        return min((link.dial_at_ns for link in self._links if link.connection_id is None), default=None)
+        deadline_ns: int | None = None
+        for link in self._links:
+            if link.connection_id is None and (deadline_ns is None or link.dial_at_ns < deadline_ns):
+                deadline_ns = link.dial_at_ns
+        return deadline_ns
 
     def _unclaimed(self, endpoint: str) -> MemberLink | None:
         return next((link for link in self._links if link.member_id is None and link.endpoint == endpoint), None)

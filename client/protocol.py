@@ -24,8 +24,6 @@ Source: Aeron `AeronCluster`, its `State` and `EgressPoller`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Final
 
 from trimaran.service_api.errors import (
@@ -48,7 +46,6 @@ from trimaran.service_api.wire.message import peek_header
 from trimaran.service_api.wire.queries import QueryResponse
 from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
 from trimaran.service_api.wire.session import (
-    DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS,
     REFUSES_MESSAGES,
     REFUSES_REQUESTS,
     SESSION_HEADER_LENGTH,
@@ -63,6 +60,14 @@ from trimaran.service_api.wire.session import (
 )
 
 from .admin import AdminTracker, AdminWish, OnDone
+from .client_state import (
+    LEGAL_TRANSITIONS,
+    LIVE_STATES,
+    ClientState,
+    SessionTimes,
+    keep_alive_interval_ns,
+    new_leader_timeout_ns,
+)
 from .config import FOR_EVER_S, ClientConfig, to_ns
 from .connection_events import LeaderLost, NewLeader, SessionClosed, SessionOpened
 from .drain import DrainTarget, OfferTracker
@@ -73,6 +78,7 @@ from .errors import ConnectRejectedError, ConnectTimeoutError, IndeterminateErro
 from .ingress_publisher import IngressPublisher
 from .leader_search import LeaderSearch, member_endpoints
 from .member_link import ClientLinks, MemberLink
+from .neighbours import Neighbours
 from .queries import QueryTracker
 from .requests import RequestWindow
 from .session_identity import SessionIdentity, SessionShare, close_request_of, keep_alive_of
@@ -82,44 +88,8 @@ PROTOCOL_VERSION: Final = 0 << 16 | 1 << 8
 
 CLOSED_BY_CLIENT: Final = "closed by this client"
 
-_NEW_LEADER_MARGIN_NS: Final = 5_000_000_000
-"""Added to 2 x heartbeat timeout: an election with failed ballots takes seconds, an idle session lives 10."""
-
 _NOT_TAKEN: Final = -1
 """The limit of what the service has no callback for: every payload is longer."""
-
-
-class ClientState(Enum):
-    """Where the session stands."""
-
-    CONNECTING = auto()
-    OPEN = auto()
-    AWAIT_NEW_LEADER = auto()
-    AWAIT_NEW_LEADER_CONNECTION = auto()
-    CLOSING = auto()
-    CLOSED = auto()
-
-
-_LIVE: Final = frozenset((ClientState.OPEN, ClientState.AWAIT_NEW_LEADER, ClientState.AWAIT_NEW_LEADER_CONNECTION))
-LEGAL_TRANSITIONS: Final[dict[ClientState, frozenset[ClientState]]] = {
-    ClientState.CONNECTING: frozenset((ClientState.OPEN, ClientState.CLOSED)),
-    **{state: _LIVE | {ClientState.CLOSING, ClientState.CLOSED} for state in _LIVE},
-    ClientState.CLOSING: frozenset((ClientState.CLOSED,)),
-    ClientState.CLOSED: frozenset(),
-}
-
-
-@dataclass(slots=True)
-class _Times:
-    """When things are due; each is read only in the states that it belongs to."""
-
-    now_ns: int = 0
-    """The time of the last input."""
-    connect_by_ns: int = 0
-    keep_alive_at_ns: int = 0
-    new_leader_by_ns: int = 0
-    close_by_ns: int = 0
-    new_leader_timeout_ns: int = 0
 
 
 class ClientProtocol:
@@ -132,6 +102,7 @@ class ClientProtocol:
         *,
         random: Callable[[], float],
         share: SessionShare | None = None,
+        neighbours: Neighbours | None = None,
     ) -> None:
         """With a `share` the session is one of many on a connection, which shows for all whose they are, and lives."""
         self.config = config
@@ -147,7 +118,9 @@ class ClientProtocol:
         self.is_changed = False
         """Set by received control messages; the shell clears it when it has looked."""
         self._listener = listener
-        self._links = ClientLinks(config, random=random)
+        self._neighbours = Neighbours() if neighbours is None else neighbours
+        # What sessions share is dialled once for all of them.
+        self._links = ClientLinks(config, random=random, neighbours=self._neighbours if share is None else None)
         self.events = self._links.events
         """What happened to the connections and the session."""
         self._offers = OfferTracker()
@@ -159,11 +132,12 @@ class ClientProtocol:
         first = int(random() * 2**52) if share is None else share.first_correlation_id
         self._correlation_ids = range(first, first)
         """Of every connect request sent, in order; any of them may still be answered."""
-        self._times = _Times()
+        self._times = SessionTimes()
         self._payload_limit = config.max_payload_length_bytes
         self._request_limit, self._refused = config.max_request_length_bytes, 0
         self._window_bytes = config.outgoing_window_bytes
-        self._keep_alive_interval_ns = to_ns(config.keep_alive_interval_s if share is None else FOR_EVER_S)
+        self.keep_alive_interval_ns = keep_alive_interval_ns(config)
+        """How often the leader is to hear from the session, or from the connection that it shares."""
         self._sending: IngressPublisher | None = None
         """The leader's, exactly while the session is OPEN."""
 
@@ -174,13 +148,20 @@ class ClientProtocol:
             f" term={session.leadership_term_id} leader={self.leader_member_id}>"
         )
 
+    def on_dial_due(self, call: Callable[[], None]) -> None:
+        """Have a function called when `next_deadline_ns` is earlier, though nothing was put in."""
+        self._links.on_hurry = call
+
     # Inputs
 
     def start(self, now_ns: int) -> None:
         """Begin to look for the leader at the endpoints given."""
         self._times.connect_by_ns = now_ns + to_ns(self.config.connect_timeout_s)
+        leader_endpoint = self._neighbours.leader_of(self.config.endpoints)
         for endpoint in dict.fromkeys(self.config.endpoints):
-            self._links.add(endpoint, now_ns)
+            link = self._links.add(endpoint, now_ns)
+            if endpoint == leader_endpoint:
+                self._search.expect(link, now_ns)
 
     def on_connected(self, connection_id: int, now_ns: int) -> None:
         """Take a new connection into use."""
@@ -199,10 +180,10 @@ class ClientProtocol:
             mtu_length_bytes=self.config.mtu_length_bytes,
             max_message_length_bytes=self.config.max_message_length_bytes,
         )
-        self._links.on_up(link, publisher, adapter)
+        self._links.on_up(link, publisher, adapter, now_ns)
         if self.state is ClientState.CONNECTING:
             self._poll_connecting(now_ns)
-        elif self.state in _LIVE:
+        elif self.state in LIVE_STATES:
             # Even the known leader's member says first, in answer to this keep-alive, that it still leads: its
             # process may have been started again.
             self._bind(link, publisher)
@@ -349,7 +330,7 @@ class ClientProtocol:
 
     def close(self, now_ns: int) -> None:
         """Ask the leader to close the session; without one, just end."""
-        if self.state not in _LIVE and self.state is not ClientState.CONNECTING:
+        if self.state not in LIVE_STATES and self.state is not ClientState.CONNECTING:
             return
         sending = self._sending
         if sending is None:
@@ -394,14 +375,18 @@ class ClientProtocol:
             return None
         if self.state is ClientState.CLOSING:
             return min(times.close_by_ns, self.queries.deadline_ns)
-        deadlines = [self._links.next_deadline_ns(), self.requests.deadline_ns, self.queries.deadline_ns]
+        deadline_ns = min(self.requests.deadline_ns, self.queries.deadline_ns)
+        dial_ns = self._links.next_deadline_ns()
         if self.state is ClientState.CONNECTING:
-            deadlines += [times.connect_by_ns, self._search.next_deadline_ns(times.now_ns)]
+            search_ns = self._search.next_deadline_ns(times.now_ns)
+            deadline_ns = min(deadline_ns, times.connect_by_ns)
+            if search_ns is not None and search_ns < deadline_ns:
+                deadline_ns = search_ns
         else:
-            deadlines.append(times.keep_alive_at_ns)
+            deadline_ns = min(deadline_ns, times.keep_alive_at_ns)
             if self.state is not ClientState.OPEN:
-                deadlines.append(times.new_leader_by_ns)
-        return min(deadline for deadline in deadlines if deadline is not None)
+                deadline_ns = min(deadline_ns, times.new_leader_by_ns)
+        return deadline_ns if dial_ns is None else min(deadline_ns, dial_ns)
 
     def closed_error(self) -> ClusterError:
         """Build the error for a use after the end."""
@@ -465,24 +450,17 @@ class ClientProtocol:
         endpoints = member_endpoints(event.detail)
         self.session.cluster_session_id = event.cluster_session_id
         self.session.leadership_term_id = event.leadership_term_id
-        self._times.new_leader_timeout_ns = self._new_leader_timeout_ns(event.leader_heartbeat_timeout_ns)
-        self._times.keep_alive_at_ns = self._times.now_ns + self._keep_alive_interval_ns
+        self._times.new_leader_timeout_ns = new_leader_timeout_ns(self.config, event.leader_heartbeat_timeout_ns)
+        self._plan_keep_alive(self._times.now_ns)
         self._follow(link, event.leader_member_id, endpoints)
         for other in self._links:
             if other.publisher is not None:
-                self._bind(other, other.publisher)
+                self._bind(other, other.publisher, is_expected=other is link)
         self._enter(ClientState.OPEN)
         self._send_through(link.publisher)
         opened = SessionOpened(event.cluster_session_id, event.leadership_term_id, event.leader_member_id)
         self.events.append(opened)
         self._listener.on_session_event(EventCode.OK, event.detail)
-
-    def _new_leader_timeout_ns(self, heartbeat_timeout_ns: int | None) -> int:
-        if self.config.new_leader_timeout_s is not None:
-            return to_ns(self.config.new_leader_timeout_s)
-        if heartbeat_timeout_ns is None or heartbeat_timeout_ns <= 0:
-            heartbeat_timeout_ns = DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
-        return 2 * heartbeat_timeout_ns + _NEW_LEADER_MARGIN_NS
 
     # Open
 
@@ -494,12 +472,16 @@ class ClientProtocol:
             reason += f" new_leader_timeout_ms={timeout_ms}"
             self._finish(reason, ClusterTimeoutError(reason))
         elif now_ns >= times.keep_alive_at_ns:
-            times.keep_alive_at_ns = now_ns + self._keep_alive_interval_ns
+            self._plan_keep_alive(now_ns)
             self._links.keep_alive(keep_alive_of(self.session), self._sending)
+
+    def _plan_keep_alive(self, now_ns: int) -> None:
+        interval_ns = self.keep_alive_interval_ns if self._share is None else to_ns(FOR_EVER_S)
+        self._times.keep_alive_at_ns = now_ns + interval_ns
 
     def want(self, endpoint: str, now_ns: int) -> None:
         """Take a connection into use that stands, and on which the session was spoken to."""
-        if self.state in _LIVE and not any(link.endpoint == endpoint for link in self._links):
+        if self.state in LIVE_STATES and not any(link.endpoint == endpoint for link in self._links):
             self._links.add(endpoint, now_ns)
 
     def give_up(self, reason: str) -> None:
@@ -525,6 +507,7 @@ class ClientProtocol:
             limit, self._refused = min(self.config.max_message_length_bytes, limits.max_message_length), limits.refused
             self._payload_limit = _NOT_TAKEN if limits.refused & REFUSES_MESSAGES else limit - SESSION_HEADER_LENGTH
             self._request_limit = _NOT_TAKEN if limits.refused & REFUSES_REQUESTS else limit - REQUEST_HEADER_LENGTH
+            self.keep_alive_interval_ns = keep_alive_interval_ns(self.config, limits.session_timeout_ms)
         elif schema_id == Challenge.SCHEMA_ID and template_id == Challenge.TEMPLATE_ID:
             self._on_challenge(link, Challenge.decode(message))
         elif (
@@ -568,7 +551,7 @@ class ClientProtocol:
             self._listener.on_session_event(event.code, event.detail)
 
     def _on_new_leader(self, link: MemberLink, event: NewLeaderEvent) -> None:
-        if self.state not in _LIVE or event.cluster_session_id != self.session.cluster_session_id:
+        if self.state not in LIVE_STATES or event.cluster_session_id != self.session.cluster_session_id:
             self.session.foreign_egress_count += 1
             return
         endpoints = member_endpoints(event.ingress_endpoints)
@@ -587,7 +570,8 @@ class ClientProtocol:
         leader = self._follow(link, event.leader_member_id, endpoints)
         for other in self._links:
             if other.publisher is not None:
-                self._bind(other, other.publisher)
+                # What was shown on a connection counts in every term.
+                self._bind(other, other.publisher, is_expected=other.is_proven)
         if leader.publisher is None:
             self._await_leader(
                 ClientState.AWAIT_NEW_LEADER_CONNECTION,
@@ -611,12 +595,18 @@ class ClientProtocol:
         self._links.adopt(endpoints, self._times.now_ns)
         self._links.drop_others(endpoints)
         leader = self._links.of_member(leader_member_id)
+        if leader is not None:
+            self._neighbours.note_leader(self.config.endpoints, leader.endpoint)
         invariant(leader is not None, "the leader has no link", leader_member_id=leader_member_id)
         assert leader is not None
         return leader
 
-    def _bind(self, link: MemberLink, publisher: IngressPublisher) -> None:
-        """Make a connection known to its member as one of this session, and show that it is."""
+    def _bind(self, link: MemberLink, publisher: IngressPublisher, *, is_expected: bool = False) -> None:
+        """Make a connection known to its member as one of this session, and show that it is.
+
+        A member that expects the session there has it on this connection already, and is not told again: it would be
+        one more write and one more read of each session, just when all of a thousand have a new leader.
+        """
         session = self.session
         publisher.bind(leadership_term_id=session.leadership_term_id, cluster_session_id=session.cluster_session_id)
         if self._share is not None:
@@ -624,7 +614,8 @@ class ClientProtocol:
         if not link.is_proven:
             link.is_proven = True
             publisher.publish(self._identity.proof(session.cluster_session_id))
-        publisher.publish(keep_alive_of(session))
+        if not is_expected:
+            publisher.publish(keep_alive_of(session))
 
     def _resume(self, publisher: IngressPublisher) -> None:
         """Send to the leader, from now on through this publisher."""
@@ -652,6 +643,9 @@ class ClientProtocol:
             self.admin.fail(IndeterminateError(reason), is_for_good=False)
 
     def _await_leader(self, state: ClientState, reason: str) -> None:
+        leader = self._links.of_member(self.leader_member_id)
+        if leader is not None and state is ClientState.AWAIT_NEW_LEADER:
+            self._neighbours.forget_leader(self.config.endpoints, leader.endpoint)
         self._leave_leader(f"lost the leader: {reason}")
         if self.state is ClientState.OPEN:
             self.events.append(LeaderLost(reason))
@@ -662,13 +656,14 @@ class ClientProtocol:
     # The end
 
     def _finish(self, reason: str, error: ClusterError | None = None, *, is_confirmed: bool = False) -> None:
-        was_live = self.state in _LIVE
+        was_live = self.state in LIVE_STATES
         self.close_reason = reason
         self.close_error, self.is_close_confirmed = error, is_confirmed
         self._enter(ClientState.CLOSED)
         self.requests.end(reason)
         for link in self._links:
             self._links.disconnect(link, reason)
+        self._links.end()
         self.events.append(SessionClosed(reason, is_confirmed))
         self.queries.fail(self.closed_error())
         self.admin.fail(IndeterminateError(reason), is_for_good=True)

@@ -172,9 +172,9 @@ class RequestWindow:
             future.set_exception(_error_of(code, reply))
 
     @property
-    def deadline_ns(self) -> int | None:
-        """When to look for requests that have timed out."""
-        return None if self._deadline_ns == _NEVER_NS else self._deadline_ns
+    def deadline_ns(self) -> int:
+        """When to look for requests that have timed out; far away if none can."""
+        return self._deadline_ns
 
     def poll(self, now_ns: int) -> None:
         """Fail requests that are past their deadline: rejected if not sent, indeterminate if sent."""

@@ -8,12 +8,16 @@ from typing import Final
 from trimaran.service_api.cluster_id import parse_cluster_id, with_cluster_id
 from trimaran.service_api.groups.demand import with_group
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
+from trimaran.service_api.wire.message import message_header, message_struct
 from trimaran.service_api.wire.session import Challenge, ChallengeResponse, SessionCloseRequest, SessionKeepAlive
 from trimaran.service_api.wire.session_token import token_channel
 
 from .config import ClientConfig
 from .egress_adapter import ClientSessionState
 from .errors import ConnectRejectedError
+
+_KEEP_ALIVE: Final = message_struct(SessionKeepAlive)
+_KEEP_ALIVE_HEADER: Final = message_header(SessionKeepAlive)
 
 _NO_CORRELATION: Final = CorrelationId(-1)
 
@@ -55,10 +59,7 @@ def proof_of(secret: bytes, cluster_session_id: int) -> bytes:
 
 def keep_alive_of(session: ClientSessionState) -> bytes:
     """Encode the word that a session is alive."""
-    return SessionKeepAlive(
-        leadership_term_id=TermId(session.leadership_term_id),
-        cluster_session_id=ClusterSessionId(session.cluster_session_id),
-    ).encode()
+    return _KEEP_ALIVE.pack(*_KEEP_ALIVE_HEADER, session.leadership_term_id, session.cluster_session_id)
 
 
 def close_request_of(cluster_session_id: int, leadership_term_id: int) -> bytes:

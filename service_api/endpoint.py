@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Final, Self
 
 from .errors import ConfigurationError
 
 PORT_MAX: Final = 65535
+
+_REMEMBERED: Final = 256
+"""Texts and hosts whose reading is remembered: each of a thousand sessions of a process reads the same few."""
 
 _PORT: Final = re.compile(r"0|[1-9][0-9]{0,4}")
 _HOST_NAME: Final = re.compile(r"[\w.-]+")
@@ -38,22 +42,12 @@ class Endpoint:
         Raises:
             ConfigurationError: the text is not of that form; the caller knows whose fault that is.
         """
-        host, colon, port = text.rpartition(":")
-        problem = _find_host_problem(host) or _find_port_problem(port, 0 if may_be_ephemeral else 1)
-        if not colon:
-            problem = "it has no port"
-        if problem is not None:
-            raise ConfigurationError(f"bad endpoint: endpoint={text!r}: {problem}; {_EXPECTED}")
-        return cls(host.strip("[]"), int(port))
+        return cls(*_parse(text, 0 if may_be_ephemeral else 1))
 
     @property
     def is_address(self) -> bool:
         """Whether the host is an IP address, not a name."""
-        try:
-            ip_address(self.host)
-        except ValueError:
-            return False
-        return True
+        return _is_address(self.host)
 
     @property
     def is_loopback(self) -> bool:
@@ -68,6 +62,26 @@ class Endpoint:
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _parse(text: str, port_min: int) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    problem = _find_host_problem(host) or _find_port_problem(port, port_min)
+    if not colon:
+        problem = "it has no port"
+    if problem is not None:
+        raise ConfigurationError(f"bad endpoint: endpoint={text!r}: {problem}; {_EXPECTED}")
+    return host.strip("[]"), int(port)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _find_host_problem(host: str) -> str | None:

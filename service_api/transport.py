@@ -534,6 +534,8 @@ class SocketStack(NetworkStack):
         encryption = self.listening(purpose)
         on_bound = partial(self._on_bound, purpose)
         sockets = await open_listening_sockets(endpoint, backlog=LISTEN_BACKLOG, on_bound=on_bound)
+        for sock in sockets:
+            _set_stream_options(sock)
         bound = Endpoint(endpoint.host, sockets[0].getsockname()[1])
         return SocketListener(sockets, purpose, bound, make_protocol, gate, encryption)
 
@@ -624,6 +626,11 @@ SOCKETS: Final = SocketStack()
 """The stack of a process that was given no other."""
 
 
+def as_accepted_transport(transport: asyncio.BaseTransport) -> asyncio.Transport:
+    """Take an accepted connection: its socket has its options from the one that listens. A cast, as below."""
+    return cast(asyncio.Transport, transport)
+
+
 def as_stream_transport(transport: asyncio.BaseTransport) -> asyncio.Transport:
     """Take a new stream connection, with small writes sent at once: batching is done before the socket, by turns of
     the loop. One whose other side is gone without a word is noticed.
@@ -632,12 +639,17 @@ def as_stream_transport(transport: asyncio.BaseTransport) -> asyncio.Transport:
     """
     sock = _find_tcp_socket(transport)
     if sock is not None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _KEEP_ALIVE_OPTIONS:
-            if hasattr(socket, name):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        _set_stream_options(sock)
     return cast(asyncio.Transport, transport)
+
+
+def _set_stream_options(sock: socket.socket) -> None:
+    """Set what stream connections have; one that listens gives it to those that it accepts."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE_OPTIONS:
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def as_member_transport(transport: asyncio.BaseTransport) -> asyncio.Transport:

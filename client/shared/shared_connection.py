@@ -21,18 +21,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
-from random import Random
 from types import TracebackType
 from typing import Self
 
 from trimaran.service_api.errors import BackPressureError, LocalProtocolError
 
-from ..cluster_client import ClusterClient, Connecting, open_client
+from ..client_state import ClientState
+from ..cluster_client import SYSTEM_RANDOM, ClusterClient, Connecting, open_client
 from ..config import ClientConfig, client_config
 from ..connection import ClientConductor
 from ..credentials import CredentialsSupplier
 from ..egress import EgressListener
-from ..protocol import ClientProtocol, ClientState
+from ..protocol import ClientProtocol
 from ..session_identity import SHARED_NUMBER_LIMIT, SessionShare, close_request_of, keep_alive_of, proof_of
 from .frame_owner import FrameOwner
 from .session_channel import SessionChannel
@@ -65,7 +65,7 @@ class SharedConnection:
         made = client_config(config, endpoints)
         self._secret = made.make_secret()
         self._config = replace(made, make_secret=lambda: self._secret)
-        self._random = made.random or Random().random
+        self._random = made.random or SYSTEM_RANDOM.random
         self._base = int(self._random() * _BASE_LIMIT)
         self._next_number = 0
         self._sessions: dict[int, SharedSession] = {}
@@ -159,7 +159,9 @@ class SharedConnection:
             if self._is_closed:
                 raise LocalProtocolError("this shared connection is closed: make a new one")
             session = SharedSession(self, SessionShare(self._base, self._free_number()))
-            config = replace(config, endpoints=tuple(dict.fromkeys((*self._links, *config.endpoints))))
+            endpoints = tuple(dict.fromkeys((*self._links, *config.endpoints)))
+            if endpoints != config.endpoints:
+                config = replace(config, endpoints=endpoints)
             session.conductor = ClientConductor(config, listener, random=self._random, share=session)
             self._sessions[session.session.number] = session
             return await open_client(session.conductor)
@@ -205,7 +207,7 @@ class SharedConnection:
                 if link.is_up and not link.is_introduced:
                     self.introduce(link)
             if self._timer is None:
-                self._set_timer()
+                self._set_timer(protocol)
 
     def _forget(self, session: SharedSession, session_id: int) -> None:
         if self._sessions.get(session.session.number) is not session:
@@ -242,9 +244,9 @@ class SharedConnection:
         session = self._by_session_id[session_id] = self._by_session_id.pop(session_id)
         return session.conductor.protocol
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, protocol: ClientProtocol) -> None:
         assert self._loop is not None
-        self._timer = self._loop.call_later(self._config.keep_alive_interval_s, self._on_timer)
+        self._timer = self._loop.call_later(protocol.keep_alive_interval_ns / 1e9, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -255,7 +257,7 @@ class SharedConnection:
             if link.is_introduced and link.is_up:
                 link.publisher.publish(keep_alive_of(protocol.session))
                 link.defer_flush()
-        self._set_timer()
+        self._set_timer(protocol)
 
     # --- links
 

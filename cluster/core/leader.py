@@ -151,6 +151,8 @@ class LeaderTerm:
             self._fire_timers()
             self._service_messages.append(self.publisher)
         self.reads.poll()
+        if self._sessions.is_welcoming:
+            self._sessions.welcome_slice()
         late_ns = ctx.now_ns - self._next_session_check_ns
         if late_ns >= 0:
             self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
@@ -175,7 +177,7 @@ class LeaderTerm:
         """The earliest monotonic time at which `poll` would act."""
         ctx = self._ctx
         is_holding = self._actions.is_holding
-        if not is_holding and self._service_messages.is_due:
+        if self._sessions.is_welcoming or (not is_holding and self._service_messages.is_due):
             return ctx.now_ns
         deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns, self.reads.deadline_ns)
         if ctx.commit_publish_pending_since_ns is not None:

@@ -279,6 +279,11 @@ def encode_message(
     term_offset: int = 0,
 ) -> bytes:
     """Build the adjacent frames of one message, the first of them at `term_offset`."""
+    if len(message) <= mtu_length - HEADER_LENGTH:
+        _check_message(len(message), mtu_length)
+        return encode_frame(
+            message, stream_id=stream_id, session_id=session_id, term_id=term_id, term_offset=term_offset
+        )
     frames = []
     for flags, payload in fragment(message, mtu_length):
         frame = encode_frame(
@@ -291,7 +296,7 @@ def encode_message(
         )
         frames.append(frame)
         term_offset += len(frame)
-    return frames[0] if len(frames) == 1 else b"".join(frames)
+    return b"".join(frames)
 
 
 def position_of(term_id: int, term_offset: int, *, initial_term_id: int, term_length_bytes: int) -> int:

@@ -193,6 +193,8 @@ class SessionLimits(TrimaranMessage):
     group_index: Int32 = 0
     group_count: Int32 = 1
     """Which of the cluster's groups the session is with."""
+    session_timeout_ms: Int32 = 0
+    """How long a session may be silent; 0: it is not said."""
 
     @property
     def group(self) -> Group:

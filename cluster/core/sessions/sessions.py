@@ -23,7 +23,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import TypeVar
+from itertools import islice
+from typing import Final, TypeVar
 
 from trimaran.service_api import CloseReason
 from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId
@@ -46,6 +47,11 @@ from .pending_sessions import PendingSession, PendingSessions
 from .session_answers import answer, redirect
 from .session_claims import SessionClaims
 from .session_state import SessionState, enter
+
+_TIMEOUT_MAX_MS: Final = (1 << 31) - 1
+
+WELCOME_SLICE: Final = 64
+"""Sessions that are welcomed in one turn: some 4 ms of a new leader's loop, which has answers to give meanwhile."""
 
 _Key = TypeVar("_Key", str, bytes)
 
@@ -96,8 +102,20 @@ class SessionManager:
         """Leader: a heap of when each session is looked at for its silence, never later than it may be closed."""
         self._to_close: dict[ClusterSessionId, None] = {}
         """Sessions that are CLOSING, whose close may not be appended yet."""
+        self._to_welcome: dict[ClusterSessionId, int] = {}
+        """Leader: sessions whose clients have not been told yet that it leads, and on which connection they are."""
+        self._to_tell: dict[ClusterSessionId, None] = {}
+        """Leader: sessions whose clients have not been told yet where the members are now."""
         self._next_session_id = 1
         self._next_committed_session_id = 1
+        config = ctx.config
+        self._limits = SessionLimits(
+            max_message_length=max_message_length(config.term_length_bytes),
+            refused=config.refused_ingress,
+            group_index=config.group.index,
+            group_count=config.group.count,
+            session_timeout_ms=min(config.session_timeout_ns // 1_000_000, _TIMEOUT_MAX_MS),
+        )
 
     def __repr__(self) -> str:
         return f"<SessionManager sessions={len(self.sessions)} next={self._next_session_id}>"
@@ -114,14 +132,7 @@ class SessionManager:
         connection_id = self._awaiting_open.pop(session_id, None)
         if connection_id is not None:
             self._opening_counts[connection_id] -= 1
-            config = self._ctx.config
-            limits = SessionLimits(
-                max_message_length=max_message_length(config.term_length_bytes),
-                refused=config.refused_ingress,
-                group_index=config.group.index,
-                group_count=config.group.count,
-            )
-            self._ctx.emit(fx.SendToClient(connection_id, limits))
+            self._ctx.emit(fx.SendToClient(connection_id, self._limits))
             detail = self._ctx.ingress_endpoints
             answer(self._ctx, connection_id, event.correlation_id, EventCode.OK, session_id=session_id, detail=detail)
             session = self.sessions[session_id]
@@ -162,6 +173,8 @@ class SessionManager:
     def roll_back(self) -> None:
         """Undo what was appended here as leader and may never commit; clients that wait are sent to ask again."""
         self._leads = False
+        self._to_welcome.clear()
+        self._to_tell.clear()
         commit_position = self._ctx.commit_position
         for session_id, connection_id in self._awaiting_open.items():
             redirect(self._ctx, connection_id, self.sessions[session_id].correlation_id)
@@ -321,14 +334,16 @@ class SessionManager:
             self._refuse(connection_id, session)
             return
         session.time_of_last_activity_ns = self._ctx.now_ns
-        if self._connections.get(session_id) != connection_id or leadership_term_id < self._ctx.leadership_term_id:
+        is_older = leadership_term_id < self._ctx.leadership_term_id or session_id in self._to_welcome
+        if is_older or self._connections.get(session_id) != connection_id:
             self._welcome(connection_id, session_id)
             for other_id in self._others_of_client(connection_id, session):
-                self._welcome(connection_id, other_id)
+                self._to_welcome[other_id] = connection_id
+            self.welcome_slice()
 
     def is_known(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> bool:
         """Whether a keep-alive would change nothing: this connection holds the session, and knows this term."""
-        is_current = leadership_term_id == self._ctx.leadership_term_id
+        is_current = leadership_term_id == self._ctx.leadership_term_id and session_id not in self._to_welcome
         return is_current and self.session_on(connection_id, session_id) is not None
 
     def on_stray(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> None:
@@ -345,7 +360,11 @@ class SessionManager:
             self._refuse(connection_id, session)
         elif session.state is not SessionState.OPEN:
             self._tell_closed(connection_id, session_id, "session is closing")
-        elif leadership_term_id < self._ctx.leadership_term_id or self._connections.get(session_id) != connection_id:
+        elif (
+            leadership_term_id < self._ctx.leadership_term_id
+            or self._connections.get(session_id) != connection_id
+            or session_id in self._to_welcome
+        ):
             self._welcome(connection_id, session_id)
 
     def on_close_request(self, event: ClientClose, publisher: LogPublisher) -> None:
@@ -360,15 +379,39 @@ class SessionManager:
             self.close(session, CloseReason.CLIENT_ACTION, publisher, "CLIENT_ACTION")
 
     def on_lead(self) -> None:
-        """This member leads now: give every session its time again, and tell every client that is connected."""
+        """This member leads now: give every session its time again, and begin to tell every client that is connected.
+
+        A slice at a time: to tell a thousand of them at once stopped the loop for a quarter of a second, in which
+        nothing came in of those that had been told first.
+        """
         self._leads = True
         self.renew_activity()
         due_ns = self._ctx.now_ns + self._ctx.config.session_timeout_ns
         self._checks = [(due_ns, session_id) for session_id in sorted(self.sessions)]
         self._to_close = {key: None for key, one in self.sessions.items() if one.state is SessionState.CLOSING}
-        for session_id, session in self.sessions.items():
-            connection_id = self._connections.get(session_id)
-            if connection_id is not None and session.state is SessionState.OPEN:
+        self._to_welcome = {
+            session_id: connection_id
+            for session_id, connection_id in self._connections.items()
+            if session_id in self.sessions
+        }
+        self.welcome_slice()
+
+    @property
+    def is_welcoming(self) -> bool:
+        """Whether there are clients that have not been told yet that this member leads, or where the members are."""
+        return bool(self._to_welcome or self._to_tell)
+
+    def welcome_slice(self) -> None:
+        """Tell the next clients; one that has gone meanwhile, or whose session has, is passed over."""
+        for session_id in [*islice(self._to_tell, WELCOME_SLICE)]:
+            del self._to_tell[session_id]
+            told_id = self._connections.get(session_id)
+            if told_id is not None and session_id not in self._to_welcome:
+                self._ctx.emit(fx.SendToClient(told_id, self._new_leader_event(session_id)))
+        for session_id in [*islice(self._to_welcome, WELCOME_SLICE)]:
+            connection_id = self._to_welcome.pop(session_id)
+            session = self.sessions.get(session_id)
+            if session is not None and session.state is SessionState.OPEN and self._is_held_by(connection_id, session):
                 self._welcome(connection_id, session_id)
 
     def renew_activity(self) -> None:
@@ -492,10 +535,8 @@ class SessionManager:
             heappush(self._checks, (due_ns, session_id))
 
     def tell_members(self) -> None:
-        """Leader: tell every client that is connected where the members are now."""
-        ctx = self._ctx
-        for session_id, connection_id in self._connections.items():
-            ctx.emit(fx.SendToClient(connection_id, self._new_leader_event(session_id)))
+        """Leader: begin to tell every client that is connected where the members are now."""
+        self._to_tell = dict.fromkeys(self._connections)
 
     def _new_leader_event(self, session_id: ClusterSessionId) -> NewLeaderEvent:
         ctx = self._ctx
@@ -508,6 +549,7 @@ class SessionManager:
 
     def _welcome(self, connection_id: int, session_id: ClusterSessionId) -> None:
         """Link a connection to a session that was opened under another leader, or on another connection."""
+        self._to_welcome.pop(session_id, None)
         self._ctx.emit(fx.SendToClient(connection_id, self._new_leader_event(session_id)))
         self._open_ingress(connection_id, session_id)
 

@@ -140,7 +140,7 @@ class Ingress:
             self.owner.disconnect_egress(session_id)
         self.unfinished_bytes -= connection.drop_unfinished()
         if self.connections.pop(connection.connection_id, None) is not None:
-            self.owner.post(ev.ClientDisconnected(connection.connection_id))
+            self.owner.post_soon(ev.ClientDisconnected(connection.connection_id))
 
     def change_unfinished(self, difference_bytes: int) -> None:
         """Count what is unfinished; beyond the limit the connection that holds the most is ended."""

@@ -24,7 +24,7 @@ from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, describe_other_cluster, is_other_cluster
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.identity import CallerRole
-from trimaran.service_api.transport import as_stream_transport, has_peer_closed
+from trimaran.service_api.transport import as_accepted_transport, has_peer_closed
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,
@@ -97,6 +97,9 @@ class IngressOwner(Protocol):
 
     def post(self, event: object) -> None:
         """Hand an event to the core."""
+
+    def post_soon(self, event: object) -> None:
+        """Hand an event to the core once this pass of the loop is over, in order with the others."""
 
     def holds_session(self, connection_id: int) -> bool:
         """Whether the client of a connection has shown that an open session is its own, to a leader or a follower."""
@@ -213,7 +216,7 @@ class IngressConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A connection is there."""
-        self._transport = as_stream_transport(transport)
+        self._transport = as_accepted_transport(transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         self._accepted.attach(self._transport)
         self.last_activity_ns = self._ingress.owner.monotonic_ns()
@@ -587,8 +590,8 @@ class IngressConnection(asyncio.BufferedProtocol):
         self._accepted.refuse("other_cluster", reason)
 
     def _on_message(self, encoded: bytes) -> None:
-        post, connection_id = self._ingress.owner.post, self.connection_id
-        ingress = self._ingress
+        ingress, connection_id = self._ingress, self.connection_id
+        post, soon = ingress.owner.post, ingress.owner.post_soon
         if is_other_cluster(self._meant_cluster_id, ingress.find_cluster_id(), whole=ingress.whole_cluster_id):
             self._refuse_other_cluster(encoded)
             return
@@ -607,13 +610,13 @@ class IngressConnection(asyncio.BufferedProtocol):
         if (template_id, schema_id) == (SessionKeepAlive.TEMPLATE_ID, SessionKeepAlive.SCHEMA_ID):
             term_id, session_id = SessionKeepAlive.unpack(encoded)
             if not self._ingress.owner.is_keep_alive_known(connection_id, term_id, session_id):
-                post(ev.ClientKeepAlive(connection_id, term_id, session_id))
+                soon(ev.ClientKeepAlive(connection_id, term_id, session_id))
             return
         message = decode_message(encoded, registry=INGRESS_MESSAGES)
         if isinstance(message, SessionConnectRequest):
-            post(ev.ClientConnect(connection_id, message, self._certified_principal(), self._accepted.address))
+            soon(ev.ClientConnect(connection_id, message, self._certified_principal(), self._accepted.address))
         elif isinstance(message, SessionCloseRequest):
-            post(ev.ClientClose(connection_id, message.leadership_term_id, message.cluster_session_id))
+            soon(ev.ClientClose(connection_id, message.leadership_term_id, message.cluster_session_id))
         elif isinstance(message, ChallengeResponse):
             self._on_challenge_response(message)
         else:
@@ -629,7 +632,7 @@ class IngressConnection(asyncio.BufferedProtocol):
         if length > CREDENTIALS_LIMIT_BYTES:
             raise RemoteProtocolError(f"credentials too long: length={length} limit={CREDENTIALS_LIMIT_BYTES}")
         self._has_claimed = True
-        self._ingress.owner.post(
+        self._ingress.owner.post_soon(
             ev.ClientChallengeResponse(
                 self.connection_id, message.correlation_id, message.cluster_session_id, message.encoded_credentials
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit.client.fake_member import egress_frames, session_event
 from trimaran.client.config import ClientConfig
 from trimaran.client.effects import Dial, Disconnect, Effect
+from trimaran.client.neighbours import Neighbours
 from trimaran.client.protocol import ClientProtocol
 from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID
 from trimaran.service_api.wire.frame import encode_message
@@ -48,10 +49,12 @@ class RecordingListener:
 class Dialogue:
     """A protocol, its listener, and the members' side of each connection."""
 
-    def __init__(self, *endpoints: str, config: ClientConfig | None = None) -> None:
+    def __init__(
+        self, *endpoints: str, config: ClientConfig | None = None, neighbours: Neighbours | None = None
+    ) -> None:
         self.listener = RecordingListener()
         config = config or ClientConfig(endpoints=endpoints or tuple(ENDPOINTS.values()))
-        self.protocol = ClientProtocol(config, self.listener, random=lambda: 0.0)
+        self.protocol = ClientProtocol(config, self.listener, random=lambda: 0.0, neighbours=neighbours)
         self.now_ns = 0
         self.dialled: dict[str, int] = {}
         """By endpoint: the connection last dialled."""

@@ -8,9 +8,9 @@ import pytest
 
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, SECOND, Dialogue, foreign_frame
 from tests.unit.client.fake_member import egress_frames, new_leader_event, session_event, session_message
+from trimaran.client.client_state import LEGAL_TRANSITIONS, ClientState
 from trimaran.client.config import ClientConfig
 from trimaran.client.errors import ConnectRejectedError, ConnectTimeoutError
-from trimaran.client.protocol import LEGAL_TRANSITIONS, ClientState
 from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError, SessionClosedError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.session import (
@@ -21,6 +21,7 @@ from trimaran.service_api.wire.session import (
     SessionCloseRequest,
     SessionConnectRequest,
     SessionKeepAlive,
+    SessionLimits,
 )
 from trimaran.service_api.wire.session_token import token_channel
 
@@ -252,7 +253,7 @@ class TestConnecting:
 
 
 class TestOpen:
-    def test_ok_opens_the_session_and_binds_every_connection_with_a_keep_alive(self) -> None:
+    def test_ok_opens_the_session_and_binds_the_other_connections_with_a_keep_alive(self) -> None:
         dialogue = Dialogue()
         dialogue.up(0, 1)
         correlation_id = dialogue.correlation_id(0)
@@ -263,8 +264,36 @@ class TestOpen:
         protocol = dialogue.protocol
         assert (protocol.state, protocol.leader_member_id) == (ClientState.OPEN, 0)
         assert (protocol.session.cluster_session_id, protocol.session.leadership_term_id) == (7, 4)
-        assert [dialogue.sent(member_id) for member_id in ENDPOINTS] == [[keep_alive(4)]] * 3
+        assert [dialogue.sent(member_id) for member_id in ENDPOINTS] == [[], [keep_alive(4)], [keep_alive(4)]]
         assert dialogue.listener.calls == [("event", EventCode.OK, ENDPOINTS_TEXT)]
+
+    @pytest.mark.parametrize(("timeout_ms", "interval_ms"), [(10_000, 2_500), (400, 100), (0, 1_000)])
+    def test_the_leader_hears_from_the_session_four_times_in_a_session_timeout(
+        self, timeout_ms: int, interval_ms: int
+    ) -> None:
+        dialogue = Dialogue()
+        dialogue.up(0)
+        correlation_id = dialogue.correlation_id(0)
+        dialogue.say(0, SessionLimits(max_message_length=1 << 20, session_timeout_ms=timeout_ms))
+        dialogue.say(0, session_event(EventCode.OK, correlation_id=correlation_id, term=4, detail=ENDPOINTS_TEXT))
+        assert dialogue.sent(0) == []
+
+        dialogue.wait(interval_ms * MS - 1)
+        assert dialogue.sent(0) == []
+        dialogue.wait(1)
+        assert dialogue.sent(0) == [keep_alive(4)]
+
+    def test_interval_of_keep_alives_that_is_set_counts(self) -> None:
+        dialogue = Dialogue(config=ClientConfig(endpoints=tuple(ENDPOINTS.values()), keep_alive_interval_s=0.5))
+        dialogue.up(0)
+        correlation_id = dialogue.correlation_id(0)
+        dialogue.say(0, SessionLimits(max_message_length=1 << 20, session_timeout_ms=10_000))
+        dialogue.say(0, session_event(EventCode.OK, correlation_id=correlation_id, term=4, detail=ENDPOINTS_TEXT))
+        assert dialogue.sent(0) == []
+
+        dialogue.wait(500 * MS)
+
+        assert dialogue.sent(0) == [keep_alive(4)]
 
     def test_keep_alives_go_to_the_leader_every_second_and_to_the_others_every_fourth(self) -> None:
         dialogue = Dialogue()

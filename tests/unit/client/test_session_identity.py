@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.client.dialogue import ENDPOINTS, SECOND, Dialogue
 from tests.unit.client.fake_member import session_event
+from trimaran.client.client_state import ClientState
 from trimaran.client.config import ClientConfig
 from trimaran.client.errors import ConnectRejectedError
-from trimaran.client.protocol import ClientState
 from trimaran.service_api.errors import ConfigurationError, SessionClosedError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId
 from trimaran.service_api.wire.session import Challenge, ChallengeResponse, EventCode, SessionConnectRequest

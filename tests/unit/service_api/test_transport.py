@@ -22,8 +22,8 @@ from trimaran.service_api.identity import LOCAL_OPERATOR
 from trimaran.service_api.transport import (
     SOCKETS,
     Purpose,
+    as_accepted_transport,
     as_member_transport,
-    as_stream_transport,
     has_peer_closed,
     limit_unacknowledged,
 )
@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
         self.made: asyncio.Future[asyncio.BaseTransport] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.made.set_result(as_stream_transport(transport))
+        self.made.set_result(as_accepted_transport(transport))
 
 
 @asynccontextmanager

@@ -43,6 +43,9 @@ class FakeIngressOwner:
     def post(self, event: object) -> None:
         self.posted.append(event)
 
+    def post_soon(self, event: object) -> None:
+        self.post(event)
+
     def is_keep_alive_known(self, connection_id: int, leadership_term_id: int, session_id: ClusterSessionId) -> bool:
         return (connection_id, leadership_term_id, session_id) == self.known_keep_alive
 

@@ -577,3 +577,71 @@ async def test_votes_that_are_refused_again_and_again_do_not_fill_the_log(rig: R
 
     told = [(line["candidate_member_id"], line["count"]) for line in lines if line["event"] == "vote.refused"]
     assert told == [(1, 1), (1, 100), (2, 1)]
+
+
+async def test_what_clients_do_in_one_pass_is_one_turn_in_its_order(rig: Rig) -> None:
+    """A turn for each of a thousand sessions that open would take longer than what is done in it."""
+    rig.module.script["connect"] = [SEND]
+    turns = []
+    rig.agent.watch(fx.SendToMember, lambda effect: turns.append(len(rig.module.steps)))
+
+    for _ in range(3):
+        rig.agent.post_soon("connect")
+    assert rig.module.steps == []
+    await rig.passes(2)
+
+    assert rig.module.steps == ["connect"] * 3
+    assert turns == [1, 2, 3]
+
+
+async def test_what_was_posted_at_once_comes_after_what_clients_did_before(rig: Rig) -> None:
+    rig.agent.post_soon("proof")
+    rig.agent.post_soon("keep-alive")
+    rig.agent.post("stray")
+    assert rig.module.steps == ["proof", "keep-alive", "stray"]
+
+    await rig.passes(2)
+    assert rig.module.steps == ["proof", "keep-alive", "stray"]
+
+
+async def test_turn_of_many_clients_is_bounded(rig: Rig) -> None:
+    for number in range(200):
+        rig.agent.post_soon(f"connect {number}")
+        assert number - len(rig.module.steps) < 64
+    await rig.passes(2)
+
+    assert rig.module.steps == [f"connect {number}" for number in range(200)]
+
+
+async def test_what_clients_do_waits_for_an_effect_that_settles(rig: Rig) -> None:
+    rig.module.script["vote"] = [PERSIST, SEND]
+    rig.agent.post("vote")
+    for _ in range(100):
+        rig.agent.post_soon("connect")
+    await rig.passes()
+    assert rig.module.steps == ["vote"]
+
+    rig.parts.resolve()
+    await rig.until(lambda: len(rig.module.steps) == 101)
+
+
+async def test_held_agent_drops_what_clients_do_and_keeps_their_proofs(rig: Rig) -> None:
+    rig.agent.hold()
+    proof = ev.ClientChallengeResponse(7, CorrelationId(-1), ClusterSessionId(3), b"secret")
+    rig.agent.post_soon("connect")
+    rig.agent.post_soon(proof)
+    await rig.passes()
+    assert rig.module.steps == []
+
+    rig.agent.start()
+
+    assert rig.module.steps == ["start", proof]
+
+
+async def test_closed_agent_takes_nothing_that_clients_did_before(rig: Rig) -> None:
+    rig.agent.post_soon("connect")
+    rig.agent.close()
+    rig.agent.post_soon("connect")
+    await rig.passes()
+
+    assert rig.module.steps == []

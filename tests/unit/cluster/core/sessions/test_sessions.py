@@ -117,7 +117,12 @@ def test_leader_appends_the_open_first_and_answers_when_it_is_delivered() -> Non
     assert (event.cluster_session_id, event.correlation_id, event.leadership_term_id) == (1, 70, 0)
     assert (answers(at_once), of(at_once, fx.BindIngress)) == ([], [])
     limits, (connection_id, answer) = answers(later)
-    assert limits == (7, SessionLimits(max_message_length=solo.ctx.config.term_length_bytes // 8))
+    config = solo.ctx.config
+    timeout_ms = config.session_timeout_ns // MS
+    assert limits == (
+        7,
+        SessionLimits(max_message_length=config.term_length_bytes // 8, session_timeout_ms=timeout_ms),
+    )
     assert isinstance(answer, SessionEvent)
     assert (connection_id, answer.code, answer.cluster_session_id, answer.correlation_id) == (7, EventCode.OK, 1, 70)
     assert (answer.leader_member_id, answer.leadership_term_id, answer.detail) == (0, 0, ENDPOINTS)
