@@ -40,7 +40,7 @@ CHECKLIST: Final = {
     22: "a message that a client sends again is applied twice, or lost",
     23: "the replies of a session are lost with a leader or in a snapshot",
     25: "a timer fires twice, never, or by a follower's clock",
-    26: "a client accepts the reply of an old leader",
+    26: "a client accepts the reply of an old leader, or of another session",
     27: "a member crashes or loops forever on legal input",
     28: "one slow disk or member stalls the cluster",
     29: "memory grows without bound while a follower is down",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from trimaran.client.errors import RejectedError
 from trimaran.client.requests import PendingRequest, RequestWindow
+from trimaran.client.shared.frame_owner import KIND_OFFSET, SESSION_ID_OFFSET, SESSION_MESSAGE_KIND
+from trimaran.client.shared.session_channel import SessionChannel
+from trimaran.client.shared.shared_link import SharedLink
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.replies import RequestRunner, SessionReplies
 from trimaran.service_api.wire.message import Message
@@ -133,16 +137,52 @@ def _send_the_new_before_the_old(planting: Planting) -> None:
     planting.replace(RequestWindow, "_resend", resend)
 
 
-PLANTS = tuple(
-    Plant(name, class_number, rule, break_it, options=REQUEST_HUNT_OPTIONS)
-    for name, class_number, rule, break_it in (
-        ("replies-gone-with-leader", 23, "replies outlive the leader that gave them", _drop_replies_with_the_leader),
-        ("replies-not-replicated", 23, "every member keeps the replies", _keep_replies_on_the_leader_only),
-        ("request-runs-again", 22, "a request that is sent again does not run again", _run_what_comes_again),
-        ("request-numbered-anew", 22, "a request that is sent again keeps its number", _number_what_comes_again_anew),
-        ("request-not-resent", 22, "a request without an answer is sent again", _send_the_new_before_the_old),
-        ("unknown-called-rejected", 22, "only a request that never ran is rejected", _call_the_unknown_rejected),
-        ("replies-dropped-early", 23, "a reply is kept until its client has it", _drop_replies_early),
-        ("replies-not-in-snapshot", 23, "replies are in snapshots", _leave_replies_out_of_snapshots),
-    )
+_SEQUENCE_OFFSET = SESSION_ID_OFFSET + 16
+"""Where a reply has the number of its request."""
+
+
+def _hand_answers_to_another_session(planting: Planting) -> None:
+    """On a shared connection the reply to one session goes to another one that waits for a reply of this number."""
+    real = SharedLink._deliver
+
+    def deliver(self: SharedLink, channel: SessionChannel, frames: memoryview) -> None:
+        sequence = int.from_bytes(frames[_SEQUENCE_OFFSET : _SEQUENCE_OFFSET + 8], "little")
+        is_reply = frames[KIND_OFFSET : KIND_OFFSET + 4] == SESSION_MESSAGE_KIND
+        for other in self.channels.values() if is_reply else ():
+            protocol = other.conductor.protocol
+            waiting = {request.sequence for request in protocol.requests._sent if request.payload is not None}
+            if other is not channel and sequence in waiting:
+                planting.ran()
+                data, session_id = bytearray(frames), protocol.session.cluster_session_id
+                data[SESSION_ID_OFFSET : SESSION_ID_OFFSET + 8] = session_id.to_bytes(8, "little")
+                real(self, other, memoryview(data))
+                return
+        real(self, channel, frames)
+
+    planting.replace(SharedLink, "_deliver", deliver)
+
+
+_RULES = (
+    ("replies-gone-with-leader", 23, "replies outlive the leader that gave them", _drop_replies_with_the_leader),
+    ("replies-not-replicated", 23, "every member keeps the replies", _keep_replies_on_the_leader_only),
+    ("request-runs-again", 22, "a request that is sent again does not run again", _run_what_comes_again),
+    ("request-numbered-anew", 22, "a request that is sent again keeps its number", _number_what_comes_again_anew),
+    ("request-not-resent", 22, "a request without an answer is sent again", _send_the_new_before_the_old),
+    ("unknown-called-rejected", 22, "only a request that never ran is rejected", _call_the_unknown_rejected),
+    ("replies-dropped-early", 23, "a reply is kept until its client has it", _drop_replies_early),
+    ("replies-not-in-snapshot", 23, "replies are in snapshots", _leave_replies_out_of_snapshots),
+)
+
+PLANTS = (
+    *(
+        Plant(name, class_number, rule, break_it, options=REQUEST_HUNT_OPTIONS)
+        for name, class_number, rule, break_it in _RULES
+    ),
+    Plant(
+        "answer-to-another-session",
+        26,
+        "an answer on a shared connection reaches the session that asked",
+        _hand_answers_to_another_session,
+        options=replace(REQUEST_HUNT_OPTIONS, requester_session_count=3),
+    ),
 )
