@@ -31,6 +31,7 @@ from ..documents.health import ClusterView, Problem, judge_cluster
 from ..documents.query import Outcome
 from ..settings.health_limits import HealthLimits
 from .shared.cluster_report import ClusterReport, ask_cluster, exit_status
+from .shared.every_group import of_every_group
 from .shared.setting_flags import (
     load_cluster_id_from_flags,
     load_consensus_endpoints,
@@ -53,6 +54,8 @@ class HealthReport(BaseModel):
     schema_version: int = HEALTH_SCHEMA_VERSION
     cluster_id: str | None
     """The cluster that was reached; None if it is not known, or members answered as those of several."""
+    group: str
+    """Which of the cluster's groups answered, as `index/count`; empty: none did, or the cluster has no groups."""
     asked_at_ms: int
     is_healthy: bool
     exit_status: int
@@ -63,6 +66,7 @@ class HealthReport(BaseModel):
 
 
 @with_health_flags
+@of_every_group
 def health(
     output: OutputOption = OutputFormat.TABLE,
     timeout: TimeoutOption = 1.0,
@@ -150,6 +154,7 @@ def diagnose(report: ClusterReport, limits: HealthLimits, member_id: int | None 
         status = EXIT_OK
     return HealthReport(
         cluster_id=report.cluster_id,
+        group=report.group,
         asked_at_ms=report.asked_at_ms,
         is_healthy=not problems,
         exit_status=status or (EXIT_UNHEALTHY if problems else EXIT_OK),

@@ -10,6 +10,7 @@ from rich.text import Text
 from trimaran.archive.tool.output import ABSENT, OutputFormat, OutputOption, format_duration, format_number, new_table
 
 from ..documents.inspection import MembersView
+from .shared.every_group import of_every_group
 from .shared.inspection import DOWN_STYLE, LEADER_STYLE, Inspection, MemberOption, heading
 from .shared.setting_flags import with_member_flags
 from .shared.watching import TimeoutOption, WatchOption
@@ -18,6 +19,7 @@ _ROLES: Final = {"voter": "FOLLOWER", "learner": "LEARNER", "witness": "WITNESS"
 
 
 @with_member_flags
+@of_every_group
 def members(
     output: OutputOption = OutputFormat.TABLE,
     watch_every: WatchOption = None,

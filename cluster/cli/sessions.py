@@ -10,12 +10,14 @@ from rich.text import Text
 from trimaran.archive.tool.output import ABSENT, OutputFormat, OutputOption, format_duration, new_table
 
 from ..documents.inspection import SessionsView
+from .shared.every_group import of_every_group
 from .shared.inspection import DOWN_STYLE, Inspection, LimitOption, MemberOption, OffsetOption, heading
 from .shared.setting_flags import with_member_flags
 from .shared.watching import TimeoutOption, WatchOption
 
 
 @with_member_flags
+@of_every_group
 def sessions(
     output: OutputOption = OutputFormat.TABLE,
     watch_every: WatchOption = None,

@@ -19,6 +19,7 @@ from trimaran.archive.tool.output import (
 
 from .shared.cluster_report import ClusterReport, ask_cluster, exit_status
 from .shared.cluster_table import status_table
+from .shared.every_group import of_every_group
 from .shared.setting_flags import (
     load_cluster_id_from_flags,
     load_consensus_endpoints,
@@ -29,6 +30,7 @@ from .shared.watching import TimeoutOption, WatchOption, watch
 
 
 @with_member_flags
+@of_every_group
 def status(
     output: OutputOption = OutputFormat.TABLE,
     watch_every: WatchOption = None,

@@ -9,12 +9,14 @@ from rich.console import Group, RenderableType
 from trimaran.archive.tool.output import OutputFormat, OutputOption, format_duration, new_table
 
 from ..documents.inspection import TimersView
+from .shared.every_group import of_every_group
 from .shared.inspection import Inspection, LimitOption, MemberOption, OffsetOption, heading
 from .shared.setting_flags import with_member_flags
 from .shared.watching import TimeoutOption, WatchOption
 
 
 @with_member_flags
+@of_every_group
 def show_timers(
     output: OutputOption = OutputFormat.TABLE,
     watch_every: WatchOption = None,

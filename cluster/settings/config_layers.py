@@ -26,6 +26,7 @@ from pydantic_settings import TomlConfigSettingsSource
 
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.groups.group import check_group_count
 from trimaran.service_api.tls.settings import TlsSettings
 
 from .config import ENV_PREFIX, MEMBER_ID_PLACE, TLS_PREFIX, MemberEndpoints, NodeConfig
@@ -160,6 +161,26 @@ def load_members(file: Path | None = None, flags: Mapping[str, Any] | None = Non
         raise ConfigurationError(_missing("members"))
     members: tuple[MemberEndpoints, ...] = values["members"]
     return members
+
+
+def load_groups(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> tuple[int, int | None]:
+    """Find how many groups the cluster has, and which one a command is to ask, where `load_node_config` would.
+
+    None: all of them.
+
+    Raises:
+        ConfigurationError: the user's: an unknown key, a value that cannot be read, a group that there is not.
+    """
+    values, origins = _read_layers(file, flags or {})
+    count, text = values.get("groups", 1), values.get("group", "")
+    check_group_count(count)
+    if not text:
+        return count, None
+    if not text.isdecimal() or int(text) >= count:
+        raise ConfigurationError(
+            f"invalid setting: group={text!r} from {origins['group']}: expected 0 to {count - 1}, for groups={count}"
+        )
+    return count, int(text)
 
 
 def load_cluster_id(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> ClusterId:

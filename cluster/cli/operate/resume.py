@@ -7,11 +7,13 @@ from typing import Any
 from trimaran.archive.tool.output import OutputFormat, OutputOption
 
 from ...documents.operations import Operation
+from ..shared.every_group import of_every_group
 from ..shared.operation import TimeoutOption, carry_out
 from ..shared.setting_flags import with_member_flags
 
 
 @with_member_flags
+@of_every_group
 def resume(timeout: TimeoutOption = 30.0, output: OutputOption = OutputFormat.TABLE, **settings: Any) -> None:
     """Accept input again, after `trimaran suspend`."""
     carry_out(Operation.RESUME, timeout, output, settings)

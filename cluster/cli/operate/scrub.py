@@ -36,6 +36,7 @@ from trimaran.service_api.transport import NetworkStack
 
 from ...documents.operations import Operation, run_operation
 from ..shared.cluster_report import ask_members
+from ..shared.every_group import of_every_group
 from ..shared.setting_flags import (
     load_cluster_id_from_flags,
     load_consensus_endpoints,
@@ -78,6 +79,7 @@ class ScrubReport(BaseModel):
 
 
 @with_member_flags
+@of_every_group
 def scrub(
     *,
     start: StartOption = False,

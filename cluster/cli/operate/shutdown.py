@@ -13,11 +13,13 @@ from trimaran.archive.tool.output import OutputFormat, OutputOption
 from trimaran.service_api.member_id import MEMBER_ID_MAX
 
 from ...documents.operations import Operation
+from ..shared.every_group import of_every_group
 from ..shared.operation import TimeoutOption, carry_out
 from ..shared.setting_flags import with_member_flags
 
 
 @with_member_flags
+@of_every_group
 def shutdown(
     member: Annotated[
         int | None,

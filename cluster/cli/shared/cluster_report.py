@@ -63,6 +63,8 @@ class ClusterReport(BaseModel):
     schema_version: int = REPORT_SCHEMA_VERSION
     cluster_id: str | None
     """The cluster of the leader, or without one of the members that answer; None if it is not known or not one."""
+    group: str
+    """Which of the cluster's groups answers, as `index/count`; empty: none does, or the cluster has no groups."""
     asked_at_ms: int
     """When the members were asked: milliseconds since the Unix epoch, by the clock of who asked."""
     verdict: str
@@ -176,6 +178,7 @@ def make_report(answers: Sequence[MemberReport], *, asked_at_ms: int) -> Cluster
     others = [answer.detail for answer in answers if answer.outcome is Outcome.OTHER_CLUSTER]
     return ClusterReport(
         cluster_id=cluster_ids.pop() if len(cluster_ids) == 1 else None,
+        group=next((status.group for status in statuses if leader in (None, status)), ""),
         asked_at_ms=asked_at_ms,
         verdict=str(others[0]) if others and not statuses else _verdict(leader, commit_position, counts),
         has_quorum=has_quorum,

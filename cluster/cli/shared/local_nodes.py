@@ -18,6 +18,7 @@ from typing import ClassVar, Final
 
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ErrorCategory
+from trimaran.service_api.groups.ports import group_endpoint
 from trimaran.service_api.transport import SOCKETS
 
 from ...settings.config_layers import flag_arguments
@@ -168,8 +169,8 @@ def describe_end(node: NodeProcess) -> str:
     return f"node ended unexpectedly: member_id={node.member_id} exit_status={status} log={node.log_file}\n{tail}"
 
 
-def free_base_ports(count: int) -> Sequence[int]:
-    """Find base ports whose five ports are free on loopback, all held at once so that they differ.
+def free_base_ports(count: int, *, group_count: int = 1) -> Sequence[int]:
+    """Find base ports whose five ports are free on loopback, in each group, all held at once so that they differ.
 
     Raises:
         LocalNodesError: there are none.
@@ -183,18 +184,20 @@ def free_base_ports(count: int) -> Sequence[int]:
             if len(found) == count:
                 return found
             base_port = slots[(first + attempt) % len(slots)]
-            if _hold_ports(base_port, held):
+            if _hold_ports(base_port, group_count, held):
                 found.append(base_port)
     raise LocalNodesError(f"no free ports on loopback: attempts={BASE_PORT_ATTEMPTS}")
 
 
-def _hold_ports(base_port: int, held: ExitStack) -> bool:
+def _hold_ports(base_port: int, group_count: int, held: ExitStack) -> bool:
     with ExitStack() as attempt:
-        for port in range(base_port, base_port + PORTS_PER_MEMBER):
-            try:
-                attempt.enter_context(SOCKETS.hold(Endpoint("127.0.0.1", port)))
-            except OSError:
-                return False
+        for group_index in range(group_count):
+            for port in range(base_port, base_port + PORTS_PER_MEMBER):
+                endpoint = group_endpoint(f"127.0.0.1:{port}", group_index)
+                try:
+                    attempt.enter_context(SOCKETS.hold(Endpoint.parse(endpoint)))
+                except OSError:
+                    return False
         held.push(attempt.pop_all())
         return True
 

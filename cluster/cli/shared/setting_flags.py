@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from trimaran.service_api.cluster_id import ClusterId
+from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.tls import TlsSettings, client_network
 from trimaran.service_api.transport import NetworkStack
 
@@ -26,6 +27,7 @@ from ...settings.config_layers import (
     flag_name,
     load_cluster_id,
     load_given,
+    load_groups,
     load_health_limits,
     load_members,
     load_node_config,
@@ -33,11 +35,18 @@ from ...settings.config_layers import (
     load_tls,
     setting_kind,
 )
+from ...settings.groups import group_members
 from ...settings.health_limits import HealthLimits
 from ...settings.variables import CONFIG_FILE_VARIABLE
 
 CONFIG_FLAG: Final = typer.Option("--config", "-c", metavar="FILE", help="A TOML file of settings.", show_default=False)
-_ASKING: Final = ("members", "cluster_id", *(name for name in NodeConfig.model_fields if name.startswith(TLS_PREFIX)))
+_ASKING: Final = (
+    "members",
+    "cluster_id",
+    "groups",
+    "group",
+    *(name for name in NodeConfig.model_fields if name.startswith(TLS_PREFIX)),
+)
 """The settings of a command that asks members."""
 
 
@@ -149,12 +158,27 @@ def load_given_from_flags(settings: dict[str, Any]) -> tuple[dict[str, Any], dic
 
 
 def load_members_from_flags(settings: dict[str, Any]) -> tuple[MemberEndpoints, ...]:
-    """The members that the flags of a command, the environment and the file give.
+    """The members that the flags of a command, the environment and the file give: of the group that they name.
 
     Raises:
-        ConfigurationError: the user's: see `load_members`.
+        ConfigurationError: the user's: see `load_members`; or there are several groups, and they name none.
     """
-    return load_members(*_file_and_flags(settings))
+    group_count, group_index = load_groups_from_flags(settings)
+    members = load_members(*_file_and_flags(settings))
+    if group_count > 1 and group_index is None:
+        raise ConfigurationError(
+            f"groups={group_count}: this command asks one group: give --group, from 0 to {group_count - 1}"
+        )
+    return group_members(members, group_index or 0)
+
+
+def load_groups_from_flags(settings: dict[str, Any]) -> tuple[int, int | None]:
+    """How many groups the cluster has, and which one the command is to ask; None: all of them.
+
+    Raises:
+        ConfigurationError: the user's: see `load_groups`.
+    """
+    return load_groups(*_file_and_flags(settings))
 
 
 def load_consensus_endpoints(settings: dict[str, Any]) -> dict[int, str]:

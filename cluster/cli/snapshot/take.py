@@ -12,11 +12,13 @@ import typer
 from trimaran.archive.tool.output import OutputFormat, OutputOption
 
 from ...documents.operations import Operation
+from ..shared.every_group import of_every_group
 from ..shared.operation import TimeoutOption, carry_out
 from ..shared.setting_flags import with_member_flags
 
 
 @with_member_flags
+@of_every_group
 def take(
     timeout: TimeoutOption = 60.0,
     output: OutputOption = OutputFormat.TABLE,

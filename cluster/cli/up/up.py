@@ -23,6 +23,7 @@ from trimaran.service_api.tls import client_network
 from ...runtime.activities import ActivityScope
 from ...settings.config import TLS_PREFIX, NodeConfig
 from ...settings.config_layers import check_settings
+from ...settings.groups import group_members
 from ...settings.member_endpoints import MemberEndpoints, parse_members
 from ...settings.service_loading import load_service_classes
 from ..app import report_error
@@ -41,6 +42,7 @@ DEVELOPMENT_LENGTH_BYTES: Final = 16 << 20
 """Of terms and segments, shorter than the defaults: a development cluster should not take much room."""
 OWN_SETTINGS: Final = (
     *("member_id", "members", "join", "listen", "directory", "metrics_endpoint", "log_format", "insecure_plaintext"),
+    "group",
     *(name for name in NodeConfig.model_fields if name.startswith(TLS_PREFIX)),
 )
 """What this command decides for each member."""
@@ -131,7 +133,9 @@ def run_cluster(
     shared = choose_settings(settings, directory / CONFIG_FILE_NAME)
     service = shared["service"]
     load_service_classes(service.split(","), Path(shared["service_dir"]))
-    place = open_place(directory, member_count=members, base_port=port, with_tls=tls)
+    group_count = int(shared["groups"]) if "groups" in shared else None
+    place = open_place(directory, member_count=members, base_port=port, group_count=group_count, with_tls=tls)
+    shared["groups"] = str(place.group_count)
     if place.certificates is not None:
         shared |= place.certificates.node_settings
     try:
@@ -198,19 +202,22 @@ async def _run(place: Place, settings: Mapping[str, str], view: UpView, *, is_on
 
 async def _watch(place: Place, view: UpView, *, is_once: bool, timeout_s: float) -> bool:
     """Show how the cluster is, again and again; with `is_once` until it is complete. False: no leader in time."""
-    endpoints = {
-        member_id: MemberEndpoints.from_base(member_id, endpoint).consensus
-        for member_id, endpoint in enumerate(place.endpoints)
-    }
+    members = tuple(
+        MemberEndpoints.from_base(member_id, endpoint) for member_id, endpoint in enumerate(place.endpoints)
+    )
+    groups = [
+        {member.member_id: member.consensus for member in group_members(members, group_index)}
+        for group_index in range(place.group_count)
+    ]
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
     has_led = False
     network = client_network(None if place.certificates is None else place.certificates.operator)
     while True:
-        report = await ask_cluster(endpoints, STATUS_TIMEOUT_S, network=network)
-        view.show(report)
-        has_led = has_led or report.has_quorum
-        if is_once and report.in_term_count == report.member_count:
+        reports = [await ask_cluster(endpoints, STATUS_TIMEOUT_S, network=network) for endpoints in groups]
+        view.show(reports)
+        has_led = has_led or all(report.has_quorum for report in reports)
+        if is_once and all(report.in_term_count == report.member_count for report in reports):
             return True
         if not has_led and loop.time() > deadline_s:
             return False

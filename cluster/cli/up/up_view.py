@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -38,8 +39,9 @@ class UpView:
         is_live = output is OutputFormat.TABLE and self._console.is_terminal
         self._live = Live(console=self._console, auto_refresh=False) if is_live else None
         self._notes: list[Text] = []
-        self._report: ClusterReport | None = None
-        self._shown: tuple[object, ...] = ()
+        self._reports: Sequence[ClusterReport] = ()
+        self._shown: dict[int, tuple[object, ...]] = {}
+        """What was printed last of each group."""
 
     def __enter__(self) -> Self:
         if self._output is OutputFormat.TABLE:
@@ -66,26 +68,37 @@ class UpView:
             self._notes = [*self._notes, Text.assemble((f"{word:<9} ", "cyan"), text)][-_NOTES_SHOWN:]
             self._draw()
 
-    def show(self, report: ClusterReport) -> None:
-        """Show how the cluster is."""
-        self._report = report
+    def show(self, reports: Sequence[ClusterReport]) -> None:
+        """Show how the cluster is, or each of its groups."""
+        self._reports = reports
         if self._live is not None:
             self._draw()
             return
+        for group_index, report in enumerate(reports):
+            self._print_state(group_index, report)
+
+    def _print_state(self, group_index: int, report: ClusterReport) -> None:
         up = tuple(member.member_id for member in report.members if member.status is not None)
         state = (report.leader_member_id, report.leadership_term_id, report.in_term_count, up)
-        if state == self._shown:
+        if state == self._shown.get(group_index):
             return
-        self._shown = state
+        self._shown[group_index] = state
         if self._output is OutputFormat.TABLE:
-            self.say("state", report.verdict)
+            self.say("state", f"{self._name_of(group_index)}{report.verdict}")
         else:
             self._print_event("state", report=report.model_dump(mode="json"))
 
     def _draw(self) -> None:
         assert self._live is not None
-        parts: list[RenderableType] = [] if self._report is None else [status_table(self._report), ""]
+        parts: list[RenderableType] = []
+        for group_index, report in enumerate(self._reports):
+            parts += [Text(name.rstrip(": "))] if (name := self._name_of(group_index)) else []
+            parts += [status_table(report), ""]
         self._live.update(Group(*parts, *self._notes), refresh=True)
+
+    def _name_of(self, group_index: int) -> str:
+        count = self._place.group_count
+        return "" if count == 1 else f"group {group_index} of {count}: "
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -94,6 +107,7 @@ class UpView:
             "config": str(self._place.config_file),
             "service": self._service,
             "is_new": self._place.is_new,
+            "groups": self._place.group_count,
         }
 
     def _environment(self) -> str:
@@ -118,6 +132,7 @@ class UpView:
             f"data      {self._place.directory} ({'new' if self._place.is_new else 'as it was'})",
             f"service   {self._service}",
             f"members   {self._place.members}",
+            *([f"groups    {self._place.group_count}"] if self._place.group_count > 1 else []),
             f'client    {self._environment()}python -c "{client}"',
             f"look      trimaran status --config {shlex.quote(str(self._place.config_file))} --watch 1",
             "end       Ctrl-C",

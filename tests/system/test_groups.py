@@ -1,0 +1,287 @@
+"""Groups with real processes: members with a process for each group, behind `trimaran node --groups 2`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.system.cluster_process import SETTINGS
+from tests.system.directory_checker import check_directory
+from tests.system.waiting import wait_until
+from trimaran.client import ClientConfig, ConnectRejectedError, GroupedClient, RequestFailedError, SyncGroupedClient
+from trimaran.cluster.cli.shared.local_nodes import free_base_ports
+from trimaran.cluster.documents.query import StatusQueryError, query_status
+from trimaran.cluster.settings.config_layers import flag_arguments
+from trimaran.cluster.settings.variables import clean_environment
+from trimaran.service_api.groups import Group, GroupTable
+from trimaran.service_api.groups.ports import group_endpoint
+
+SERVICE: Final = "tests.system.group_ledger:GroupLedger"
+MEMBER_COUNT: Final = 3
+GROUP_COUNT: Final = 2
+DEADLINE_S: Final = 120.0
+TABLE: Final = GroupTable(GROUP_COUNT)
+KEYS: Final = [f"account-{i}" for i in range(12)]
+
+
+async def repeat_until(ask: Callable[[], Awaitable[bool]]) -> None:
+    """Ask until the answer is yes."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            if await ask():
+                return
+            await asyncio.sleep(0.05)
+
+
+class Machines:
+    """Three machines, each with a supervisor and its groups."""
+
+    def __init__(self, data_dir: Path, **settings: str) -> None:
+        self.directory = data_dir
+        data_dir.mkdir(parents=True)
+        self.base_ports = free_base_ports(MEMBER_COUNT, group_count=GROUP_COUNT)
+        self.endpoints = [f"127.0.0.1:{port}" for port in self.base_ports]
+        self.settings = {**SETTINGS, "groups": str(GROUP_COUNT), "log_format": "json", **settings}
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def members(self) -> str:
+        return ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(self.endpoints))
+
+    def command(self, member_id: int, **changes: str) -> list[str]:
+        """What starts a member."""
+        settings = {
+            "member_id": str(member_id),
+            "members": self.members,
+            "directory": str(self.directory / f"node-{member_id}"),
+            "service": SERVICE,
+            **self.settings,
+            **changes,
+        }
+        flags = [part for name, value in settings.items() for part in flag_arguments(name, value)]
+        child = "trimaran.cluster.cli.shared.local_child"  # it ends with this process
+        return [sys.executable, "-m", child, str(os.getpid()), "node", *flags]
+
+    def log(self, member_id: int) -> str:
+        return (self.directory / f"node-{member_id}.log").read_text()
+
+    def start(self, member_id: int, **changes: str) -> None:
+        with (self.directory / f"node-{member_id}.log").open("ab") as log:
+            self.processes[member_id] = subprocess.Popen(
+                self.command(member_id, **changes),
+                env=clean_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def start_all(self) -> None:
+        for member_id in range(MEMBER_COUNT):
+            self.start(member_id)
+
+    def kill(self, member_id: int) -> None:
+        """End a supervisor without warning."""
+        self.processes[member_id].kill()
+        self.processes[member_id].wait(DEADLINE_S)
+
+    def stop_all(self) -> list[int]:
+        """Tell every supervisor to stop; gives the exit statuses."""
+        for process in self.processes.values():
+            process.terminate()
+        return [process.wait(DEADLINE_S) for process in self.processes.values()]
+
+    async def find_leader(self, group_index: int) -> int | None:
+        """Which member leads a group; None if none says so."""
+        for member_id, endpoint in enumerate(self.endpoints):
+            host, _, port = group_endpoint(endpoint, group_index).rpartition(":")
+            try:
+                status = await query_status(f"{host}:{int(port) + 1}", 5.0)
+            except StatusQueryError:
+                continue
+            if status.state == "LEADER":
+                return member_id
+        return None
+
+    async def wait_for_leaders(self, *member_ids: int) -> None:
+        """Wait until each group is led by the member that is named for it."""
+
+        async def are_leading() -> bool:
+            return [await self.find_leader(i) for i in range(len(member_ids))] == [*member_ids]
+
+        await repeat_until(are_leading)
+
+    def client(self, **arguments: int) -> GroupedClient:
+        config = ClientConfig(endpoints=tuple(self.endpoints), connect_timeout_s=DEADLINE_S, new_leader_timeout_s=60.0)
+        return GroupedClient(config=config, **arguments)  # type: ignore[arg-type]
+
+    def processes_of(self, member_id: int) -> list[int]:
+        """The pids of the groups that its log says were started, and that run."""
+        lines = [json.loads(line) for line in self.log(member_id).splitlines() if line.startswith("{")]
+        pids = [int(line["pid"]) for line in lines if line["event"] == "group.started"]
+        return [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and self._is_node(pid)]
+
+    def _is_node(self, pid: int) -> bool:
+        try:
+            return b"--member-id" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return False
+
+
+@pytest.fixture
+def machines(data_dir: Path) -> Iterator[Machines]:
+    made = Machines(data_dir)
+    yield made
+    for process in made.processes.values():
+        process.kill()
+        process.wait(DEADLINE_S)
+
+
+async def keep_requesting(client: GroupedClient, key: str, done: asyncio.Event) -> int:
+    """Make requests for a key, one after the other, until told to end; gives how many."""
+    number = 0
+    while not done.is_set():
+        reply = await client.request(key, f"{key} {number}".encode(), timeout_s=DEADLINE_S)
+        number += 1
+        assert int(reply) == number
+    return number
+
+
+@pytest.mark.slow
+async def test_a_machine_that_dies_takes_no_request_of_any_group_with_it(machines: Machines) -> None:
+    """Nothing is lost or run twice in either group; leaders are spread before and after."""
+    machines.start_all()
+    await machines.wait_for_leaders(0, 1)
+    done = asyncio.Event()
+    async with machines.client() as client:
+        async with asyncio.TaskGroup() as tasks:
+            loads = {key: tasks.create_task(keep_requesting(client, key, done)) for key in KEYS}
+            await wait_for_progress(client, 20)
+            assert len(machines.processes_of(0)) == GROUP_COUNT
+
+            machines.kill(0)
+            await wait_until(lambda: not machines.processes_of(0), timeout_s=DEADLINE_S, what="the end of its groups")
+            await wait_for_progress(client, 20)
+            assert await machines.find_leader(0) in (1, 2)
+            machines.start(0)
+            await machines.wait_for_leaders(0, 1)
+            await wait_for_progress(client, 20)
+            done.set()
+        for key, load in loads.items():
+            result = await client.query(key, key.encode())
+            assert int(result.payload) == load.result()
+        assert (await client.for_key(KEYS[0])).group == Group(TABLE.group_of(KEYS[0]), GROUP_COUNT)
+
+    assert machines.stop_all() == [0, 0, 0]
+    for member_id in range(MEMBER_COUNT):
+        for group_index in range(GROUP_COUNT):
+            directory = machines.directory / f"node-{member_id}" / f"group-{group_index}"
+            check_directory(directory, stopped=False)
+            log = b"".join(file.read_bytes() for file in sorted((directory / "archive").glob("*.rec")))
+            found = {key for key in KEYS if f"{key} 0".encode() in log}
+            assert found == {key for key in KEYS if TABLE.group_of(key) == group_index}
+
+
+async def wait_for_progress(client: GroupedClient, count: int) -> None:
+    """Wait until every key has so many requests more."""
+
+    async def count_of(key: str) -> int:
+        return int((await client.query(key, key.encode())).payload)
+
+    before = {key: await count_of(key) for key in KEYS}
+
+    async def have_more() -> bool:
+        return all([await count_of(key) >= before[key] + count for key in KEYS])
+
+    await repeat_until(have_more)
+
+
+async def test_a_client_learns_the_groups_and_is_refused_by_other_ones(machines: Machines) -> None:
+    """A service refuses a key that came to the wrong group, whichever way it came."""
+    machines.start_all()
+    await machines.wait_for_leaders(0, 1)
+    key = next(key for key in KEYS if TABLE.group_of(key) == 1)
+
+    async with machines.client() as client:
+        assert client.group_count == GROUP_COUNT
+        assert await client.request(key, f"{key} 0".encode()) == b"1"
+        with pytest.raises(RequestFailedError, match=f"key='{key}' belongs to group 1, this is group 0 of 2"):
+            await (await client.for_group(0)).request(f"{key} 1".encode())
+    async with machines.client(group_count=4) as client:
+        with pytest.raises(ConnectRejectedError, match="another group: this is group 0 of 2, expected group 0 of 4"):
+            await client.for_group(0)
+
+    def request() -> bytes:
+        with SyncGroupedClient(machines.endpoints) as blocking:
+            return blocking.request(key, f"{key} 1".encode(), timeout_s=DEADLINE_S)
+
+    assert await asyncio.to_thread(request) == b"2"
+
+
+async def test_one_group_without_a_leader_does_not_stop_the_other(machines: Machines) -> None:
+    """Group 1 stands still on every machine."""
+    machines.start_all()
+    await machines.wait_for_leaders(0, 1)
+    here, there = (next(key for key in KEYS if TABLE.group_of(key) == i) for i in range(GROUP_COUNT))
+    async with machines.client() as client:
+        await client.request(there, f"{there} 0".encode())
+        groups = [pid for member_id in range(MEMBER_COUNT) for pid in pids_of_group(machines, member_id, 1)]
+        for pid in groups:
+            os.kill(pid, signal.SIGSTOP)
+        waiting = asyncio.create_task(client.request(there, f"{there} 1".encode(), timeout_s=DEADLINE_S))
+        for number in range(10):
+            await client.request(here, f"{here} {number}".encode(), timeout_s=DEADLINE_S)
+        assert not waiting.done()
+        for pid in groups:
+            os.kill(pid, signal.SIGCONT)
+
+        assert await waiting == b"2"
+
+
+def pids_of_group(machines: Machines, member_id: int, group_index: int) -> list[int]:
+    """The processes of one group of a member."""
+    flags = f"--group\0{group_index}\0".encode()
+    return [pid for pid in machines.processes_of(member_id) if flags in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+async def test_a_member_of_another_group_is_not_heard(machines: Machines) -> None:
+    """Its settings put group 1 where group 0 of the others is; neither has an id yet when they meet."""
+    stranger = ",".join(f"{i}=127.0.0.1:{port - 100}" for i, port in enumerate(machines.base_ports))
+    machines.start(0)
+    machines.start(1)
+    machines.start(2, group="1", members=stranger)
+    await wait_until(
+        lambda: "another group: group 0 of 2 here, group 1 of 2 at member 2" in machines.log(0),
+        timeout_s=DEADLINE_S,
+        what="the word of member 0",
+    )
+    await machines.wait_for_leaders(0, 1)
+
+    status = await query_status(f"127.0.0.1:{machines.base_ports[2] + 1}", 5.0)
+
+    assert (status.group, status.commit_position) == ("1/2", 0)
+    assert status.differing_members
+
+
+def test_another_number_of_groups_is_refused_by_both_numbers(machines: Machines) -> None:
+    """Before a file is touched."""
+    directory = machines.directory / "node-0"
+    directory.mkdir()
+    (directory / "groups.json").write_text('{"count": 2, "hash": "crc32/4096"}')
+
+    ended = subprocess.run(
+        machines.command(0, groups="4"), env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S
+    )
+
+    assert ended.returncode == 2
+    assert "has groups=2, the settings say groups=4" in ended.stderr
+    assert [each.name for each in directory.iterdir()] == ["groups.json"]
