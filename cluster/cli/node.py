@@ -25,8 +25,8 @@ def node(**settings: Any) -> None:
     Settings come from flags, TRIMARAN_* variables and a TOML file, in this order; `trimaran config show` prints
     them.
 
-    With --groups N this command starts a process for each group and keeps it running; with --group K as well, it is
-    group K itself.
+    If the cluster has groups, this command starts a process for each and keeps it running; with the setting group it
+    is that group itself.
     """
     config = load_from_flags(settings).config
     settle_group_count(config.directory, config.groups)

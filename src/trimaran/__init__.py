@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .client import EgressListener as EgressListener
     from .client import EgressMessage as EgressMessage
     from .client import EventCode as EventCode
+    from .client import GroupedClient as GroupedClient
     from .client import IndeterminateError as IndeterminateError
     from .client import LeaderLost as LeaderLost
     from .client import NewLeader as NewLeader
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .client import SessionClosed as SessionClosed
     from .client import SessionOpened as SessionOpened
     from .client import SyncClusterClient as SyncClusterClient
+    from .client import SyncGroupedClient as SyncGroupedClient
     from .client import TlsSettings as TlsSettings
     from .client.typed import SyncTypedClient as SyncTypedClient
     from .client.typed import TypedClient as TypedClient
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
     from .service_api import TermId as TermId
     from .service_api import TimeUnit as TimeUnit
     from .service_api import invariant as invariant
+    from .service_api.groups import CrossGroupError as CrossGroupError
+    from .service_api.groups import Group as Group
     from .service_api.typed import Command as Command
     from .service_api.typed import Context as Context
     from .service_api.typed import Event as Event

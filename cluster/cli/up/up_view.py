@@ -120,7 +120,7 @@ class UpView:
         return " ".join(f"TRIMARAN_TLS_{name.upper()}={shlex.quote(getattr(files, name))}" for name in names) + " "
 
     def _introduction(self) -> list[str]:
-        endpoints = ",".join(self._place.endpoints)
+        endpoints, is_grouped = ",".join(self._place.endpoints), self._place.group_count > 1
         connect = f"from trimaran import SyncClusterClient as C; c = C('{endpoints}'.split(','))"
         if self._place.certificates is not None:
             connect = (
@@ -128,13 +128,17 @@ class UpView:
                 f"c = C(config=ClientConfig(endpoints={self._place.endpoints!r}, tls=TlsSettings.of_environment()))"
             )
         client = f"{connect}; print(c.leader_member_id); c.close()"
+        if is_grouped:
+            client = client.replace("SyncClusterClient as C", "SyncGroupedClient as C")
+            client = client.replace("c.leader_member_id", "c.for_key('a').leader_member_id")
+        watch = "" if is_grouped else " --watch 1"
         return [
             f"data      {self._place.directory} ({'new' if self._place.is_new else 'as it was'})",
             f"service   {self._service}",
             f"members   {self._place.members}",
             *([f"groups    {self._place.group_count}"] if self._place.group_count > 1 else []),
             f'client    {self._environment()}python -c "{client}"',
-            f"look      trimaran status --config {shlex.quote(str(self._place.config_file))} --watch 1",
+            f"look      trimaran status --config {shlex.quote(str(self._place.config_file))}{watch}",
             "end       Ctrl-C",
         ]
 

@@ -155,6 +155,25 @@ def test_a_first_port_gives_all_ports(tmp_path: Path) -> None:
     assert open_place(tmp_path, member_count=None, base_port=9000).endpoints == place.endpoints
 
 
+def test_a_cluster_with_groups_remembers_how_many(tmp_path: Path) -> None:
+    """Other commands find the number in the file, and another number is refused by both."""
+    place = open_place(tmp_path, member_count=2, base_port=9000, group_count=3)
+
+    assert place.config_file.read_text() == f'members = "{place.members}"\ngroups = 3\n'
+    assert open_place(tmp_path, member_count=None, base_port=9000).group_count == 3
+    with pytest.raises(ConfigurationError, match="has groups=3, the settings say groups=2"):
+        open_place(tmp_path, member_count=None, base_port=None, group_count=2)
+
+
+def test_free_ports_of_a_cluster_with_groups_are_free_in_every_group(tmp_path: Path) -> None:
+    """So no group of one member is where another member's group is."""
+    place = open_place(tmp_path, member_count=3, base_port=None, group_count=4)
+
+    first = [int(endpoint.rpartition(":")[2]) for endpoint in place.endpoints]
+    ports = [port + 100 * group_index + i for port in first for group_index in range(4) for i in range(5)]
+    assert len(set(ports)) == len(ports)
+
+
 @pytest.mark.parametrize(
     ("member_count", "base_port", "expected"), [(5, None, "has 2 members"), (None, 9500, "has other endpoints")]
 )
@@ -273,7 +292,7 @@ def shown(capsys: pytest.CaptureFixture[str], output: OutputFormat) -> str:
     later = answered(member_status(1, state="LEADER", append=200_000))
     with UpView(PLACE, "counter:Counter", output) as view:
         for answers in ([failed(0), leader], [failed(0), later], [answered(member_status(0)), later]):
-            view.show(make_report(answers, asked_at_ms=0))
+            view.show([make_report(answers, asked_at_ms=0)])
         view.say("stopping", "every member, in order")
     return capsys.readouterr().out
 

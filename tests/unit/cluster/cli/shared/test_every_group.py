@@ -1,0 +1,96 @@
+"""Commands over the groups of a cluster: one after the other, or the one that is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from trimaran.archive.tool.output import OutputFormat
+from trimaran.cluster.cli.shared.every_group import of_every_group
+from trimaran.cluster.cli.shared.setting_flags import load_consensus_endpoints
+from trimaran.service_api.errors import ConfigurationError
+
+MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9010"
+
+
+class Command:
+    """A command that notes which members it would ask, and ends with a status for each group."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = statuses
+        self.asked: list[dict[int, str]] = []
+        self.run = of_every_group(self._run)
+
+    def _run(self, **values: Any) -> None:
+        self.asked.append(load_consensus_endpoints({n: v for n, v in values.items() if n not in ("output", "every")}))
+        if self.statuses[len(self.asked) - 1]:
+            raise typer.Exit(self.statuses[len(self.asked) - 1])
+
+
+def settings(**changes: object) -> dict[str, object]:
+    return {"members": MEMBERS, "cluster_id": None, "groups": None, "group": None, "config_file": None, **changes}
+
+
+def test_a_cluster_without_groups_is_asked_once_and_nothing_is_added(capsys: pytest.CaptureFixture[str]) -> None:
+    """What it prints and how it ends is as ever."""
+    command = Command(0)
+
+    command.run(**settings())
+
+    assert command.asked == [{0: "127.0.0.1:9001", 1: "127.0.0.1:9011"}]
+    assert capsys.readouterr().out == ""
+
+
+def test_every_group_is_asked_and_the_first_bad_status_is_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also those after a group that cannot be reached."""
+    command = Command(0, 11, 3)
+
+    with pytest.raises(typer.Exit) as ended:
+        command.run(**settings(groups="3", output=OutputFormat.TABLE))
+
+    assert ended.value.exit_code == 11
+    assert [asked[1] for asked in command.asked] == ["127.0.0.1:9011", "127.0.0.1:9111", "127.0.0.1:9211"]
+    assert capsys.readouterr().out == "group 0 of 3\n\ngroup 1 of 3\n\ngroup 2 of 3\n"
+
+
+def test_objects_are_printed_without_lines_between(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each names its group."""
+    command = Command(0, 0)
+
+    with pytest.raises(typer.Exit) as ended:
+        command.run(**settings(groups="2", output=OutputFormat.JSONL))
+
+    assert (ended.value.exit_code, capsys.readouterr().out) == (0, "")
+
+
+def test_a_group_that_is_named_is_asked_alone(tmp_path: Path) -> None:
+    """How many there are may be in the file."""
+    file = tmp_path / "cluster.toml"
+    file.write_text(f'members = "{MEMBERS}"\ngroups = 4\n')
+    command = Command(0)
+
+    command.run(**settings(members=None, config_file=str(file), group="2"))
+
+    assert command.asked == [{0: "127.0.0.1:9201", 1: "127.0.0.1:9211"}]
+
+
+@pytest.mark.parametrize("group", ["4", "-1", "x"])
+def test_a_group_that_there_is_not_is_refused(group: str) -> None:
+    """It names the bounds."""
+    with pytest.raises(ConfigurationError, match=f"group='{group}' from --group: expected 0 to 3, for groups=4"):
+        Command(0).run(**settings(groups="4", group=group))
+
+
+def test_a_command_for_one_group_asks_for_it() -> None:
+    """Such as `trimaran leader transfer`."""
+    with pytest.raises(ConfigurationError, match="groups=4: this command asks one group: give --group, from 0 to 3"):
+        load_consensus_endpoints(settings(groups="4"))
+
+
+def test_watching_is_for_one_group() -> None:
+    """It would never come to the second one."""
+    with pytest.raises(ConfigurationError, match="--watch of groups=2: give --group"):
+        Command(0).run(**settings(groups="2", watch_every=1.0))
