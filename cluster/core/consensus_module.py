@@ -315,7 +315,7 @@ class ConsensusModule:
         self.leader = None
         self.follower = None
         self._phase = NoPhase()
-        self.ctx.leader_member_id = None
+        self.ctx.forget_leader()
         self.ctx.is_spare = False
         self.sessions.roll_back()
         self.timers.rearm()

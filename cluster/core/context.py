@@ -440,6 +440,11 @@ class ConsensusContext:
         self.leader_of_term = leadership_term_id, leader_member_id
         self.log_session_id = log_session_id
 
+    def forget_leader(self) -> None:
+        """Take no member for the leader, and the log from none."""
+        self.leader_member_id = None
+        self.log_source_id = None
+
     def note_leader(self, commit_position: int | None) -> None:
         """Follower: the leader is alive, and may have said how far the log is committed."""
         self.time_of_last_leader_ns = self.now_ns

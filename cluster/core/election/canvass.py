@@ -68,7 +68,7 @@ class Canvass(ElectionPhase):
         ctx = self._ctx
         self._election.is_successor = False
         ctx.role = Role.FOLLOWER
-        ctx.leader_member_id = None
+        ctx.forget_leader()
         for member in ctx.others:
             member.forget_election()
         ctx.note_own_log()

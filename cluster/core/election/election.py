@@ -291,8 +291,7 @@ class InitPhase(ElectionPhase):
 
     def _enter_init(self) -> None:
         ctx = self._ctx
-        ctx.leader_member_id = None
-        ctx.log_source_id = None
+        ctx.forget_leader()
         ctx.role = Role.FOLLOWER
         ctx.candidate_term_id = max(ctx.candidate_term_id, ctx.leadership_term_id, ctx.log_leadership_term_id)
         for member in ctx.members.values():

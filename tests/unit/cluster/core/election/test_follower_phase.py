@@ -183,6 +183,17 @@ def test_rest_of_the_own_term_is_copied_first() -> None:
     assert [(m.log_leadership_term_id, m.log_position) for m in messages(effects, CanvassPosition, to=1)] == [(3, 992)]
 
 
+def test_a_canvass_after_a_copied_term_takes_the_log_from_nobody() -> None:
+    """Nor does this member when it leads then: the one that it copied from is the leader of before."""
+    solo = Solo(terms=[(3, 0, 800)])
+    solo.feed(solo.new_term(1, 6, 1504, after=(5, 992, 1504)))
+    before = solo.ctx.log_source_id
+
+    solo.feed(ev.ReplicationDone(992))
+
+    assert (before, solo.ctx.log_source_id, solo.ctx.is_relayed) == (1, None, False)
+
+
 def test_next_term_is_copied_as_a_whole_under_its_own_mark() -> None:
     """Aeron.md §2.5, third row; followerShouldProgressThroughInterimElectionsTerms."""
     solo = Solo(terms=[(3, 0, 992)])
