@@ -194,6 +194,10 @@ class SimulatedCluster:
         self.on_member(member)
         return member
 
+    def set_log_source(self, member: Member, source_id: MemberId | None) -> None:
+        """Correct the settings of a standby: from its next start on it takes the log from there; None: the leader."""
+        member.config = member.config.model_copy(update={"log_source": "" if source_id is None else str(source_id)})
+
     def rejoin(self, member: Member, known: Iterable[ConfiguredMember]) -> None:
         """Correct the settings of a member whose directory is empty: it joins by the members that are known.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -27,6 +28,8 @@ from .backups.scrubs import SCRUB
 from .clients.queries import QUERY_KIND
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .disk_faults import DiskFaults, draw_bit
+from .kinds.hidden_flip import HiddenFlip, voters_of
+from .kinds.standby_chains import CHAIN, SourceFaults, StandbyChains
 from .member_orders import MemberOrders
 from .network_faults import NetworkFaults
 from .operator import Operator
@@ -36,6 +39,9 @@ from .rules import expect
 from .trace import Trace
 
 _MS: Final = 1_000_000
+_CATALOG: Final = "archive/archive.catalog"
+_RECORDING_LOG: Final = f"cluster/{RECORDING_LOG_FILE_NAME}"
+_NODE_STATE: Final = f"cluster/{NODE_STATE_FILE_NAME}"
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,8 +75,6 @@ class Nemesis:
         self._is_over = False
         self._excused: dict[MemberId, str] = {}
         """Members that may stop by themselves, and which fault is to blame."""
-        self._flipped_below: tuple[Member, Path, int, bytes] | None = None
-        """Whose disk has a bit flipped below its newest snapshot: in which file, at which offset, the whole byte."""
         self._abandoned: list[Member] = []
         """Members that are left for dead in the end."""
         self._restart_random = Random(f"{cluster.seed} restart")
@@ -96,20 +100,28 @@ class Nemesis:
             stop=self._stop_to_move,
             on_added=self.disks.draw_timing,
         )
+        self.hidden_flip: HiddenFlip = HiddenFlip(
+            cluster, referee, self.orders, may_strike=lambda: not self._excused, lose_disk=self._lose_disk
+        )
+        does = SourceFaults(self._kill_member, self._pause_member, self._wipe_member, self.network.between)
+        self.chains: StandbyChains = StandbyChains(cluster, referee.membership, self.orders, does)
         self._retired: dict[MemberId, None] = {}
         """Members that were removed, and are not started any more."""
         self._removal_random = Random(f"{cluster.seed} removed")
         cluster.on_member_exit = self._on_exit
-        for kind in KINDS:
-            random = Random(f"{cluster.seed} {kind.name}")
-            if random.random() < kind.chance and kind.name not in without:
-                self._plan(kind, random)
+        self._plan_all(without)
         self._after(self._unit_ns // 8, self._look_after_damage)
 
     def __repr__(self) -> str:
         return f"<Nemesis fired={ {name: count for name, count in self.fired.items() if count} }>"
 
     # --- when
+
+    def _plan_all(self, without: frozenset[str]) -> None:
+        for kind in KINDS:
+            random = Random(f"{self._cluster.seed} {kind.name}")
+            if random.random() < kind.chance and kind.name not in without:
+                self._plan(kind, random)
 
     def _plan(self, kind: Kind, random: Random) -> None:
         delay_ns = int(random.expovariate(1.0) * kind.interval * self._unit_ns) + 1
@@ -220,7 +232,9 @@ class Nemesis:
         return True
 
     def _pause(self, random: Random) -> bool:
-        member = self._member(random)
+        return self._pause_member(self._member(random), random)
+
+    def _pause_member(self, member: Member, random: Random) -> bool:
         if not member.is_running or member.is_paused:
             return False
         self._cluster.pause(member.member_id)
@@ -363,62 +377,6 @@ class Nemesis:
         path, offset, bit = place
         return self._flip(member, path, offset, bit, random)
 
-    def _flip_below_snapshot(self, random: Random) -> bool:
-        """Flip a bit of the leader's log that no start of it reads, and have another member lose its disk.
-
-        What that member needs, a third one has: the cluster heals itself, and nobody has a cause to stop. The bit is
-        put right once that member has everything.
-        """
-        leader, referee = self._cluster.leader(), self._referee
-        members = self._voters()
-        if leader not in members or leader.node is None or len(members) < 3 or referee.damaged or self._excused:
-            return False
-        if len(self.orders.reachable()) > 1:
-            return False
-        wiped = random.choice([member for member in members if member is not leader])
-        rest = [member for member in members if member is not wiped]
-        is_served = any(member is not leader and not member.config.is_witness for member in rest)  # with a snapshot
-        if not (is_served and all(referee.has_joined(member) and referee.is_sound(member) for member in rest)):
-            return False
-        snapshot_position = leader.node.module.snapshots.newest_position
-        segment_length = leader.config.segment_length_bytes
-        newest_base = len(referee.committed) // segment_length * segment_length  # a start looks for the end in there
-        begin, end = leader.node.log_start_position, min(snapshot_position or 0, newest_base)
-        places = [at for at in referee.delivered if begin <= at < end]
-        place = draw_bit(places[random.randrange(len(places))], leader, random) if places else None
-        if place is None:
-            return False
-        path, offset, bit = place
-        disk = leader.machine.disk
-        if not (data := disk.durable_read(path, 1, offset)):
-            return False
-        disk.damage(path, offset, bytes([data[0] ^ bit]))
-        self._flipped_below = leader, path, offset, data
-        for member in (leader, wiped):
-            referee.damaged[member.member_id] = None
-        self._cluster.kill(wiped.member_id)
-        self._wipe_directory(wiped)
-        self._restart_later(wiped, random)
-        return True
-
-    def mend_below_snapshot(self) -> None:
-        """Put the bit right, if nobody has mended it; a segment that was purged meanwhile has none."""
-        if self._flipped_below is None:
-            return
-        (member, path, offset, whole), self._flipped_below = self._flipped_below, None
-        if member.machine.disk.durable_read(path, 1, offset):
-            member.machine.disk.damage(path, offset, whole)
-        self._referee.damaged.pop(member.member_id, None)
-
-    def _flip_catalog(self, random: Random) -> bool:
-        return self._flip_small_file(random, "archive/archive.catalog", 32, 128)
-
-    def _flip_recording_log(self, random: Random) -> bool:
-        return self._flip_small_file(random, f"cluster/{RECORDING_LOG_FILE_NAME}", 0, 64)
-
-    def _flip_node_state(self, random: Random) -> bool:
-        return self._flip_small_file(random, f"cluster/{NODE_STATE_FILE_NAME}", 24, 48)
-
     def _flip_small_file(self, random: Random, name: str, begin: int, end: int) -> bool:
         """Flip a bit in a file that is read at a start, of a member that is killed for it."""
         member = self._member(random)
@@ -440,10 +398,6 @@ class Nemesis:
         self._after(self._duration_ns(random, 1.0), self._scrub, member)
         return True
 
-    def _voters(self) -> list[Member]:
-        voter_ids = self._referee.membership.current.voter_ids
-        return [member for member in self._cluster.members.values() if member.member_id in voter_ids]
-
     def _scrub(self, member: Member) -> None:
         """An operator verifies the files of a member, and replaces the directory that is not valid."""
         if not self._is_over and not self._retires(member) and self._excused.get(member.member_id) == "flip":
@@ -453,14 +407,19 @@ class Nemesis:
 
     def _wipe(self, random: Random) -> bool:
         """A member loses its disk."""
-        member = self._member(random)
+        return self._wipe_member(self._member(random), random)
+
+    def _wipe_member(self, member: Member, random: Random) -> bool:
         if not self._may_damage(member):
             return False
+        self._lose_disk(member, random)
+        return True
+
+    def _lose_disk(self, member: Member, random: Random) -> None:
         self._cluster.kill(member.member_id)
         self._referee.damaged[member.member_id] = None
         self._wipe_directory(member)
         self._restart_later(member, random)
-        return True
 
     def _wipe_directory(self, member: Member) -> None:
         self._excused.pop(member.member_id, None)
@@ -476,7 +435,7 @@ class Nemesis:
             if node is not None and node.module.election is None and self._referee.is_sound(member):
                 del self._referee.emptied[member_id]
                 self._referee.damaged.pop(member_id, None)
-                self.mend_below_snapshot()
+                self.hidden_flip.mend()
         self._after(self._unit_ns // 8, self._look_after_damage)
 
     # --- the operator
@@ -608,9 +567,10 @@ class Nemesis:
     def _draw_spare(self, random: Random) -> list[Member]:
         """Draw who is left for dead: whichever members the cluster will have, a majority of sound ones is left."""
         configurations = self.orders.reachable()
-        sound = [member for member in self._voters() if self._is_able(member)]
+        sound = [member for member in voters_of(self._cluster, self._referee) if self._is_able(member)]
         spare_limit = max(0, len(sound) - quorum_threshold(len(self._referee.membership.current.voter_ids)))
         drawn = random.sample(sound, random.randint(0, spare_limit)) if random.random() < 0.5 else []
+        drawn += self.chains.draw_dead()
         able = {member.member_id for member in self.orders.reachable_members() if self._is_able(member)}
         spare: list[Member] = []
         for member in drawn:
@@ -671,10 +631,10 @@ KINDS: Final = (
     Kind("disk_slow", 0.4, 6.0, lambda nemesis, random: nemesis.disks.slow(random)),
     Kind("disk_stall", 0.4, 6.0, lambda nemesis, random: nemesis.disks.stall(random)),
     Kind("flip_recording", 0.3, 12.0, Nemesis._flip_recording),
-    Kind("flip_below_snapshot", 0.5, 1.5, Nemesis._flip_below_snapshot),
-    Kind("flip_catalog", 0.2, 15.0, Nemesis._flip_catalog),
-    Kind("flip_recording_log", 0.2, 15.0, Nemesis._flip_recording_log),
-    Kind("flip_node_state", 0.2, 15.0, Nemesis._flip_node_state),
+    Kind("flip_below_snapshot", 0.5, 1.5, lambda nemesis, random: nemesis.hidden_flip.strike(random)),
+    Kind("flip_catalog", 0.2, 15.0, partial(Nemesis._flip_small_file, name=_CATALOG, begin=32, end=128)),
+    Kind("flip_recording_log", 0.2, 15.0, partial(Nemesis._flip_small_file, name=_RECORDING_LOG, begin=0, end=64)),
+    Kind("flip_node_state", 0.2, 15.0, partial(Nemesis._flip_small_file, name=_NODE_STATE, begin=24, end=48)),
     Kind("disk_error", 0.3, 8.0, Nemesis._disk_error),
     Kind("disk_full", 0.2, 12.0, Nemesis._disk_full),
     Kind("short_write", 0.3, 5.0, lambda nemesis, random: nemesis.disks.short_write(random)),
@@ -688,6 +648,7 @@ KINDS: Final = (
     Kind("transfer", 0.5, 2.0, lambda nemesis, random: nemesis.operator.transfer(random)),
     Kind("add_member", 0.4, 5.0, lambda nemesis, random: nemesis.orders.add(random)),
     Kind("standby", 0.4, 1.5, lambda nemesis, random: nemesis.orders.standby(random)),
+    Kind(CHAIN, 0.7, 1.0, lambda nemesis, random: nemesis.chains.strike(random)),
     Kind("remove_member", 0.4, 6.0, lambda nemesis, random: nemesis.orders.remove(random)),
     Kind("replace_member", 0.3, 6.0, lambda nemesis, random: nemesis.orders.replace(random)),
     Kind("move_member", 0.4, 5.0, lambda nemesis, random: nemesis.orders.move(random)),

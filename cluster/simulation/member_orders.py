@@ -111,10 +111,32 @@ class MemberOrders:
             self._after(4 * self._unit_ns, self._wish, self._promotion(number), random)
         return number is not None
 
+    def add_standby(self, random: Random, *, log_source_id: MemberId) -> bool:
+        """A new machine joins as a standby that takes the log from another member."""
+        number = self._add(random, MemberChangeKind.ADD_STANDBY)
+        if number is not None:
+            self._cluster.set_log_source(self._cluster.members[MemberId(number)], log_source_id)
+        return number is not None
+
+    def follow(self, member: Member, log_source_id: MemberId | None) -> bool:
+        """A standby is started again, to take the log from another member; None: from the leader."""
+        was_running = self._stop(member)
+        self._cluster.set_log_source(member, log_source_id)
+        if was_running:
+            self._start(member)
+        return was_running
+
+    def promote(self, member_id: MemberId, random: Random) -> bool:
+        """A learner or a standby is to become a voter."""
+        return self._wish(self._promotion(member_id), random, attempts=_ATTEMPT_LIMIT - 3)
+
     def remove(self, random: Random) -> bool:
         """A member is removed: also the leader, also one that is down."""
-        victim_id = self._choose(random)
-        return self._wish(self._removal(victim_id), random, attempts=_ATTEMPT_LIMIT - 3)
+        return self.remove_member(self._choose(random), random)
+
+    def remove_member(self, member_id: MemberId, random: Random) -> bool:
+        """The given member is removed."""
+        return self._wish(self._removal(member_id), random, attempts=_ATTEMPT_LIMIT - 3)
 
     def replace(self, random: Random) -> bool:
         """A new machine takes the place of a member."""

@@ -82,6 +82,11 @@ class NetworkFaults:
             [(name, victim) for name in names] + [(victim, name) for name in names], self._draw_duration_ns(random, 1.5)
         )
 
+    def between(self, one: Member, other: Member, random: Random) -> bool:
+        """Two members are cut off from each other, and from nobody else."""
+        a, b = one.machine.address, other.machine.address
+        return self._cut([(a, b), (b, a)], self._draw_duration_ns(random, 1.5))
+
     def swizzle_clog(self, random: Random) -> bool:
         """Cut links one by one, and mend them in another order. Source: FoundationDB, swizzle-clogging."""
         names = self._addresses()

@@ -296,7 +296,7 @@ class _Run:
         self._expect_live(is_done, "a healed majority comes to rest, all equal", core)
         is_done = cluster.run_until(lambda: not nemesis.lingering(), limit_ns=limit_ns)
         self._expect_live(is_done, "a member that was removed stops when it is told", nemesis.lingering())
-        nemesis.mend_below_snapshot()  # the members have come to rest before it looked again
+        nemesis.hidden_flip.mend()  # the members have come to rest before it looked again
         self._referee.expect_equal(core)
         self._referee.look_at_rest(core)
         is_done = cluster.run_until(lambda: not any(map(waiting_bytes, core)), limit_ns=5 * limit_ns)

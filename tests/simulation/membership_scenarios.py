@@ -1,4 +1,7 @@
-"""Scenarios of members that do not know who the members are: by a log that they copy again, or cannot read."""
+"""Scenarios of members that do not know who the members are: by a log that they copy again, or cannot read.
+
+And of a standby that follows another one.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.control_toggle import ControlToggle
 from trimaran.cluster.core.election_state import ElectionState
 from trimaran.cluster.core.events import ActionRequested
@@ -82,6 +86,45 @@ def members_that_cannot_read_who_they_are(scene: Scene) -> None:
         scene.cluster.start(member.member_id)
     scene.await_leader()
     scene.expect_service("a healed majority serves its clients", for_s=2, gap_s=10)
+
+
+def a_standby_whose_source_stands_still(scene: Scene) -> None:
+    """A standby follows another one, which stands still and closes no link: what is committed comes to it all the same.
+
+    Not from there: it may wait for its source for a heartbeat timeout, and then takes the log from the leader.
+    """
+    scene.start()
+    scene.add_client()
+    source = _add_standby(scene, None)
+    follower = _add_standby(scene, source)
+    scene.run_until(lambda: _context(follower).is_relayed, 20, "a standby takes the log from its source")
+    scene.cluster.pause(source.member_id)
+    scene.run(0.1)
+    committed = len(scene.referee.committed)
+    scene.run(1)
+    wanted = len(scene.referee.committed)
+    expect(wanted > committed, "clients are served while a standby stands still", cluster=scene.cluster)
+    rule = "a standby whose source sends nothing has what is committed"
+    scene.run_until(lambda: _context(follower).commit_position >= wanted, 10, rule)
+
+
+def _add_standby(scene: Scene, source: Member | None) -> Member:
+    """Add a standby, which may be to follow another one; give it once it takes part in the term."""
+    number = max(scene.cluster.members) + 1
+    member = scene.cluster.add_member(number, scene.referee.membership.current.members, is_standby=True)
+    scene.cluster.set_log_source(member, None if source is None else source.member_id)
+    scene.cluster.start(number)
+    add = MemberChange(MemberChangeKind.ADD_STANDBY, number, endpoints_at(number, 0))
+    _change(scene, add, lambda kind: kind is not None)
+    scene.run_until(
+        lambda: member.node is not None and member.node.module.follower is not None, 20, "a standby takes part"
+    )
+    return member
+
+
+def _context(member: Member) -> ConsensusContext:
+    assert member.node is not None
+    return member.node.module.ctx
 
 
 def _is_alone(member: Member) -> bool:

@@ -54,7 +54,11 @@ from .damage_scenarios import (
 )
 from .digest_scenarios import a_member_whose_service_differs
 from .identity_plants import a_member_that_speaks_as_another, orders_of_who_may_not_give_them
-from .membership_scenarios import a_member_that_was_alone, members_that_cannot_read_who_they_are
+from .membership_scenarios import (
+    a_member_that_was_alone,
+    a_standby_whose_source_stands_still,
+    members_that_cannot_read_who_they_are,
+)
 from .relay_scenarios import a_leader_that_dies_with_the_offers
 
 S: Final = 1_000_000_000
@@ -647,6 +651,7 @@ SCENARIOS: Final = {
     "wiped-member": Scenario(a_member_that_lost_its_disk),
     "was-alone": Scenario(a_member_that_was_alone, member_count=1),
     "members-unread": Scenario(members_that_cannot_read_who_they_are),
+    "source-stands-still": Scenario(a_standby_whose_source_stands_still),
     "no-quorum": Scenario(no_quorum, member_count=5),
     "full-disk": Scenario(a_full_disk),
     "flipped-bit": Scenario(a_flipped_bit),
