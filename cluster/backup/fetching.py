@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trimaran.archive.disk.file_system import OsFileSystem, read_file, replace_file
+from trimaran.archive.disk.file_system import OsFileSystem, replace_file
 from trimaran.archive.disk.object_store import ObjectStore, OpenObjects
-from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api import ConfigurationError
 
 from ..import_aeron.copying import written_whole
-from .manifest import Manifest, StoredObject, decode_file, object_digest
+from .manifest import Manifest, StoredObject, decode_file
+from .object_check import check_object, missing_object
 from .shipping import read_backup_manifest
 
 
@@ -36,24 +37,20 @@ def fetch_backup(url: str, target: Path, *, open_objects: OpenObjects = ObjectSt
             try:
                 store.get_file(found.name, path)
             except FileNotFoundError as error:
-                raise ClusterError(f"object is missing: {store.url}/{found.name}") from error
-            _check(path, found, f"{store.url}/{found.name}")
+                raise missing_object(f"{store.url}/{found.name}") from error
+            check_object(disk, path, found, f"{store.url}/{found.name}")
+            _take_as_named(path, found)
         for name, text in manifest.files.items():
             replace_file(disk, working / name, decode_file(text))
     return manifest
 
 
-def _check(path: Path, expected: StoredObject, url: str) -> None:
-    """Hold a file against its digest, and put zeros in the place of what a later copy has added."""
-    disk, length = OsFileSystem(), expected.length
-    data = memoryview(read_file(disk, path))
-    if len(data) < length or object_digest(data[:length]) != expected.sha256:
-        raise ClusterError(
-            f"object is damaged: {url} length={len(data)} expected={length} bytes with sha256={expected.sha256}"
-        )
+def _take_as_named(path: Path, expected: StoredObject) -> None:
+    """Put zeros in the place of what a later copy has added to an object."""
+    disk = OsFileSystem()
     handle = disk.open_file(path)
     try:
-        disk.set_length(handle, length)
+        disk.set_length(handle, expected.length)
         disk.set_length(handle, expected.file_length)
         disk.sync_file(handle)
     finally:

@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.disk.file_system import ReadableFileSystem
+from trimaran.archive.disk.file_system import ReadableFileSystem, read_file
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.log.member_directory import ArchiveLocation, locate
+from trimaran.service_api.documents import read_document
 
-from .manifest import Manifest, decode_file
+from .manifest import MANIFEST_NAME, Manifest, StoredObject, decode_file
 from .shipping import read_backup_manifest
 
 
 def locate_backup(name: str) -> ArchiveLocation:
-    """Take a backup by path or URL; of a store with a manifest, as that says.
+    """Take a backup by path or URL; where there is a manifest, as in a store, as that says.
 
     Raises:
         ConfigurationError: the URL cannot be opened.
@@ -32,10 +33,16 @@ def locate_backup(name: str) -> ArchiveLocation:
         OSError: the store refused.
     """
     place = locate(name)
-    manifest = None if place.is_local else read_backup_manifest(ObjectStore(name))
+    manifest = _read_local_manifest(place) if place.is_local else read_backup_manifest(ObjectStore(name))
     if manifest is None:
         return place
-    return ArchiveLocation(StoredBackup(place, manifest), place.directory)
+    return ArchiveLocation(StoredBackup(place, manifest, name.rstrip("/")), place.directory)
+
+
+def _read_local_manifest(place: ArchiveLocation) -> Manifest | None:
+    """Read the manifest of a store that is a directory of this machine; fsspec is not needed for that."""
+    path = place.directory / MANIFEST_NAME
+    return read_document(Manifest, read_file(place.file_system, path)) if path.is_file() else None
 
 
 @dataclass(slots=True, frozen=True)
@@ -50,7 +57,8 @@ class _OpenFile:
 class StoredBackup:
     """Implements `ReadableFileSystem` for the files that a manifest names. Nothing can be written."""
 
-    def __init__(self, place: ArchiveLocation, manifest: Manifest) -> None:
+    def __init__(self, place: ArchiveLocation, manifest: Manifest, url: str) -> None:
+        self.url: Final = url
         self._store: Final[ReadableFileSystem] = place.file_system
         self._directory = place.directory
         self._objects = manifest.by_name
@@ -59,7 +67,12 @@ class StoredBackup:
         self._files: dict[int, _OpenFile] = {}
 
     def __repr__(self) -> str:
-        return f"<StoredBackup objects={len(self._objects)} store={self._store!r}>"
+        return f"<StoredBackup {self.url} objects={len(self._objects)} store={self._store!r}>"
+
+    @property
+    def objects(self) -> list[StoredObject]:
+        """The objects that the manifest names, in its order."""
+        return [*self._objects.values()]
 
     def open_file(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
         """Open a file for reading.

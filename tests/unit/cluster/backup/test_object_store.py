@@ -15,7 +15,7 @@ from tests.unit.cluster.backup.test_agent import payloads
 from tests.unit.cluster.simulation.test_snapshots import Keeper, restart
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.cluster.backup.fetching import fetch_backup
-from trimaran.cluster.backup.manifest import DRAFT_NAME, MANIFEST_NAME
+from trimaran.cluster.backup.manifest import DRAFT_NAME, MANIFEST_NAME, object_digest
 from trimaran.cluster.backup.shipping import Shipped, read_backup_manifest, ship_backup
 from trimaran.cluster.backup.verification import verify_backup
 from trimaran.cluster.time_travel.member_log import MemberLog
@@ -167,6 +167,54 @@ def test_object_that_was_changed_is_named_and_nothing_is_written(
         fetch_backup(store.url, tmp_path / "back")
 
     assert not (tmp_path / "back").exists()
+
+
+RESERVED_VALUE, PAYLOAD = 24, 40
+"""Offsets in a frame: one that its CRC does not cover, and one that it does."""
+
+
+@pytest.mark.parametrize("offset", [RESERVED_VALUE, PAYLOAD])
+@pytest.mark.parametrize("name", ["archive/0-0.rec", "archive/1-0.rec"])
+def test_verify_names_an_object_with_a_flipped_bit(
+    stages: list[Path], store: ObjectStore, name: str, offset: int
+) -> None:
+    expected = ship(stages[1], store).manifest.by_name[name]
+    data = bytearray(store.read(name))
+    data[offset] ^= 1
+    store.put(name, bytes(data))
+
+    problems = {check.what: check.problem for check in verify_backup(store.url) if check.problem}
+
+    told = problems[f"object {name}"]
+    assert told is not None
+    assert f"{store.url}/{name} expected={expected.length} bytes with sha256={expected.sha256} found=" in told
+    assert object_digest(bytes(data[: expected.length])) in told
+    assert "to another URL with `trimaran backup ship`" in told
+
+
+def test_verify_names_an_object_that_lacks_its_end_and_one_that_is_gone(stages: list[Path], store: ObjectStore) -> None:
+    length = ship(stages[2], store).manifest.by_name["archive/0-0.rec"].length
+    store.put("archive/0-0.rec", store.read("archive/0-0.rec")[: length - 32])
+    gone = next(one for one in store.list_names("archive") if one.endswith(".rec") and one != "0-0.rec")
+    store.remove(f"archive/{gone}")
+
+    problems = [check.problem or "" for check in verify_backup(store.url)]
+
+    assert len(problems) == 2
+    assert f"found={length - 32} bytes" in problems[0]
+    assert problems[1].startswith(f"object is missing: {store.url}/archive/{gone} is in the manifest")
+
+
+def test_verify_of_a_sound_store_says_that_it_has_compared_the_digests(stages: list[Path], store: ObjectStore) -> None:
+    """A later copy that is cut off has made the newest object longer: what the manifest names is its beginning."""
+    objects = ship(stages[1], store).manifest.objects
+    store.put("archive/0-0.rec", store.read("archive/0-0.rec") + bytes(64))
+
+    found = {check.what: check for check in verify_backup(store.url)}
+
+    length = sum(expected.length for expected in objects)
+    assert found["objects"].detail == f"{len(objects)} objects, {length} bytes, digests as in the manifest"
+    assert [check.problem for check in found.values() if check.problem] == []
 
 
 def test_object_that_is_gone_is_named(stages: list[Path], store: ObjectStore, tmp_path: Path) -> None:
