@@ -16,6 +16,19 @@ That is safe, and of use, only where the others can do without this member. So i
 It keeps the candidate term: it votes in none up to it again. What it set aside keeps its place, under a name that ends
 in `.aside`, for somebody who needs it because the others were lost later.
 
+It copies everything, also where the frames that it set aside are valid. They would be enough to say which of them the
+leader has, too: each message has its term, and of one term there is one log. They are not enough for the rest of what
+`recording.log` said, and nothing else has that:
+
+- Which recordings are snapshots, of what position, and which of those are invalid. An operator, or a digest that
+  differed, made them so; their frames are as valid as any.
+- Where terms end that have no entry here, and whose a tail is that has no message: padding has no term.
+- What the catalog said of the end: it is checked against the terms, and those are gone.
+
+So a member would build these again from what another one says and from files on a disk that has just been wrong: a
+guess at what it held. Rejected, as is comparing digests with the leader's instead of a copy: that reads as much from
+both disks and saves the network alone. Nobody waits for the copy: a majority is there without this member.
+
 A crash may come between any two steps: the vote is withdrawn, `recording.log` moved, the archive's files moved. A start
 that finds no vote, no term and a `recording.log.aside` goes on with the archive. What a member has recorded without a
 vote is a copy, so it does not take the place of what was set aside before.
