@@ -322,6 +322,16 @@ def leads(claim: TermClaim) -> bool:
     return claim.state == "LEADER"
 
 
+def is_in_term(claim: TermClaim) -> bool:
+    """Whether the member leads or follows: its election is over."""
+    return claim.state in ("LEADER", "FOLLOWER")
+
+
+def is_in_term_of(status: MemberStatus, leader: MemberStatus) -> bool:
+    """Whether a member knows another one as its leader, in the term that this one has."""
+    return (status.leader_member_id, status.leadership_term_id) == (leader.member_id, leader.leadership_term_id)
+
+
 def find_leader(claims: Iterable[TermClaimT]) -> TermClaimT | None:
     """Find the leader of a cluster among its members' answers; None without one.
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from trimaran.client import ClientConfig
 from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.member_status import MemberStatus, find_leader
+from trimaran.service_api.member_status import MemberStatus, find_leader, is_in_term
 
 from ..rig.member_status import consensus_endpoint
 from ..rig.processes import ClusterProcesses, ProcessGroup
@@ -208,7 +208,7 @@ class ChaosCluster:
         status = None
         while time.monotonic() < deadline_s:
             status = await self.sampler.ask(member_id)
-            if status is not None and status.state in ("LEADER", "FOLLOWER"):
+            if status is not None and is_in_term(status):
                 return
             await asyncio.sleep(_LOOK_INTERVAL_S)
         told = "no answer" if status is None else _told(status)
@@ -280,7 +280,7 @@ def _environment(subject: ChaosSubject, cluster: ChaosCluster, member_id: int) -
 def _is_in_step(found: Mapping[int, MemberStatus]) -> bool:
     leader = find_leader(found.values())
     return leader is not None and all(
-        status.state in ("LEADER", "FOLLOWER")
+        is_in_term(status)
         and status.leadership_term_id == leader.leadership_term_id
         and status.delivered_position == status.commit_position == leader.commit_position == leader.append_position
         for status in found.values()

@@ -10,7 +10,7 @@ from typing import Final
 from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.cluster.settings.config import parse_members
 from trimaran.service_api.errors import ClusterTimeoutError
-from trimaran.service_api.member_status import MemberStatus
+from trimaran.service_api.member_status import MemberStatus, is_in_term
 
 from .processes import ClusterProcesses
 
@@ -55,6 +55,4 @@ async def wait_until_serving(cluster: ClusterProcesses, *, time_limit_s: float) 
         ProcessError: a member has ended.
     """
     for member_id in range(cluster.member_count):
-        await wait_for_status(
-            cluster, member_id, lambda status: status.state in ("LEADER", "FOLLOWER"), time_limit_s=time_limit_s
-        )
+        await wait_for_status(cluster, member_id, is_in_term, time_limit_s=time_limit_s)

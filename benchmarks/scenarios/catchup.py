@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
+from trimaran.service_api.member_status import is_in_term
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import run_clients
@@ -176,7 +177,7 @@ async def _wait_all(cluster: ClusterProcesses, member_ids: range | list[int], po
         await wait_for_status(
             cluster,
             member_id,
-            lambda status: status.state in ("LEADER", "FOLLOWER") and status.delivered_position >= position,
+            lambda status: is_in_term(status) and status.delivered_position >= position,
             time_limit_s=_LIMIT_S,
         )
 

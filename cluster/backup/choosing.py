@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.member_status import MemberStatus
+from trimaran.service_api.member_status import MemberStatus, is_in_term, leads
 from trimaran.service_api.transport import NetworkStack
 
 from ..core.membership.configuration import MemberKind
@@ -72,9 +72,9 @@ async def find_source(
         (member, status)
         for member, status in statuses
         if status.commit_position >= recorded_position
-        and status.state in ("LEADER", "FOLLOWER")
+        and is_in_term(status)
         and not _is_witness(status)  # it has no snapshot of a service
-        and (wanted is not BackupSource.LEADER or status.state == "LEADER")
+        and (wanted is not BackupSource.LEADER or leads(status))
     ]
     if not usable:
         told = "; ".join(f"member {member.member_id}: {_describe(status)}" for member, status in answers)
@@ -82,7 +82,7 @@ async def find_source(
 
     def rank(found: tuple[MemberEndpoints, MemberStatus]) -> tuple[bool, bool, int]:
         member, status = found
-        is_second_choice = wanted is BackupSource.FOLLOWER and status.state == "LEADER"
+        is_second_choice = wanted is BackupSource.FOLLOWER and leads(status)
         return member.member_id in avoided, is_second_choice, -status.commit_position
 
     member, status = min(usable, key=rank)

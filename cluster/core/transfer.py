@@ -39,6 +39,7 @@ from trimaran.service_api.types import MemberId
 from ..messages.transfer import TransferLeadership
 from . import effects as fx
 from .actions import ActionControl, Asker
+from .back_off import back_off_ns
 from .context import ConsensusContext
 from .control_toggle import ActionStep, ControlToggle
 from .events import LogUnreadable, TransferRequested
@@ -160,7 +161,7 @@ class TransferControl:
 
     def _pause_ns(self) -> int:
         first_ns = _FIRST_PAUSE_HEARTBEAT_TIMEOUTS * self._ctx.config.leader_heartbeat_timeout_ns
-        return min(first_ns << min(self._unasked_count, 20), _PAUSE_LIMIT_NS)
+        return back_off_ns(self._unasked_count, first_ns=first_ns, limit_ns=_PAUSE_LIMIT_NS)
 
     def _begin(self, target: ClusterMember, why: str, *, asker: Asker, is_named: bool, is_needed: bool = False) -> None:
         ctx = self._ctx

@@ -22,13 +22,11 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from trimaran.service_api.member_status import MemberStatus
+from trimaran.service_api.member_status import MemberStatus, is_in_term
 from trimaran.service_api.tls.watch import EXPIRY_NOTICE
 
 from ..core.held_entry import HELD_ADVICE
 from ..settings.health_limits import HealthLimits
-
-_TERM_STATES: Final = frozenset({"LEADER", "FOLLOWER"})
 
 
 class ProblemKind(StrEnum):
@@ -321,7 +319,7 @@ def _find_query_changes_state(status: MemberStatus, limits: HealthLimits) -> Ite
 
 
 def _find_delivery_stalled(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
-    if status.state in _TERM_STATES and _is_stalled(status, limits):
+    if is_in_term(status) and _is_stalled(status, limits):
         during = " while it takes a snapshot" if status.module_state == "SNAPSHOT" else ""
         yield (
             f"nothing was delivered for {status.stalled_s:.0f} s{during}: delivered={status.delivered_position} "
@@ -330,7 +328,7 @@ def _find_delivery_stalled(status: MemberStatus, limits: HealthLimits) -> Iterat
 
 
 def _find_replay_stalled(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
-    if status.state not in _TERM_STATES and _is_stalled(status, limits):
+    if not is_in_term(status) and _is_stalled(status, limits):
         yield (
             f"{status.state} without progress for {status.stalled_s:.0f} s: delivered={status.delivered_position} "
             f"append={status.append_position}"

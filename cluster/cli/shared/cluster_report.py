@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_OK, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.documents import printable_line
-from trimaran.service_api.member_status import ConfiguredMemberStatus, MemberStatus, find_leader
+from trimaran.service_api.member_status import ConfiguredMemberStatus, MemberStatus, find_leader, is_in_term_of
 from trimaran.service_api.transport import SOCKETS, NetworkStack
 
 from ...core.members import quorum_threshold
@@ -163,7 +163,7 @@ def make_report(answers: Sequence[MemberReport], *, asked_at_ms: int) -> Cluster
     leader = find_leader(statuses)
     kinds = {member.member_id: member.kind for member in _find_members(answers)}
     voters = {member_id for member_id, kind in kinds.items() if kind in (MemberKind.VOTER, MemberKind.WITNESS)}
-    in_term = {status.member_id for status in statuses if leader is not None and _is_in_term_of(status, leader)}
+    in_term = {status.member_id for status in statuses if leader is not None and is_in_term_of(status, leader)}
     counts = _Counts(
         members=len(kinds),
         answered=sum(status.member_id in kinds for status in statuses),
@@ -215,10 +215,6 @@ async def _ask_member(
         detail = printable_line(error.detail)
         return MemberReport(member_id=member_id, endpoint=endpoint, outcome=error.outcome, detail=detail, status=None)
     return MemberReport(member_id=member_id, endpoint=endpoint, outcome=Outcome.ANSWERED, detail=None, status=status)
-
-
-def _is_in_term_of(status: MemberStatus, leader: MemberStatus) -> bool:
-    return (status.leader_member_id, status.leadership_term_id) == (leader.member_id, leader.leadership_term_id)
 
 
 def _with_lag(answer: MemberReport, leader: MemberStatus | None, kind: str | None) -> MemberReport:

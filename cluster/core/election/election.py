@@ -41,6 +41,7 @@ from trimaran.service_api.types import NULL_TERM_ID, NULL_VALUE, MemberId, TermI
 
 from ...messages.consensus import NewLeadershipTerm, RequestVote
 from .. import effects as fx
+from ..back_off import back_off_ns
 from ..context import ConsensusContext
 from ..election_state import LEGAL_TRANSITIONS, ElectionState
 from ..events import (
@@ -57,8 +58,8 @@ from ..reason import Reason
 from ..reason import ReasonKind as K
 from .snapshot_fetch import SnapshotFetch
 
-_BACKOFF_BASE_NS = 50_000_000
-_BACKOFF_LIMIT_NS = 5_000_000_000
+_FIRST_PAUSE_NS = 50_000_000
+_PAUSE_LIMIT_NS = 5_000_000_000
 
 
 @dataclass(slots=True)
@@ -180,7 +181,7 @@ class Election:
         self.is_successor = False
         pause_ns = 0
         if is_failure:
-            pause_ns = min(_BACKOFF_BASE_NS << min(self._failure_count, 10), _BACKOFF_LIMIT_NS)
+            pause_ns = back_off_ns(self._failure_count, first_ns=_FIRST_PAUSE_NS, limit_ns=_PAUSE_LIMIT_NS)
             self._failure_count += 1
         init = InitPhase(self, pause_ns=pause_ns, truncate_position=truncate_position)
         self.enter(ElectionState.INIT, reason, init)

@@ -15,11 +15,12 @@ from trimaran.service_api.types import MemberId
 
 from ...messages.consensus import NewLeadershipTerm
 from .. import effects as fx
+from ..back_off import back_off_ns
 from ..context import ConsensusContext
 from ..events import SnapshotFetched, SnapshotFetchFailed
 
-_BACKOFF_BASE_NS = 500_000_000
-_BACKOFF_LIMIT_NS = 30_000_000_000
+_FIRST_PAUSE_NS = 500_000_000
+_PAUSE_LIMIT_NS = 30_000_000_000
 
 
 @dataclass(slots=True)
@@ -82,7 +83,7 @@ class SnapshotFetch:
         if asked is None:
             return
         asked.is_running = False
-        pause_ns = min(_BACKOFF_BASE_NS << min(asked.failure_count, 10), _BACKOFF_LIMIT_NS)
+        pause_ns = back_off_ns(asked.failure_count, first_ns=_FIRST_PAUSE_NS, limit_ns=_PAUSE_LIMIT_NS)
         asked.failure_count += 1
         asked.retry_ns = self._ctx.now_ns + pause_ns
 

@@ -33,6 +33,7 @@ from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE
 
 from ...messages.backup import StandbySnapshot, StandbySnapshotRecording
 from .. import effects as fx
+from ..back_off import back_off_ns
 from ..context import ConsensusContext
 from ..control_toggle import ActionStep
 from ..events import LinkChanged, StandbySaid, StandbySnapshotFetched, StandbySnapshotFetchFailed
@@ -44,8 +45,8 @@ from .snapshot import SnapshotControl, SnapshotPlace
 _PLACE_LIMIT: Final = 64
 _OFFER_INTERVAL_NS: Final = 5_000_000_000
 """How often a standby says again which snapshot it has."""
-_BACKOFF_BASE_NS: Final = 1_000_000_000
-_BACKOFF_LIMIT_NS: Final = 60_000_000_000
+_FIRST_PAUSE_NS: Final = 1_000_000_000
+_PAUSE_LIMIT_NS: Final = 60_000_000_000
 _AWAIT_LIMIT_NS: Final = 600_000_000_000
 """How long a leader waits for a standby's snapshot: a large state takes minutes."""
 
@@ -269,7 +270,7 @@ class StandbySnapshots:
         self._fetching = None
         offer = None if member_id is None else self._offers.get(member_id)
         if offer is not None and offer.place == place:
-            pause_ns = min(_BACKOFF_BASE_NS << min(offer.failure_count, 10), _BACKOFF_LIMIT_NS)
+            pause_ns = back_off_ns(offer.failure_count, first_ns=_FIRST_PAUSE_NS, limit_ns=_PAUSE_LIMIT_NS)
             offer.failure_count += 1
             offer.retry_ns = self._ctx.now_ns + pause_ns
         self._look()

@@ -51,7 +51,7 @@ from trimaran.archive.errors import CorruptionError, UnknownVersionError
 from trimaran.archive.files.mark_file import MARK_FILE_NAME, ArchiveMarkFile
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.member_status import MemberStatus, find_leader
+from trimaran.service_api.member_status import MemberStatus, find_leader, is_in_term, is_in_term_of
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
@@ -194,9 +194,7 @@ def find_leader_without(
     following = sorted(
         each.member_id
         for each in by_id.values()
-        if each.member_id in voters
-        and each.state in ("LEADER", "FOLLOWER")
-        and (each.leader_member_id, each.leadership_term_id) == (leader.member_id, leader.leadership_term_id)
+        if each.member_id in voters and is_in_term(each) and is_in_term_of(each, leader)
     )
     if not voters or len(following) < quorum_threshold(len(voters)):
         return None, f"the others are no majority of the voters: in_term={following} voters={sorted(voters)}"
