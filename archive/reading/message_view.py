@@ -78,18 +78,32 @@ class MessageViewer:
 
     __slots__ = ("_content", "_registry", "_schemas", "_unknown_name")
 
-    def __init__(self, registry: Registry, *, unknown_name: str, content: StreamContent | None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        unknown_name: str,
+        content: StreamContent | None,
+        find_schemas: Callable[[], Iterable[bytes]] | None = None,
+    ) -> None:
         self._registry = registry
         self._unknown_name = unknown_name
         self._content = content
-        self._schemas = LogSchemas()
+        self._schemas = LogSchemas(find_schemas)
 
     @classmethod
     def of(
-        cls, vocabulary: Vocabulary, stream_id: int, beginning: Iterable[RecordedMessage], *, is_whole: bool
+        cls,
+        vocabulary: Vocabulary,
+        stream_id: int,
+        beginning: Iterable[RecordedMessage],
+        *,
+        is_whole: bool,
+        find_schemas: Callable[[], Iterable[bytes]] | None = None,
     ) -> Self:
         """Make the viewer for a recording, given its first messages; some of them are enough.
 
+        `find_schemas` finds schemas of typed messages that the recording may lack; it is called once, or never.
         `is_whole` says that the first message to be shown is the recording's first: only then is known where the
         application's own messages begin.
         """
@@ -98,7 +112,7 @@ class MessageViewer:
         content = vocabulary.streams.get(stream_id)
         if content is not None and content.is_last is not None and not is_whole:
             content = None
-        return cls(vocabulary.registry, unknown_name=APPLICATION, content=content)
+        return cls(vocabulary.registry, unknown_name=APPLICATION, content=content, find_schemas=find_schemas)
 
     def view(self, message: RecordedMessage) -> dict[str, Any]:
         """Describe a recorded message; one that is not known gets only its payload, and a `problem` if it should be."""

@@ -6,6 +6,8 @@ A client requests that the schema of a command is noted; a service publishes the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -44,8 +46,10 @@ def split_payload(payload: bytes) -> TypedPayload | None:
 class LogSchemas:
     """The schemas that a reader of a log has met so far, by fingerprint."""
 
-    def __init__(self) -> None:
+    def __init__(self, find_more: Callable[[], Iterable[bytes]] | None = None) -> None:
+        """Know no schema yet; `find_more` is asked once for announced ones, when the first is missed."""
         self._schemas: dict[bytes, Schema] = {}
+        self._find_more = find_more
 
     def __repr__(self) -> str:
         return f"<LogSchemas {len(self._schemas)}>"
@@ -95,12 +99,21 @@ class LogSchemas:
 
     def _view_message(self, typed: TypedPayload) -> dict[str, Any] | None:
         schema = self._schemas.get(typed.fingerprint)
+        if schema is None and self._find_more is not None and _has_fields(typed.body):
+            self._note_more(self._find_more)
+            schema = self._schemas.get(typed.fingerprint)
         if schema is None:
             return {"fingerprint": typed.fingerprint.hex()} if _has_fields(typed.body) else None
         try:
             return {"message": schema["name"], "values": as_json_values(read_values(schema, typed.body))}
         except RemoteProtocolError:
             return {"message": schema["name"], "problem": NOT_READABLE}
+
+    def _note_more(self, find_more: Callable[[], Iterable[bytes]]) -> None:
+        self._find_more = None
+        for body in find_more():
+            with suppress(RemoteProtocolError):  # the service refused it
+                self.note(body)
 
 
 def _has_fields(body: bytes) -> bool:

@@ -140,6 +140,30 @@ def read_pairs(pieces: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
         body = b""
 
 
+def read_known_schemas(messages: Iterable[bytes]) -> Iterator[bytes]:
+    """Read the schemas that a typed service knew, as its clients announced them, from the messages of its snapshot.
+
+    No message after the last schema is read. A snapshot of another service has none.
+
+    Raises:
+        RemoteProtocolError: it begins as one of a typed service does, and is none.
+    """
+    number: bytes | None = None
+    pieces: list[bytes] = []
+    for message in messages:
+        if number is not None:
+            if message[:2] == number:
+                pieces.append(message)
+            elif pieces:
+                break
+        elif message.startswith(SNAPSHOT_BEGIN):
+            found = field_number(message, "known_schemas")
+            if found is None:
+                return
+            number = found.to_bytes(2, "little")
+    yield from (bytes(schema) for _, schema in read_pairs(pieces))
+
+
 def _read_json(message: bytes, key: str) -> dict[str, Any]:
     try:
         found = json.loads(message)

@@ -14,6 +14,7 @@ from ...files.reader import MessageReader, RecordedMessage
 from ...log.log_file import LogFile
 from ...reading.message_view import APPLICATION, MessageViewer, Vocabulary
 from ...reading.search import Hit, payload_start
+from ...reading.snapshot_schemas import read_snapshot_schemas
 from ..output import ABSENT, format_time
 
 EXCERPT_BYTES: Final = 64
@@ -82,7 +83,13 @@ class MessageRows:
 def view_recording(log: LogFile, vocabulary: Vocabulary, *, is_whole: bool) -> MessageViewer:
     """Make the viewer of a recording; `is_whole` says that its first message is the first to be shown."""
     beginning = islice(MessageReader(log.reader()), BEGINNING_MESSAGES)
-    return MessageViewer.of(vocabulary, log.descriptor.stream_id, beginning, is_whole=is_whole)
+    return MessageViewer.of(
+        vocabulary,
+        log.descriptor.stream_id,
+        beginning,
+        is_whole=is_whole,
+        find_schemas=lambda: read_snapshot_schemas(log.location),  # the log may have lost its beginning
+    )
 
 
 def encode_payload(payload: bytes) -> tuple[str, str]:
