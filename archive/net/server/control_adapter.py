@@ -56,7 +56,12 @@ async def serve_connection(
             try:
                 await ControlAdapter(server, session, reader).run()
             except RemoteProtocolError as error:
-                _log.warning("archive_session.protocol_violated", session=repr(session), reason=str(error))
+                now_ns = int(asyncio.get_running_loop().time() * 1e9)
+                count = server.violations.count((accepted.address, str(error)), now_ns)
+                if count is not None:
+                    _log.warning(
+                        "archive_session.protocol_violated", session=repr(session), reason=str(error), count=count
+                    )
                 session.refuse(ArchiveError(str(error)), NULL_VALUE)
                 await session.drain()
             finally:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.line_limiter import LineLimiter
 from trimaran.service_api.access.permissions import Permission, describe_refusal
 from trimaran.service_api.authenticator import Authenticator
 from trimaran.service_api.authorisation import AuthorisationService
@@ -48,6 +49,8 @@ class ServerState:
     """Positions that replays may be bounded by besides those of recordings, by counter id."""
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     """Ids of control sessions, replays, publications and replications: never the same twice in one server."""
+    violations: LineLimiter[tuple[str, str]] = field(default_factory=LineLimiter)
+    """Lines about connections that broke the protocol, by their address and what they did."""
     events: RecordingEvents = field(default_factory=RecordingEvents)
     recordings: dict[int, RecordingSession] = field(default_factory=dict)
     """What is being published here, by recording id."""

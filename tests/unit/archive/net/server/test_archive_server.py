@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.unit.archive.streams import DIRECTORY, TERM_LENGTH, BytesSink, StreamBuilder, launch, read_all, small_config
 from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, CorruptionError, Recording
@@ -254,6 +255,23 @@ async def test_segment_missing_in_the_middle_is_damage() -> None:
         await ReplaySession(archive, 0, position=0, stop_position=3 * TERM_LENGTH, sink=BytesSink()).run()
 
     assert [place.file_name for place in archive.damage.places] == ["0-65536.rec"]
+
+
+async def test_a_flood_of_broken_connections_logs_one_line_for_each_kind() -> None:
+    """A line costs more than the connection did; it says how many there were."""
+    archive = await launch()
+    with capture_logs() as lines:
+        async with serving(archive) as server:
+            for data in [b"\xff" * 256] * 20 + [SetupFrame(session_id=1, stream_id=999).encode()] * 20:
+                async with raw_peer(server) as peer:
+                    peer.writer.write(data)
+                    peer.writer.write_eof()
+                    while await peer.reader.read(65536):
+                        pass
+
+    told = [line for line in lines if line["event"] == "archive_session.protocol_violated"]
+    assert [line["count"] for line in told] == [1, 1]
+    assert len({line["reason"] for line in told}) == 2
 
 
 async def test_recordings_that_do_not_fit_together_are_refused() -> None:
