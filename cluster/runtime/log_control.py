@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import aiofiles.os
 import structlog
@@ -44,6 +45,14 @@ from .shared_machine.tuning import MachineTuning
 from .watching.stage_watch import RequestStage, StageWatch
 
 logger = structlog.get_logger()
+
+
+@dataclass(slots=True, frozen=True)
+class _HeldLog:
+    """A log that another member has committed as far as this one asked."""
+
+    status: MemberStatus
+    recording_id: int
 
 
 class LogControl:
@@ -331,7 +340,7 @@ class LogControl:
                 self._replication = None
                 self._post(ev.ReplicationDone(position))
                 return
-            oldest_position = await self._cold_limit(effect.leader_member_id)
+            oldest_position = await self._ask_cold_limit(effect.leader_member_id)
             if oldest_position > self._recording.append_position:
                 self._post(ev.BelowOldestSegment(self._recording.append_position, oldest_position))
                 return
@@ -362,18 +371,22 @@ class LogControl:
         self._replication = None
         self._post(ev.ReplicationDone(position))
 
-    async def _cold_limit(self, member_id: MemberId) -> int:
-        """Ask a member from where on it sends its log to others; 0 where nothing is in cold storage, or no answer.
-
-        Its archive would send all that is in cold storage.
-        """
+    async def _ask_cold_limit(self, member_id: MemberId) -> int:
+        """Ask a member for its `_cold_limit`; 0 where it does not answer."""
         if self._archive.cold_standing is None:
             return 0
         try:
-            status = await self._ask_status(member_id)
+            return self._cold_limit(await self._ask_status(member_id))
         except ClusterError:
             return 0
-        return 0 if status.cold_storage is None else status.cold_storage.catchup_start_position
+
+    def _cold_limit(self, status: MemberStatus) -> int:
+        """From where on a member sends its log to others; 0 where nothing is in cold storage.
+
+        Its archive would send all that is in cold storage.
+        """
+        cold = None if self._archive.cold_standing is None else status.cold_storage
+        return 0 if cold is None else cold.catchup_start_position
 
     async def _ask_status(self, member_id: MemberId) -> MemberStatus:
         timeout_s = self._ctx.config.leader_heartbeat_timeout_ns / 2e9
@@ -399,10 +412,10 @@ class LogControl:
         source_id = effect.source_id
         if source_id == effect.leader_member_id:
             return None
-        recording_id = await self._recording_with(effect.stop_position, source_id)
-        if recording_id is None or await self._cold_limit(source_id) > self._recording.append_position:
+        held = await self._ask_held(effect.stop_position, source_id)
+        if held is None or self._cold_limit(held.status) > self._recording.append_position:
             return None
-        return await self._try_copy(source_id, recording_id, effect.stop_position)
+        return await self._try_copy(source_id, held.recording_id, effect.stop_position)
 
     async def _copy_from_another(
         self, effect: fx.StartLogReplication, damage: ArchiveError
@@ -418,9 +431,9 @@ class LogControl:
         below: ev.BelowOldestSegment | None = None
         others = [member.member_id for member in self._ctx.others if member.member_id != effect.leader_member_id]
         async with asyncio.TaskGroup() as group:  # at the same time: one that stands still costs no other's turn
-            asked = [group.create_task(self._recording_with(effect.stop_position, other)) for other in others]
-        for member_id, recording_id in zip(others, [task.result() for task in asked], strict=True):
-            if recording_id is None:
+            asked = [group.create_task(self._ask_held(effect.stop_position, other)) for other in others]
+        for member_id, held in zip(others, [task.result() for task in asked], strict=True):
+            if held is None:
                 continue
             logger.warning(
                 "log_replication.source_changed",
@@ -430,10 +443,10 @@ class LogControl:
                 stop_position=effect.stop_position,
                 reason=str(damage),
             )
-            position = await self._try_copy(member_id, recording_id, effect.stop_position)
+            position = await self._try_copy(member_id, held.recording_id, effect.stop_position)
             if position is not None:
                 return position
-            oldest_position = await self._oldest_position(self._archive_of(member_id), recording_id)
+            oldest_position = await self._oldest_position(self._archive_of(member_id), held.recording_id)
             if oldest_position > self._recording.append_position:
                 below = ev.BelowOldestSegment(self._recording.append_position, oldest_position)
         if below is not None:
@@ -454,14 +467,17 @@ class LogControl:
             logger.warning("log_replication.source_failed", source_member_id=member_id, reason=str(error))
             return None
 
-    async def _recording_with(self, stop_position: int, member_id: MemberId) -> int | None:
-        """Ask a member for its log's recording id; None if it does not answer, or has not committed that far."""
+    async def _ask_held(self, stop_position: int, member_id: MemberId) -> _HeldLog | None:
+        """Ask a member for its log; None if it does not answer, or has not committed that far."""
         try:
             status = await self._ask_status(member_id)
         except ClusterError as error:
             logger.warning("log_replication.source_failed", source_member_id=member_id, reason=str(error))
             return None
-        return status.log_recording_id if status.commit_position >= stop_position else None
+        recording_id = status.log_recording_id
+        if recording_id is None or status.commit_position < stop_position:
+            return None
+        return _HeldLog(status, recording_id)
 
     def _archive_of(self, member_id: MemberId) -> Endpoint:
         return Endpoint.parse(self._ctx.roster.address_of(member_id).archive)

@@ -17,13 +17,16 @@ from tests.unit.cluster.cli.fake_member import FakeMember
 from tests.unit.cluster.runtime.fake_transport import receive
 from tests.unit.cluster.runtime.log_member import ONE, SESSION, TERM_LENGTH, Member, at, member, until
 from trimaran.archive import ArchiveError
+from trimaran.archive.store.cold_segments import ColdStanding
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.membership.configuration import Configuration, ConfiguredMember
+from trimaran.cluster.runtime import log_control
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.member_status import MemberStatus
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import STATUS_STREAM_ID, MemberId, RecordingId, TermId
 from trimaran.service_api.wire.link_frames import SetupFrame
@@ -211,6 +214,24 @@ async def test_what_the_leader_cannot_read_is_asked_of_the_others_or_calls_for_a
                 await until(lambda: me.posted)
 
     assert me.posted == [expected]
+
+
+async def test_source_is_asked_how_it_is_once_also_with_cold_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def ask(endpoint: str, *args: object, **named: object) -> MemberStatus:
+        asked.append(endpoint)
+        return member_status(2, append=64 * 500, commit=64 * 500).model_copy(update={"log_recording_id": 0})
+
+    monkeypatch.setattr(log_control, "query_status", ask)
+    async with served_log() as (_, leader), served_log(2) as (log, third), member(leader, third=third) as me:
+        me.archive.cold_standing = ColdStanding()
+        me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 200, MemberId(2)))
+        await until(lambda: me.posted)
+
+        assert me.posted == [ev.ReplicationDone(64 * 200)]
+        assert read_all(me.archive) == log[: 64 * 200]
+    assert asked == [third.consensus]
 
 
 async def test_copy_that_cannot_be_made_is_told() -> None:
