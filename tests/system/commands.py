@@ -7,7 +7,6 @@ starts, is killed or reads its terminal start `python -m trimaran`.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from tests.system.fork_server import ForkedProcess, fork_server
 from tests.system.waiting import wait_until
+from trimaran.cluster.settings.variables import clean_environment
 
 TIMEOUT_S = 170.0
 
@@ -57,7 +57,7 @@ def _started(
     arguments: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[tuple[ForkedProcess, Callable[[], Printed]]]:
     """A process that is killed when the block ends, and what reads what it printed once it has ended."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")}
+    own = clean_environment()
     with tempfile.TemporaryDirectory() as directory:
         output, errors = Path(directory, "output"), Path(directory, "errors")
         process = fork_server().fork(arguments, output, own | dict(environment), errors_path=errors)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.system.forked_command import commands_on_path
+from trimaran.cluster.settings.variables import clean_environment
 
 DEADLINE_S = 150
 
@@ -60,7 +61,7 @@ def plain(line: str) -> str:
 def run_guide(page: Path, directory: Path, **environment: str) -> list[Step]:
     """Run the commands of a page in one shell in `directory`; gives them with what each printed."""
     steps = steps_of(page)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")}
+    clean = clean_environment()
     path = f"{commands_on_path()}:{Path(sys.executable).parent}:{clean['PATH']}"
     clean |= {"PATH": path, "COLUMNS": "160"} | SHORT_LOGS | environment
     script = "\n".join(f"{step.command}\necho '{_MARK}' $?" for step in steps)

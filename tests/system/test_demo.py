@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from trimaran.cluster.cli.demo.recordings import are_identical, find_log_recording
+from trimaran.cluster.settings.variables import clean_environment
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +100,7 @@ def form_cluster(directory: Path, environment: dict[str, str]) -> str:
 
 def test_a_development_cluster_with_tls_is_the_same_cluster_when_it_starts_again(tmp_path: Path) -> None:
     """The first start is in plain text: the certificates that come later name the cluster that there is."""
-    directory, environment = tmp_path / "up", {k: v for k, v in os.environ.items() if not k.startswith("TRIMARAN_")}
+    directory, environment = tmp_path / "up", clean_environment()
 
     def run(*arguments: str | Path) -> str:
         command = [sys.executable, "-m", "trimaran", *map(str, arguments)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -14,6 +13,7 @@ import pytest
 from tests.system.cluster_process import SystemCluster
 from trimaran.client import ClientConfig
 from trimaran.client.ready_made import LocksClient
+from trimaran.cluster.settings.variables import clean_environment
 from trimaran.service_api.ready_made import READY_MADE
 
 DEADLINE_S = 60.0
@@ -29,7 +29,7 @@ while True:
 
 async def start(cluster: SystemCluster, *arguments: str) -> Process:
     """Begin `trimaran locks`."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")}
+    clean = clean_environment()
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "trimaran", "locks", *arguments),
         env=clean | {"TRIMARAN_MEMBERS": f"0={cluster.endpoints[0]}"},

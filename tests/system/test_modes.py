@@ -5,7 +5,6 @@ What a member writes while it runs, and what it makes of a directory that others
 
 from __future__ import annotations
 
-import os
 import signal
 import stat
 import subprocess
@@ -20,6 +19,7 @@ import pytest
 from tests.places import ROOT
 from tests.unit.archive.streams import extract_sample
 from trimaran.archive.net.client import ArchiveClient
+from trimaran.cluster.settings.variables import clean_environment
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +84,7 @@ def place(tmp_path: Path) -> Path:
 @pytest.fixture
 def environment(place: Path) -> dict[str, str]:
     (place / "run").mkdir(mode=0o700)
-    own = {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")}
+    own = clean_environment()
     return {**own, "XDG_RUNTIME_DIR": str(place / "run")}
 
 

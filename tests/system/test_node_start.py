@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from trimaran.cluster.cli.shared.examples import examples_directory
 from trimaran.cluster.cli.shared.local_nodes import free_base_ports
+from trimaran.cluster.settings.variables import clean_environment
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ class NodeRunner:
 
     def refusal(self, **changes: str) -> str:
         """Run a node that is refused; the one line that is not a log line."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")}
+        environment = clean_environment()
         result = subprocess.run(
             self.command(**changes), env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,13 +15,14 @@ from tests.system.commands import run_trimaran_blocking
 from trimaran.cluster.cli.app import COMMANDS
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import flag_name
+from trimaran.cluster.settings.variables import clean_environment
 
 MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9010,2=127.0.0.1:9020"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m trimaran` with a plain environment, no terminal and wide lines."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")}
+    clean = clean_environment()
     return subprocess.run(
         [sys.executable, "-m", "trimaran", *arguments],
         env=clean | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},

@@ -18,6 +18,7 @@ from tests.unit.cluster.cli.answers import answered, failed, member_status
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from trimaran.cluster.cli.shared.cluster_report import exit_status, make_report
 from trimaran.cluster.documents.query import Outcome
+from trimaran.cluster.settings.variables import clean_environment
 
 DEADLINE_S = 60
 
@@ -35,7 +36,7 @@ def free_base_port() -> int:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("TRIMARAN_", "COLUMNS"))}
+    clean = {name: value for name, value in clean_environment().items() if name != "COLUMNS"}
     return clean | {"TERM": "xterm"} | variables
 
 

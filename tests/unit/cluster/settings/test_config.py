@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import flag_name, load_node_config, setting_kind
 from trimaran.cluster.settings.member_endpoints import parse_members
+from trimaran.cluster.settings.variables import clean_environment
 from trimaran.service_api.errors import ConfigurationError
 
 MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9010,2=127.0.0.1:9020"
@@ -25,11 +27,8 @@ service = "quota:AccessQuota"
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment of whoever runs the tests must not matter."""
-    import os
-
-    for variable in os.environ:
-        if variable.upper().startswith("TRIMARAN_"):
-            monkeypatch.delenv(variable)
+    for variable in os.environ.keys() - clean_environment().keys():
+        monkeypatch.delenv(variable)
 
 
 def write(directory: Path, text: str) -> Path:
