@@ -420,14 +420,24 @@ class ClientConductor:
         self._after_input()
 
     def on_received(self, connection: Connection, data: memoryview) -> int:
-        """Pass received bytes to the protocol; return how many of them it has consumed."""
+        """Pass received bytes to the protocol; return how many of them it has consumed.
+
+        What a listener offers meanwhile is written at the end of this, without a callback of the loop for it: where
+        each of many sessions receives one message in a turn, that callback is a sixth of what the session costs.
+        """
+        is_alone = self._share is None
         done, end = 0, CLIENT_RECEIVE_BYTES
         while end < len(data):
             done = self._receive_piece(connection, data[:end], done)
             if self.is_flush_scheduled:
                 self.flush()
             end += CLIENT_RECEIVE_BYTES
-        return self._receive_piece(connection, data, done)
+        if is_alone:
+            self.is_flush_scheduled = True
+        done = self._receive_piece(connection, data, done)
+        if is_alone:
+            self.flush()
+        return done
 
     def _receive_piece(self, connection: Connection, data: memoryview, done: int) -> int:
         """Let the protocol handle the whole frames of `data[done:]`; give where they end."""
@@ -448,7 +458,7 @@ class ClientConductor:
             break
         if protocol.is_changed:
             self._after_input()
-        if protocol.requests.pump():
+        if protocol.requests.has_unsent and protocol.requests.pump():
             self.schedule_flush()
         queue = self.egress_queue
         if queue is not None:
@@ -467,14 +477,14 @@ class ClientConductor:
     def flush(self) -> None:
         """Write what waits, connection by connection, where the socket has room."""
         self.is_flush_scheduled = False
-        for connection in list(self._connections.values()):
-            if connection.is_writable:
-                data = self.protocol.data_to_send(connection.connection_id)
-                if data is not None:
-                    connection.write(data)
-        if self.protocol.requests.pump():
+        protocol = self.protocol
+        for connection_id, publisher in protocol.outgoing():
+            connection = self._connections.get(connection_id)
+            if connection is not None and connection.is_writable:
+                connection.write(publisher.take())
+        if protocol.requests.has_unsent and protocol.requests.pump():
             self.schedule_flush()
-        if self._waiters and not self.protocol.is_waiting:
+        if self._waiters and not protocol.is_waiting:
             self._wake()
 
     def on_taken(self, connection_id: int) -> None:

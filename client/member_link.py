@@ -198,6 +198,14 @@ class ClientLinks:
             if link.publisher is not None and (is_for_all or link.publisher is leading):
                 link.publisher.publish(message)
 
+    def outgoing(self) -> list[tuple[int, IngressPublisher]]:
+        """Return the connections for which bytes wait, each with the publisher to take them from."""
+        return [
+            (link.connection_id, link.publisher)
+            for link in self._links
+            if link.publisher is not None and link.publisher.outgoing and link.connection_id is not None
+        ]
+
     def next_deadline_ns(self) -> int | None:
         """When the next dial is due."""
         deadline_ns: int | None = None

@@ -123,6 +123,7 @@ class ClientProtocol:
         self._links = ClientLinks(config, random=random, neighbours=self._neighbours if share is None else None)
         self.events = self._links.events
         """What happened to the connections and the session."""
+        self.outgoing: Final = self._links.outgoing
         self._offers = OfferTracker()
         self._identity = SessionIdentity(config, share)
         self.queries = QueryTracker(config, self.session, self._links, leader_link=self._leader_link)

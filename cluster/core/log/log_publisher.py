@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Final
 
 from trimaran.service_api import LocalProtocolError
@@ -22,6 +22,7 @@ from trimaran.service_api.wire.frame import (
     HEADER_LENGTH,
     MAX_MESSAGE_LENGTH,
     UNFRAGMENTED_DATA,
+    FrameField,
     FrameLayout,
     HeaderField,
     encode_message,
@@ -30,13 +31,14 @@ from trimaran.service_api.wire.frame import (
     stamp_checksums,
     term_of,
 )
-from trimaran.service_api.wire.frame_run import FrameRun, term_offsets
+from trimaran.service_api.wire.frame_run import LONGEST_RUN_BYTES, MIN_RUN_FRAMES, FrameRun, term_offsets
 from trimaran.service_api.wire.log.messages import ClusterActionRequest, MembershipChangeEvent, NewLeadershipTermEvent
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH
 from trimaran.service_api.wire.session import REFUSES_MESSAGES, REFUSES_REQUESTS, SESSION_MESSAGE
 from trimaran.service_api.wire.session_frame import (
     PAYLOAD_OFFSET,
     PREFIX_LENGTH,
+    REQUEST_BLOCK_BYTES,
     REQUEST_PAYLOAD_OFFSET,
     SessionField,
 )
@@ -45,6 +47,7 @@ from .log_buffer import LogBuffer
 
 _INGRESS: Final = FrameLayout(HeaderField.FRAME_LENGTH, HeaderField.KIND, SessionField.PREFIX, body=PAYLOAD_OFFSET)
 _BODY: Final = FrameLayout(body=PAYLOAD_OFFSET)
+_MESSAGE: Final = FrameLayout(body=HEADER_LENGTH)
 _START: Final = FrameLayout(HeaderField.FRAME_LENGTH, HeaderField.KIND).head
 
 _STAMP_OFFSET: Final = HeaderField.TERM_OFFSET.offset
@@ -63,6 +66,10 @@ _STAMP: Final = FrameLayout(
 _PREFIX_END: Final = HEADER_LENGTH + PREFIX_LENGTH
 _STREAM_AND_TERM: Final = struct.Struct("<ii")
 _PREFIX_PARTS: Final = struct.Struct("<8s8s8s")
+_PREFIX_LONGS: Final = PREFIX_LENGTH >> 3
+_TERM_LONG: Final = SessionField.LEADERSHIP_TERM_ID.long - SessionField.MESSAGE_HEADER.long
+_SESSION_LONG: Final = SessionField.CLUSTER_SESSION_ID.long - SessionField.MESSAGE_HEADER.long
+"""Where these fields are in a prefix, as 8-byte words."""
 _TIMESTAMP: Final = struct.Struct("<q")
 
 
@@ -174,6 +181,95 @@ class LogPublisher:
         view.release()
         return offset
 
+    def append_uniform(
+        self, buffer: bytearray, start: int, ends: list[int], *, prefixes: list[bytes], timestamp: int
+    ) -> bool:
+        """Stamp and append what many connections brought, side by side in `buffer` from `start` on: a frame of each.
+
+        `ends` are where the part of each connection ends, ascending, and `prefixes` are the 24 bytes that the messages
+        of its session begin with; of a connection whose messages are not taken it is empty. True if all of them are
+        messages, or all are requests, of one length: they are taken and overwritten then. Otherwise none is: call
+        `append_each`. A frame takes 0.5 us this way, 6 us in a call of `append_ingress` for itself.
+        """
+        view, count, length, end = memoryview(buffer), len(ends), ends[0] - start, ends[-1]
+        if count < MIN_RUN_FRAMES or not PAYLOAD_OFFSET <= length <= LONGEST_RUN_BYTES // count:
+            return False
+        term_id, term_offset = self._place()
+        frame_length, kind = _START.unpack_from(view, start)
+        if (
+            kind != UNFRAGMENTED_DATA
+            or (frame_length + 31) & -32 != length
+            or not PAYLOAD_OFFSET <= frame_length <= self._max_frame_length
+            or term_offset + end - start > self._term_length_bytes
+            or not all(prefixes)
+            or ends != [*range(start + length, end + 1, length)]
+        ):
+            return False
+        message_header = bytes(view[start + HEADER_LENGTH :][:8])
+        expected = array("q", b"".join(prefixes))
+        run = FrameRun(view, start, length, count)
+        if (
+            message_header[2:] != prefixes[0][2:8]
+            or message_header[:2] not in (prefixes[0][:2], REQUEST_BLOCK_BYTES)
+            or message_header[0] in self._refused_blocks_below(frame_length)
+            or not run.holds(
+                (HeaderField.LENGTH_AND_KIND, bytes(view[start : start + 8])),
+                (SessionField.MESSAGE_HEADER, message_header),
+            )
+            or run.column(SessionField.LEADERSHIP_TERM_ID) != expected[_TERM_LONG::_PREFIX_LONGS]
+            or run.column(SessionField.CLUSTER_SESSION_ID) != expected[_SESSION_LONG::_PREFIX_LONGS]
+        ):
+            return False
+        run.stamp((SessionField.TIMESTAMP, _TIMESTAMP.pack(timestamp) * count))
+        messages = [message for (message,) in _MESSAGE.rows(length).iter_unpack(run.view)]
+        zeros = bytes(length - frame_length)
+        if zeros and not all(message.endswith(zeros) for message in messages):
+            return False
+        self._stamp_places(run, term_id, term_offset, [*map(self._compute, messages)] if self._checksums else None)
+        self._append_run(view, start, end)
+        return True
+
+    def append_each(self, buffer: bytearray, start: int, parts: Iterable[tuple[bytes, int]], *, timestamp: int) -> int:
+        """Stamp and append frames of many connections one by one, of whatever lengths; otherwise as `append_uniform`.
+
+        `parts` are a prefix and an end for each connection. Returns how many were appended: up to the first that is
+        anything else than one frame as `append_ingress` takes it, which is the last part that is looked at.
+        """
+        view = memoryview(buffer)
+        term_length, max_frame_length = self._term_length_bytes, self._max_frame_length
+        session_id, checksum, pack_into = self.log_session_id & 0xFFFF_FFFF, self._compute, _STAMP.pack_into
+        term_id, term_offset = self._place()
+        stamp, count, run_start = _TIMESTAMP.pack(timestamp), 0, start
+        for prefix, end in parts:
+            length = end - start
+            if length & 31 or not PAYLOAD_OFFSET <= length <= max_frame_length + 31:
+                break
+            frame_length, kind, found, body = _INGRESS.rows(length).unpack_from(view, start)
+            if (
+                kind != UNFRAGMENTED_DATA
+                or (frame_length + 31) & -32 != length
+                or not PAYLOAD_OFFSET <= frame_length <= max_frame_length
+                or (found != prefix and (not prefix or found != REQUEST_BLOCK_BYTES + prefix[2:]))
+                or found[0] in self._refused_blocks_below(frame_length)
+                or (frame_length != length and not body.endswith(bytes(length - frame_length)))
+            ):
+                break
+            if term_offset + length > term_length:
+                self._append_run(view, run_start, start)
+                run_start = start
+                if term_offset < term_length:
+                    self._fill_term(term_length - term_offset)
+                term_id, term_offset = self._place()
+            if self._checksums:
+                session_id = checksum(body, checksum(found + stamp))
+            place = start + _STAMP_OFFSET
+            pack_into(view, place, term_offset, session_id, LOG_STREAM_ID, term_id, 0, found, timestamp)
+            term_offset += length
+            start = end
+            count += 1
+        self._append_run(view, run_start, start)
+        return count
+
     def _stamp(
         self,
         view: memoryview,
@@ -236,21 +332,29 @@ class LogPublisher:
             return False
         stamp, checksum = _TIMESTAMP.pack(timestamp), self._compute
         head = checksum(prefix + stamp)
+        checksums = [checksum(body, head) for body in bodies] if self._checksums else None
+        self._stamp_places(run, term_id, term_offset, checksums, (SessionField.TIMESTAMP, stamp * count))
+        return True
+
+    def _stamp_places(
+        self,
+        run: FrameRun,
+        term_id: int,
+        term_offset: int,
+        checksums: list[int] | None,
+        *others: tuple[FrameField, bytes],
+    ) -> None:
+        """Stamp a run of frames, the first at `term_offset`, with their places, their checksums and other columns."""
+        count = run.count
         places = array("I", bytes(8 * count))
-        places[0::2] = array("I", term_offsets(term_offset, length, count))
-        places[1::2] = array(
-            "I",
-            [checksum(body, head) for body in bodies]
-            if self._checksums
-            else [self.log_session_id & 0xFFFF_FFFF] * count,
-        )
+        places[0::2] = array("I", term_offsets(term_offset, run.length, count))
+        places[1::2] = array("I", [self.log_session_id & 0xFFFF_FFFF] * count if checksums is None else checksums)
         run.stamp(
             (HeaderField.TERM_OFFSET_AND_CHECKSUM, places.tobytes()),
             (HeaderField.STREAM_AND_TERM_ID, _STREAM_AND_TERM.pack(LOG_STREAM_ID, term_id) * count),
             (HeaderField.RESERVED_VALUE, bytes(8 * count)),
-            (SessionField.TIMESTAMP, stamp * count),
+            *others,
         )
-        return True
 
     def _refused_blocks_below(self, frame_length: int) -> tuple[int, ...]:
         """Block lengths that are not taken in frames of this length: refused ones, and requests where it is short."""

@@ -30,7 +30,9 @@ from ...settings.config import NodeConfig
 from ..watching.stage_watch import StageWatch
 from .egress_tracker import DEFAULT_LIMIT_BYTES, EgressTracker
 from .freed_memory import FreedMemory
-from .ingress_connection import IngressConnection, IngressOwner
+from .gathered_ingress import GatheredIngress
+from .ingress_connection import IngressConnection
+from .ingress_owner import IngressOwner
 
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
 _UNFINISHED_LIMIT_BYTES: Final = 128 << 20
@@ -74,6 +76,7 @@ class Ingress:
         self.view = memoryview(self.buffer)
         self.connections: dict[int, IngressConnection] = {}
         """By number, in the order in which they are read again after a pause."""
+        self.gathered = GatheredIngress(self)
         self.farewells: dict[asyncio.Transport, None] = {}
         """Connections that have been ended, while their clients read why."""
         self._next_connection_id = 1
@@ -124,6 +127,7 @@ class Ingress:
         connection_id = self._next_connection_id
         self._next_connection_id += 1
         self.connections[connection_id] = connection
+        self.gathered.look(len(self.connections))
         if self.is_paused:
             connection.pause()
             # Once more later: uvloop, and asyncio until Python 3.11.3, begin to read after `connection_made`, whatever
@@ -140,6 +144,7 @@ class Ingress:
             self.owner.disconnect_egress(session_id)
         self.unfinished_bytes -= connection.drop_unfinished()
         if self.connections.pop(connection.connection_id, None) is not None:
+            self.gathered.look(len(self.connections))
             self.owner.post_soon(ev.ClientDisconnected(connection.connection_id))
 
     def change_unfinished(self, difference_bytes: int) -> None:
@@ -166,9 +171,9 @@ class Ingress:
         for connection in self.connections.values():
             connection.pause()
 
-    def on_window_filled(self, connection: IngressConnection) -> None:
+    def on_window_filled(self, connection_id: int) -> None:
         """Stop reading; the connection that filled the window is the last one that is read when reading goes on."""
-        self.connections[connection.connection_id] = self.connections.pop(connection.connection_id)
+        self.connections[connection_id] = self.connections.pop(connection_id)
         self.pause()
 
     def resume(self) -> None:

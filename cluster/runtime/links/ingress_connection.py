@@ -66,10 +66,11 @@ from trimaran.service_api.wire.session_frame import PREFIX_LENGTH, ingress_prefi
 from trimaran.service_api.wire.stream import MessageAssembler
 
 from ...core import events as ev
-from ...core.log.log_publisher import LogPublisher
 from ..watching.stage_watch import StageWatch
 from .egress_tracker import HIGH_WATER_BYTES, EgressTracker, WaitingEgress
 from .farewell import LINGER_S, Farewell
+from .gathered_ingress import GATHERED_PART_BYTES, GatheredIngress
+from .ingress_owner import IngressOwner
 
 _UNOPENED_FRAME_LIMIT: Final = 16 << 10
 """The longest frame before a session is open: four times what credentials may have."""
@@ -88,44 +89,6 @@ _ADMIN_TYPES: Final = frozenset(AdminRequestType)
 logger = structlog.get_logger()
 
 
-class IngressOwner(Protocol):
-    """What ingress needs of the consensus module's agent."""
-
-    @property
-    def publisher(self) -> LogPublisher | None:
-        """The leader's publisher of entries, or None while this member does not lead."""
-
-    def post(self, event: object) -> None:
-        """Hand an event to the core."""
-
-    def post_soon(self, event: object) -> None:
-        """Hand an event to the core once this pass of the loop is over, in order with the others."""
-
-    def holds_session(self, connection_id: int) -> bool:
-        """Whether the client of a connection has shown that an open session is its own, to a leader or a follower."""
-
-    def is_keep_alive_known(self, connection_id: int, leadership_term_id: int, session_id: ClusterSessionId) -> bool:
-        """Whether a keep-alive tells the core nothing: only that it came counts."""
-
-    def disconnect_egress(self, session_id: ClusterSessionId) -> None:
-        """Send no egress of a session any more: its connection is gone."""
-
-    def on_query(self, connection_id: int, request: QueryRequest) -> None:
-        """Take a query; it is answered on its connection."""
-
-    def schedule_flush(self) -> None:
-        """Send and record what has been appended, once this turn of the loop is over."""
-
-    def monotonic_ns(self) -> int:
-        """Now, for durations."""
-
-    def stamp(self) -> int:
-        """Now, for log entries: never below the newest time in the log."""
-
-    def is_window_full(self) -> bool:
-        """Whether more is appended and not delivered than the ingress window allows."""
-
-
 class IngressHub(Protocol):
     """What all connections of a member's ingress share."""
 
@@ -136,9 +99,10 @@ class IngressHub(Protocol):
     farewells: dict[asyncio.Transport, None]
     session_open_timeout_s: float
     find_cluster_id: Callable[[], int]
-    whole_cluster_id: int
     """Gives the cluster that this member belongs to; 0 while that is not known."""
+    whole_cluster_id: int
     stages: StageWatch
+    gathered: GatheredIngress
 
     @property
     def egress(self) -> EgressTracker:
@@ -153,7 +117,7 @@ class IngressHub(Protocol):
     def change_unfinished(self, difference_bytes: int) -> None:
         """Count what is unfinished."""
 
-    def on_window_filled(self, connection: IngressConnection) -> None:
+    def on_window_filled(self, connection_id: int) -> None:
         """Stop reading; this connection is read last when reading goes on."""
 
 
@@ -173,6 +137,10 @@ class IngressConnection(asyncio.BufferedProtocol):
         self._carry = b""
         self._prefixes: dict[bytes, ClusterSessionId] = {}
         """What the messages and requests of the sessions on it begin with; both of each session, while it is bound."""
+        self.sole_prefix = b""
+        """What the messages of the only session on it begin with; empty where there are none, or many."""
+        self._is_kept = False
+        """Whether whole frames may wait in `_carry`, because nobody was to be read when they were gathered."""
         self._batch: bytearray | None = None
         """What goes out at the end of this turn, where more than one session is bound."""
         self._is_set_up = False
@@ -203,6 +171,11 @@ class IngressConnection(asyncio.BufferedProtocol):
         return bool(self.session_ids)
 
     @property
+    def is_within_frame(self) -> bool:
+        """Whether the beginning of a frame came, and not its end."""
+        return bool(self._carry)
+
+    @property
     def is_egress_waiting(self) -> bool:
         """Whether the transport is full, so that egress waits with `Ingress.egress`."""
         return self._waiting is not None
@@ -225,24 +198,58 @@ class IngressConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._waiting = None
+        self._ingress.gathered.take()
         self._accepted.leave()
         self._ingress.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer that the loop receives into."""
-        carried = len(self._carry)
-        if carried:
-            self._ingress.buffer[:carried] = self._carry
-            return self._ingress.view[carried:]
-        return self._ingress.view
+        """Return the buffer that the loop receives into, after what is gathered there."""
+        ingress, carry = self._ingress, self._carry
+        begin = ingress.gathered.end
+        if carry:
+            ingress.buffer[begin : begin + len(carry)] = carry
+            begin += len(carry)
+        return ingress.view[begin:] if begin else ingress.view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what the loop has received."""
+        """Take what the loop has received, or gather it with what other connections bring."""
+        ingress, carry = self._ingress, self._carry
+        gathered = ingress.gathered
+        if (
+            nbytes <= GATHERED_PART_BYTES
+            and self.sole_prefix
+            and not carry
+            and gathered.is_worth_it
+            and not self._assembler.is_assembling
+        ):
+            gathered.add(self, nbytes)
+            return
+        start = gathered.end
+        end = start + len(carry) + nbytes
+        gathered.take()
+        if self._carry is carry:
+            self.take(ingress.buffer, start, end)
+        else:
+            self.take_rest(ingress.view[start:end])
+
+    def take_rest(self, data: memoryview) -> None:
+        """Take what was received without the beginning of its first frame, which came just before."""
+        whole = bytearray(self._carry)
+        whole += data
+        self.take(whole, 0, len(whole))
+
+    def keep(self, data: memoryview) -> None:
+        """Keep what was received while nobody is to be read, until somebody is."""
+        self._carry += data
+        self._is_kept = True
+        self._count_unfinished()
+
+    def take(self, buffer: bytearray, start: int, end: int) -> None:
+        """Take what was received: it begins with a frame, and may end within one."""
         ingress = self._ingress
         begin_ns = ingress.stages.received_ns = ingress.stages.monotonic_ns()
-        end = len(self._carry) + nbytes
         try:
-            consumed = self._receive(ingress.buffer, end)
+            consumed = self._receive(buffer, start, end)
         except ClusterError as error:
             logger.warning(
                 "ingress.refused",
@@ -253,7 +260,7 @@ class IngressConnection(asyncio.BufferedProtocol):
             self.abort()
             return
         if consumed != end:
-            self._carry = bytes(ingress.view[consumed:end])
+            self._carry = bytes(memoryview(buffer)[consumed:end])
             self._count_unfinished()
         elif self.unfinished_bytes:
             self._carry = b""
@@ -332,11 +339,13 @@ class IngressConnection(asyncio.BufferedProtocol):
         self.session_ids[session_id] = leadership_term_id
         for prefix in ingress_prefixes(leadership_term_id, session_id):
             self._prefixes[prefix] = session_id
+        self._find_sole_prefix()
 
     def unbind(self) -> None:
         """Stop taking session messages."""
         self.session_ids.clear()
         self._prefixes.clear()
+        self.sole_prefix = b""
 
     def release(self, session_id: ClusterSessionId) -> None:
         """A session has ended, or is on another connection; after the last, what waits here is freed soon."""
@@ -349,6 +358,10 @@ class IngressConnection(asyncio.BufferedProtocol):
         if leadership_term_id is not None:
             for prefix in ingress_prefixes(leadership_term_id, session_id):
                 del self._prefixes[prefix]
+            self._find_sole_prefix()
+
+    def _find_sole_prefix(self) -> None:
+        self.sole_prefix = next(iter(self._prefixes)) if len(self.session_ids) == 1 else b""
 
     def send(self, message: Message, *, close_after: bool = False) -> None:
         """Send a session message."""
@@ -407,7 +420,7 @@ class IngressConnection(asyncio.BufferedProtocol):
         """Read again."""
         self._is_ingress_paused = False
         self.update_reading()
-        if self._carry and not self._is_set_up:
+        if self._carry and (self._is_kept or not self._is_set_up):
             asyncio.get_running_loop().call_soon(self._receive_early)
 
     def update_reading(self) -> None:
@@ -427,8 +440,9 @@ class IngressConnection(asyncio.BufferedProtocol):
             self.update_reading()
 
     def _receive_early(self) -> None:
-        """Take what came before a transport knew that it is not to be read."""
+        """Take what came before a transport knew that it is not to be read, or was kept."""
         if self._carry and not self._is_ingress_paused and self._transport is not None:
+            self._is_kept = False
             self.get_buffer(-1)
             self.buffer_updated(0)
 
@@ -477,9 +491,8 @@ class IngressConnection(asyncio.BufferedProtocol):
 
     # --- bytes in
 
-    def _receive(self, buffer: bytearray, end: int) -> int:
-        """Take every whole frame of `buffer[:end]`; gives the offset of the incomplete one."""
-        offset = 0
+    def _receive(self, buffer: bytearray, offset: int, end: int) -> int:
+        """Take every whole frame of `buffer[offset:end]`; gives the offset of the incomplete one."""
         owner, stages = self._ingress.owner, self._ingress.stages
         publisher = owner.publisher
         while True:
@@ -492,7 +505,7 @@ class IngressConnection(asyncio.BufferedProtocol):
                         stages.begin(publisher.log_buffer.append_position)
                     owner.schedule_flush()
                     if owner.is_window_full():
-                        self._ingress.on_window_filled(self)
+                        self._ingress.on_window_filled(self.connection_id)
             if end - offset < HEADER_LENGTH or (self._is_ingress_paused and not self._is_set_up):
                 return offset
             frame_length, version, flags, frame_type, *_ = unpack_header(buffer, offset)
@@ -672,7 +685,7 @@ class IngressConnection(asyncio.BufferedProtocol):
             raise RemoteProtocolError(str(error)) from error
         owner.schedule_flush()
         if owner.is_window_full():
-            self._ingress.on_window_filled(self)
+            self._ingress.on_window_filled(self.connection_id)
 
 
 def _decode_admin_request(encoded: bytes) -> AdminRequest:
