@@ -287,7 +287,8 @@ def fairness(
     depths: Annotated[str, typer.Option(help="Messages of the greedy client in flight, one figure for each.")] = (
         "64,1024,4096"
     ),
-    messages: Annotated[int, typer.Option(help="Messages of the modest client for each figure.")] = 2_000,
+    sessions: Annotated[int, typer.Option(help="Modest clients, each with one message in flight.")] = 1,
+    messages: Annotated[int, typer.Option(help="Messages of the modest clients for each figure.")] = 2_000,
     warmup: Annotated[int, typer.Option(help="Messages before them, not measured.")] = 200,
     file_sync_level: SyncOption = 1,
     directory: DirectoryOption = None,
@@ -295,9 +296,10 @@ def fairness(
     time_limit: TimeLimitOption = 300.0,
     json: JsonOption = None,
 ) -> None:
-    """A client with one message in flight, alone and beside a greedy client."""
+    """Clients with one message in flight each, alone and beside a greedy client."""
     parameters = FairnessParameters(
         members=members,
+        sessions=sessions,
         payload=payload,
         greedy_payload=greedy_payload,
         depths=_parse_numbers("depths", depths),
@@ -307,7 +309,7 @@ def fairness(
         time_limit_s=time_limit,
     )
     report = fairness_scenario.run(parameters, directory=directory, keep=keep)
-    finish(report, json, f"fairness: {members} members, 2 clients, file sync level {file_sync_level}")
+    finish(report, json, f"fairness: {members} members, {sessions} + 1 clients, file sync level {file_sync_level}")
 
 
 @app.command()
@@ -525,7 +527,12 @@ def scan(
 def profile(
     members: MembersOption = 3,
     payload: PayloadOption = 32,
-    inflight: Annotated[int, typer.Option(help="Messages in flight.")] = 1024,
+    inflight: Annotated[
+        int | None, typer.Option(help="Messages in flight: 1024, or one for each of the sessions.")
+    ] = None,
+    sessions: Annotated[
+        int | None, typer.Option(help="Sessions that they go round, each on its own connections; one if not given.")
+    ] = None,
     seconds: Annotated[float, typer.Option(help="Each of the four runs.")] = ProfileParameters().seconds,
     file_sync_level: SyncOption = 1,
     setting: SettingOption = None,
@@ -537,7 +544,8 @@ def profile(
     parameters = ProfileParameters(
         members=members,
         payload=payload,
-        inflight=inflight,
+        inflight=inflight or sessions or ProfileParameters().inflight,
+        sessions=sessions,
         seconds=seconds,
         file_sync_level=file_sync_level,
         node_settings=dict(_parse_setting(text) for text in setting or ()),

@@ -62,12 +62,14 @@ def _rule(path: str, stage: Stage, *functions: str) -> Rule:
 
 RULES: Final = (
     # The members' way of a message.
-    _rule("cluster/runtime/links/ingress_connection.py", Stage.EGRESS, "write", "send", "send_now"),
+    _rule("cluster/runtime/links/ingress_connection.py", Stage.EGRESS, "write", "_write", "send", "send_now"),
     _rule("cluster/runtime/links/ingress_connection.py", Stage.RECEIVE),
+    _rule("cluster/runtime/links/gathered_ingress.py", Stage.RECEIVE, "add"),
+    _rule("cluster/runtime/links/gathered_ingress.py", Stage.CHECK),
     _rule("cluster/runtime/links/egress_tracker.py", Stage.EGRESS),
     _rule("cluster/runtime/links/ingress.py", Stage.RECEIVE),
     _rule("service_api/wire/stream.py", Stage.RECEIVE),
-    _rule("cluster/core/log/log_publisher.py", Stage.CHECK, "append_ingress"),
+    _rule("cluster/core/log/log_publisher.py", Stage.CHECK, "append_ingress", "append_uniform", "append_each"),
     _rule("cluster/core/log/log_publisher.py", Stage.APPEND),
     _rule("cluster/core/log/log_buffer.py", Stage.APPEND),
     _rule("cluster/core/log/log_receiver.py", Stage.RECEIVE),
@@ -89,11 +91,13 @@ RULES: Final = (
     _rule("benchmarks/services/echo.py", Stage.SERVICE),
     # The client's.
     _rule("benchmarks/load/echo.py", Stage.LOAD),
+    _rule("benchmarks/load/sessions.py", Stage.LOAD),
     _rule("benchmarks/load/client_process.py", Stage.LOAD),
     _rule("client/ingress_publisher.py", Stage.CLIENT_SEND),
     _rule("client/cluster_client.py", Stage.CLIENT_SEND),
     _rule("client/connection.py", Stage.CLIENT_SEND, "flush", "write", "schedule_flush", "unsent_bytes"),
     _rule("client/protocol.py", Stage.CLIENT_SEND, "offer", "data_to_send"),
+    _rule("client/member_link.py", Stage.CLIENT_SEND, "outgoing"),
     _rule("client/", Stage.CLIENT_RECEIVE),
 )
 """Looked through from the top for the first row that holds."""

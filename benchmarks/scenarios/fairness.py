@@ -1,6 +1,7 @@
-"""Fairness: a modest client beside a greedy one. How long do the modest client's messages take, alone and beside it?
+"""Fairness: modest clients beside a greedy one. How long do the modest clients' messages take, alone and beside it?
 
-The modest client keeps one message in flight. The greedy one, a process of its own, keeps as many as it is told.
+A modest client keeps one message in flight; there may be many of them, each with a session and connections of its own,
+in one process. The greedy one, a process of its own, keeps as many as it is told.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from typing import Final
 
 import uvloop
 
-from trimaran.client import ClusterClient
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
 
 from ..load.client_process import ClientParameters
-from ..load.echo import EchoLoad
+from ..load.sessions import SessionLoad
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, tune_garbage_collector
-from ..rig.processes import ClusterProcesses
+from ..rig.processes import ClusterProcesses, require_connections
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
 from ..statistics.report import Report, latency_figures
+from .scan_bench import session_settings
 
-_CONNECT_TIMEOUT_S: Final = 30.0
+_CONNECT_TIMEOUT_S: Final = 60.0
 _ENDLESS: Final = 1 << 40
 
 
@@ -47,13 +48,15 @@ class FairnessParameters:
     depths: tuple[int, ...] = (64, 1024, 4096)
     """Messages that the greedy client keeps in flight, one figure for each."""
     messages: int = 2_000
-    """Of the modest client, alone and beside each greedy one."""
+    """Of all modest clients together, alone and beside each greedy one."""
+    sessions: int = 1
+    """How many modest clients there are."""
     warmup: int = 200
     file_sync_level: int = 1
     time_limit_s: float = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("members", "messages", "warmup"):
+        for name in ("members", "messages", "warmup", "sessions"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 1")
         for name in ("payload", "greedy_payload"):
@@ -71,7 +74,8 @@ def run(parameters: FairnessParameters, *, directory: Path | None = None, keep: 
     """
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "fairness", keep=keep))
-        settings = {"file_sync_level": str(parameters.file_sync_level)}
+        require_connections((parameters.sessions + 1) * parameters.members)
+        settings = {"file_sync_level": str(parameters.file_sync_level), **session_settings(parameters.sessions + 1)}
         cluster = stack.enter_context(ClusterProcesses(data_dir, ECHO_SERVICE, parameters.members, settings=settings))
         figures = uvloop.run(_measure(parameters, cluster.ingress_endpoints))
         environment = describe(data_dir)
@@ -82,24 +86,30 @@ async def _measure(parameters: FairnessParameters, endpoints: list[str]) -> Repo
     tune_garbage_collector()
     try:
         async with asyncio.timeout(parameters.time_limit_s):
-            figures: Report = {"alone": await _modest_client(parameters, endpoints)}
+            figures: Report = {"alone": await _modest_clients(parameters, endpoints)}
             for depth in parameters.depths:
                 async with _greedy_client(parameters, endpoints, depth) as replies:
                     begin_s, begin_count = time.monotonic(), replies[-1]
-                    beside = await _modest_client(parameters, endpoints)
+                    beside = await _modest_clients(parameters, endpoints)
                     greedy_per_s = round((replies[-1] - begin_count) / (time.monotonic() - begin_s))
-                figures[f"beside {depth} in flight,"] = {**beside, "greedy_per_s": greedy_per_s}
+                figures[f"beside {depth} in flight,"] = {
+                    **beside,
+                    "greedy_per_s": greedy_per_s,
+                    "p99_times_alone": round(beside["p99_us"] / figures["alone"]["p99_us"], 2),
+                }
     except TimeoutError as error:
         raise ClusterTimeoutError(f"benchmark not done: time_limit_s={parameters.time_limit_s:g}") from error
     return figures
 
 
-async def _modest_client(parameters: FairnessParameters, endpoints: list[str]) -> Report:
+async def _modest_clients(parameters: FairnessParameters, endpoints: list[str]) -> Report:
     """Connect after everybody else, and measure."""
-    load, histogram = EchoLoad(payload_length=parameters.payload, inflight=1, rate_per_s=None), Histogram()
-    async with ClusterClient.connect(endpoints, egress_listener=load, connect_timeout_s=_CONNECT_TIMEOUT_S) as client:
-        await load.run(client, parameters.warmup)
-        phase = await load.run(client, parameters.messages)
+    load, histogram = SessionLoad(payload_length=parameters.payload, inflight=parameters.sessions), Histogram()
+    async with load.connected(
+        endpoints, parameters.sessions, connect_timeout_s=_CONNECT_TIMEOUT_S, on_opened=lambda count: None
+    ):
+        await load.run(max(parameters.warmup, parameters.sessions))
+        phase = await load.run(max(parameters.messages, 10 * parameters.sessions))
     histogram.record_all(phase.latencies_ns)
     return latency_figures(histogram)
 

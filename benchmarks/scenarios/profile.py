@@ -32,9 +32,10 @@ from ..profiling.shares import divide
 from ..profiling.stages import Stage, native_part_of, python_stage_of
 from ..rig.member_status import wait_until_serving
 from ..rig.meter import Meter
-from ..rig.processes import ClusterProcesses, ProcessGroup
+from ..rig.processes import ClusterProcesses, ProcessGroup, require_connections
 from ..services import ECHO_SERVICE
 from ..statistics.report import ProgressLine, Report, first_leaf, progress_line
+from .scan_bench import session_settings
 
 CORES: Final = 2
 """The bound is given for so many, whatever this machine has."""
@@ -59,6 +60,8 @@ class ProfileParameters:
     members: int = 3
     payload: int = 32
     inflight: int = 1024
+    sessions: int | None = None
+    """Sessions that the messages in flight go round, on connections of their own; None: one session."""
     seconds: float = 6.0
     """Each of the four runs, about."""
     file_sync_level: int = 1
@@ -71,6 +74,8 @@ class ProfileParameters:
                 f"members={self.members} inflight={self.inflight} seconds={self.seconds} payload={self.payload} "
                 f"expected at least 1, 1, more than 0 and at least {SEQUENCE.size}"
             )
+        if self.sessions is not None and self.sessions < 1:
+            raise ConfigurationError(f"sessions={self.sessions} expected at least 1")
 
 
 def run(parameters: ProfileParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
@@ -82,6 +87,9 @@ def run(parameters: ProfileParameters, *, directory: Path | None = None, keep: b
     """
     tools = find_tools()
     settings = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
+    if parameters.sessions is not None:
+        require_connections(parameters.sessions * parameters.members)
+        settings = {**session_settings(parameters.sessions), **settings}
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "profile", keep=keep))
         cluster = stack.enter_context(ClusterProcesses(data_dir, ECHO_SERVICE, parameters.members, settings=settings))
@@ -171,6 +179,7 @@ class _Profile:
             message_count=_WARMUP,
             rate_per_s=None,
             connect_timeout_s=_START_LIMIT_S,
+            session_count=self._parameters.sessions,
             measure_s=self._parameters.seconds,
         )
         with ProcessGroup() as group:

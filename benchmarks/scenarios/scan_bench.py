@@ -121,10 +121,8 @@ class ScanBench:
         connection_count = process_count if is_shared else session_count
         require_connections(max(connection_count, -(-connection_count // process_count) * member_count))
         self._end()
-        # Sessions are silent for as long as the others take to open.
-        settings = {"session_limit": str(max(session_count, 10_000)), "session_timeout_ms": "60000"}
         try:
-            cluster = self._start(member_count, settings)
+            cluster = self._start(member_count, session_settings(session_count))
             return self._load(
                 cluster, load, session_count=session_count, process_count=process_count, is_shared=is_shared
             )
@@ -255,6 +253,11 @@ class ScanBench:
         self._directory_count += 1
         path = self._data_dir / f"cluster-{self._directory_count}"
         return place.enter_context(measurement_directory(path, keep=self._keep))
+
+
+def session_settings(session_count: int) -> dict[str, str]:
+    """Return what members need for so many sessions, which are silent for as long as the others take to open."""
+    return {"session_limit": str(max(session_count, 10_000)), "session_timeout_ms": "60000"}
 
 
 def _wait_in_service(cluster: ClusterProcesses, position: int) -> None:

@@ -20,6 +20,15 @@ def test_modest_client_is_measured_alone_and_beside_each_greedy_one(tmp_path: Pa
     assert all(0 < report[name]["p50_us"] <= report[name]["max_us"] for name in names)
 
 
+def test_there_may_be_many_modest_clients(tmp_path: Path) -> None:
+    report = run(
+        FairnessParameters(members=1, messages=20, warmup=2, sessions=12, depths=(64,), time_limit_s=60),
+        directory=tmp_path,
+    )
+
+    assert report["beside 64 in flight,"]["p99_times_alone"] > 0
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [({"depths": (0,)}, "depths=\\(0,\\)"), ({"payload": 7}, "payload=7"), ({"messages": 0}, "messages=0")],
