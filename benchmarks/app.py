@@ -50,6 +50,7 @@ from .scenarios.encryption import EncryptionParameters, encryption_rows
 from .scenarios.failover import FailoverParameters, FaultKind
 from .scenarios.fairness import FairnessParameters
 from .scenarios.flood import FloodParameters
+from .scenarios.groups import groups
 from .scenarios.opening import opening
 from .scenarios.profile import ProfileParameters
 from .scenarios.query import QueryParameters
@@ -76,6 +77,7 @@ def _joined(numbers: tuple[int, ...]) -> str:
 
 app.command()(backup)
 app.command()(chaos)
+app.command()(groups)
 app.command()(opening)
 app.command()(restore)
 

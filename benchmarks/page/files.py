@@ -24,6 +24,7 @@ NEEDED: Final = {
     "failover": ("environment",),
     "fairness": ("environment",),
     "flood": ("runs", "parameters", "environment"),
+    "groups": ("parameters", "environment"),
     "opening": ("parameters", "environment"),
     "profile": ("processes", "bound", "system_calls_per_1000_messages", "environment"),
     "query": ("environment",),
