@@ -45,6 +45,7 @@ from .scenarios.archive import ArchiveParameters
 from .scenarios.catchup import CatchupParameters
 from .scenarios.codec import CodecParameters
 from .scenarios.compare import CompareParameters
+from .scenarios.compiled import compiled
 from .scenarios.echo import EchoParameters
 from .scenarios.encryption import EncryptionParameters, encryption_rows
 from .scenarios.failover import FailoverParameters, FaultKind
@@ -75,11 +76,8 @@ def _joined(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers))
 
 
-app.command()(backup)
-app.command()(chaos)
-app.command()(groups)
-app.command()(opening)
-app.command()(restore)
+for _command in (backup, chaos, compiled, groups, opening, restore):
+    app.command()(_command)
 
 
 @app.callback()

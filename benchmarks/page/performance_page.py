@@ -109,6 +109,9 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     encrypted = _load(results / "encryption.json")
     if encrypted is not None:
         parts += ["## What TLS costs\n", _encryption(encrypted)]
+    compiled = _load(results / "compiled.json")
+    if compiled is not None:
+        parts += ["## What a compiler would bring\n", _compiled(compiled)]
     handed_over = _load(results / "failover.json")
     if handed_over is not None and "hand_over" in handed_over:
         parts += ["## What a hand-over costs\n", _hand_over(handed_over)]
@@ -284,6 +287,49 @@ def _encryption(report: Report) -> str:
         "|---|---|---|---|---|",
     ]
     lines += ["| " + " | ".join([row["what"], *encryption_cells(row)]) + " |" for row in report["rows"]]
+    return "\n".join(lines) + "\n"
+
+
+_COMPILED_CASES: Final = {
+    "python": "Python, as it is",
+    "modules": "the modules of the hot paths, compiled as they are",
+    "functions": "Python, with the two hottest functions in C",
+}
+_WORTHWHILE: Final = 1.5
+"""How many times less the whole would have to cost: less does not pay for wheels by system and Python version."""
+
+
+def _compiled(report: Report) -> str:
+    environment, times = report["environment"], report["times_python"]
+    rounds = words.count(report["parameters"]["rounds"], "round")
+    best = max(times, key=lambda case: times[case])
+    verdict = "a compiled part pays" if times[best] >= _WORTHWHILE else "no compiled part is taken in"
+    lines = [
+        f"Cython compiles copies of the package, {rounds} of each case in turn; medians at commit "
+        f"{environment['git_commit']}, with a load average of {environment['load_average'][0]:g} on "
+        f"{environment['cores']} cores before. CPU is that of all processes of a cluster of three with one client and "
+        "1,024 in flight, for a message; *times* is how many times less that is. Again: "
+        "`python -m trimaran.benchmarks compiled`.\n",
+        "| case | CPU a message | times | messages a second |",
+        "|---|---|---|---|",
+    ]
+    for case, what in _COMPILED_CASES.items():
+        rate, cpu_us = report["messages_per_s"][case], report["cpu_us_per_message"][case]
+        lines.append(f"| {what} | {cpu_us:g} µs | {times[case]:g} | {rate:,} |")
+    lines += [
+        "\nEach path by itself, without sockets, disks or a cluster, in nanoseconds a message:\n",
+        "| path | " + " | ".join(_COMPILED_CASES.values()) + " |",
+        "|---" * (1 + len(_COMPILED_CASES)) + "|",
+    ]
+    for name, cases in report["path_ns"].items():
+        figures = " | ".join(f"{cases[case]:,.0f}" for case in _COMPILED_CASES)
+        lines.append(f"| {name.removesuffix('_ns').replace('_', ' ')} | {figures} |")
+    lines.append(
+        f"\nThe whole has to cost {_WORTHWHILE:g} times less before a compiled part is worth its wheels, a second way "
+        f"to run and its tests. It costs {times[best]:g} times less at best ({_COMPILED_CASES[best]}), so "
+        f"**{verdict}**. The hot paths read frames a column at a time by C functions of Python already; what remains "
+        "is mostly the kernel, and calls of the service, which stay Python."
+    )
     return "\n".join(lines) + "\n"
 
 

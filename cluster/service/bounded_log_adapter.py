@@ -413,7 +413,8 @@ class BoundedLogAdapter:
 
     def _watch_next(self) -> None:
         held_position = _NEVER_POSITION if self._held is None else self._held.log_position
-        self._watched_position = min([*self._skipped_positions[:1], held_position])
+        skipped_position = self._skipped_positions[0] if self._skipped_positions else _NEVER_POSITION
+        self._watched_position = min(skipped_position, held_position)
 
     def _is_at_watched(self, chunk: bytes, offset: int) -> bool:
         """Whether the frame at `offset` of `chunk`, at `self.position`, was passed over, or delivery holds before it.

@@ -102,7 +102,7 @@ def test_the_page_in_docs_is_the_one_that_the_stored_results_make() -> None:
         assert digest_in(PAGE.parent / IMAGES / plot.file_name) == plot.digest, plot.file_name
 
 
-def test_the_store_and_typed_messages_have_sections_once_they_were_measured(tmp_path: Path) -> None:
+def test_the_store_typed_messages_and_a_compiler_have_sections_once_they_were_measured(tmp_path: Path) -> None:
     point = {"messages_per_s": 9_000, "p50_us": 700.0, "p99_us": 900.0, "client_cpu_us": 5.0, "rounds": [8_000, 9_500]}
     store = {
         "scenario": "compare-kv",
@@ -129,7 +129,17 @@ def test_the_store_and_typed_messages_have_sections_once_they_were_measured(tmp_
         "parameters": {"members": 3, "file_sync_level": 1, "inflight": 1024},
         "environment": {**samples.ENVIRONMENT, "load_average": [0.5, 1.0, 1.0]},
     }
-    for name, report in {"table.json": samples.table(), "kv.json": store, "typed.json": typed}.items():
+    compiled = {
+        "scenario": "compiled",
+        "path_ns": {"ingest_ns": {"python": 190.0, "modules": 170.0, "functions": 189.0}},
+        "messages_per_s": {"python": 250_000, "modules": 260_000, "functions": 270_000},
+        "cpu_us_per_message": {"python": 6.0, "modules": 5.9, "functions": 5.5},
+        "times_python": {"python": 1.0, "modules": 1.02, "functions": 1.09},
+        "parameters": {"rounds": 5, "messages": 300_000},
+        "environment": {**samples.ENVIRONMENT, "load_average": [0.5, 1.0, 1.0]},
+    }
+    written = {"table.json": samples.table(), "kv.json": store, "typed.json": typed, "compiled.json": compiled}
+    for name, report in written.items():
         (tmp_path / name).write_text(json.dumps(report))
 
     page, _ = make_page(tmp_path)
@@ -140,3 +150,6 @@ def test_the_store_and_typed_messages_have_sections_once_they_were_measured(tmp_
     assert "Not installed: Redis." in page
     assert "| classes | 65,000 | 60,000 to 70,000 | 8,000 µs | 65 % |" in page
     assert "| classes, double execution | 20,000 | 19,000 to 21,000 | 30,000 µs | 20 % |" in page
+    assert "| Python, with the two hottest functions in C | 5.5 µs | 1.09 | 270,000 |" in page
+    assert "| ingest | 190 | 170 | 189 |" in page
+    assert "so **no compiled part is taken in**" in page
