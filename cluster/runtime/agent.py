@@ -245,6 +245,12 @@ class ConsensusModuleAgent:
         if len(self._inbox) > _INBOX_LIMIT:
             self.terminate(NodeTerminatedError(f"inbox is full: events={len(self._inbox)} settling={self._settling}"))
 
+    def take_soon(self) -> None:
+        """Give the core now what `post_soon` has put by: what comes next depends on it."""
+        if self._soon is not None and not self._is_in_turn:
+            self._soon.cancel()
+            self._turn_soon()
+
     def _turn_soon(self) -> None:
         self._soon = None
         if self._inbox and not self._is_closed and self._settling is None and not self._is_held:
@@ -351,7 +357,12 @@ class ConsensusModuleAgent:
         return self._ctx.cluster_clock.stamp(self._clock.monotonic_ns())
 
     def on_query(self, connection_id: int, request: QueryRequest) -> None:
-        """Take a query; it is answered on its connection."""
+        """Take a query; it is answered on its connection.
+
+        Its session may have been shown just before, in the same write: a client asks again on a new connection.
+        """
+        if self.module.sessions.principal_on(connection_id, request.cluster_session_id) is None:
+            self.take_soon()
         if not self._is_closed:
             self._queries.on_query(connection_id, request)
 

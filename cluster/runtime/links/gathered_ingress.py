@@ -18,6 +18,9 @@ overrun by no more than by one long chunk. What was gathered when reading is pau
 it counts as unfinished.
 
 Invariant: what is gathered is taken before its connection is lost, and in the order in which it came on a connection.
+Where a loop reads a connection more than once in a pass, its second part may begin within a frame or a message of which
+the first part holds the beginning. Then it is for its connection, even if it looks like a frame of the session: a
+payload may hold what a stranger wrote. And it is for nobody if the first part ended the connection.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ GATHERED_PART_BYTES: Final = 4 << 10
 GATHERED_BYTES: Final = 256 << 10
 """How much is gathered at most. The buffer has as much again for the next connection."""
 
-_LEAST_CONNECTIONS: Final = 4
+LEAST_CONNECTIONS: Final = 4
 """With fewer there is nothing to gain, and a message would wait for the end of the pass."""
 
 
@@ -49,14 +52,11 @@ class GatheringConnection(Protocol):
     last_activity_ns: int
 
     @property
-    def is_within_frame(self) -> bool:
-        """Whether the beginning of a frame came, and not its end."""
-
-    def take(self, buffer: bytearray, start: int, end: int) -> None:
-        """Take what was received: it begins with a frame, and may end within one."""
+    def next_prefix(self) -> bytes:
+        """What its next bytes begin with if they are a message: `sole_prefix`, or empty within a frame or a message."""
 
     def take_rest(self, data: memoryview) -> None:
-        """Take what was received without the beginning of its first frame, which came just before."""
+        """Take what was received; the beginning of its first frame may have come just before."""
 
     def keep(self, data: memoryview) -> None:
         """Keep what was received while nobody is to be read, until somebody is."""
@@ -82,7 +82,7 @@ class GatheringHub(Protocol):
 class GatheredIngress:
     """The parts of connections that lie side by side in the buffer of all."""
 
-    __slots__ = ("_connections", "_ends", "_ingress", "end", "is_worth_it")
+    __slots__ = ("_connections", "_ends", "_ingress", "end", "is_worth_it", "least_connections")
 
     def __init__(self, ingress: GatheringHub) -> None:
         self._ingress = ingress
@@ -90,6 +90,8 @@ class GatheredIngress:
         """Where the last part ends, and the next connection receives."""
         self.is_worth_it = False
         """Whether there are enough connections to gather at all."""
+        self.least_connections = LEAST_CONNECTIONS
+        """How many are enough."""
         self._connections: list[GatheringConnection] = []
         self._ends: list[int] = []
 
@@ -98,7 +100,7 @@ class GatheredIngress:
 
     def look(self, connection_count: int) -> None:
         """Note how many connections there are."""
-        self.is_worth_it = connection_count >= _LEAST_CONNECTIONS
+        self.is_worth_it = connection_count >= self.least_connections
 
     def add(self, connection: GatheringConnection, length: int) -> None:
         """Leave the part of a connection, which lies at `end`, until the end of the pass."""
@@ -158,7 +160,7 @@ class GatheredIngress:
     def _take_each(self, buffer: bytearray, connections: list[GatheringConnection], ends: list[int]) -> None:
         """Append the messages among the parts in a buffer; connections take all else, each in its place."""
         ingress, owner = self._ingress, self._ingress.owner
-        parts = ((connection.sole_prefix, end) for connection, end in zip(connections, ends, strict=True))
+        parts = ((connection.next_prefix, end) for connection, end in zip(connections, ends, strict=True))
         start = index = 0
         while index < len(ends):
             publisher = owner.publisher
@@ -190,7 +192,5 @@ class GatheredIngress:
             return
         if ingress.is_paused:
             connection.keep(memoryview(buffer)[start:end])
-        elif connection.is_within_frame:
-            connection.take_rest(memoryview(buffer)[start:end])
         else:
-            connection.take(buffer, start, end)
+            connection.take_rest(memoryview(buffer)[start:end])

@@ -166,14 +166,9 @@ class IngressConnection(asyncio.BufferedProtocol):
         return next(iter(self.session_ids), None)
 
     @property
-    def is_bound(self) -> bool:
-        """Whether session messages are taken on it."""
-        return bool(self.session_ids)
-
-    @property
-    def is_within_frame(self) -> bool:
-        """Whether the beginning of a frame came, and not its end."""
-        return bool(self._carry)
+    def next_prefix(self) -> bytes:
+        """What its next bytes begin with if they are a message: `sole_prefix`, or empty within a frame or a message."""
+        return b"" if self._carry or self._assembler.is_assembling else self.sole_prefix
 
     @property
     def is_egress_waiting(self) -> bool:
@@ -233,7 +228,7 @@ class IngressConnection(asyncio.BufferedProtocol):
             self.take_rest(ingress.view[start:end])
 
     def take_rest(self, data: memoryview) -> None:
-        """Take what was received without the beginning of its first frame, which came just before."""
+        """Take what was received; the beginning of its first frame may have come just before."""
         whole = bytearray(self._carry)
         whole += data
         self.take(whole, 0, len(whole))
@@ -258,12 +253,10 @@ class IngressConnection(asyncio.BufferedProtocol):
                 reason=str(error),
             )
             self.abort()
+            ingress.forget(self)  # what is gathered of it came after bytes that make no sense
             return
-        if consumed != end:
+        if consumed != end or self._carry or self.unfinished_bytes:
             self._carry = bytes(memoryview(buffer)[consumed:end])
-            self._count_unfinished()
-        elif self.unfinished_bytes:
-            self._carry = b""
             self._count_unfinished()
         self.last_activity_ns = ingress.stages.monotonic_ns()
         ingress.stages.look("ingress", begin_ns, self.last_activity_ns)
@@ -458,7 +451,9 @@ class IngressConnection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing() or not (self._is_choked or self._is_ingress_paused):
             return
-        if has_peer_closed(transport, if_unread=not self.session_ids):
+        # What is kept would be unread in the socket, had it not been gathered.
+        is_kept = self._is_kept and bool(self._carry)
+        if not is_kept and has_peer_closed(transport, if_unread=not self.session_ids):
             self.abort()
 
     def close(self) -> None:
@@ -538,7 +533,7 @@ class IngressConnection(asyncio.BufferedProtocol):
             return
         if frame_type != TYPE_DATA:
             raise RemoteProtocolError(f"ingress frame type={frame_type} expected={TYPE_DATA}")
-        if flags & UNFRAGMENTED != UNFRAGMENTED and not self._holds_session():
+        if flags & UNFRAGMENTED != UNFRAGMENTED and not self._has_shown_session():
             raise RemoteProtocolError("message in fragments before a session is open")
         message = self._assembler.append_fragment(frame_type, flags, frame[HEADER_LENGTH:])
         if message is not None:
@@ -548,6 +543,12 @@ class IngressConnection(asyncio.BufferedProtocol):
 
     def _holds_session(self) -> bool:
         return self._accepted.is_admitted or self._ingress.owner.holds_session(self.connection_id)
+
+    def _has_shown_session(self) -> bool:
+        """As `_holds_session`; what was shown in this pass of the loop counts, too."""
+        if self._has_claimed and not self._holds_session():
+            self._ingress.owner.take_soon()
+        return self._holds_session()
 
     def _is_not_read(self) -> bool:
         return self._is_ingress_paused

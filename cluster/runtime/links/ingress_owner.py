@@ -23,6 +23,9 @@ class IngressOwner(Protocol):
     def post_soon(self, event: object) -> None:
         """Hand an event to the core once this pass of the loop is over, in order with the others."""
 
+    def take_soon(self) -> None:
+        """Give the core now what `post_soon` has put by: what comes next depends on it."""
+
     def holds_session(self, connection_id: int) -> bool:
         """Whether the client of a connection has shown that an open session is its own, to a leader or a follower."""
 

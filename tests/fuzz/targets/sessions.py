@@ -73,7 +73,7 @@ def _connect(flags: int, piece_length: int, stream: bytes) -> None:
             break
         receive(connection, piece)
         expect(connection.unfinished_bytes <= 2 * len(stream), "what is unfinished was sent", connection=connection)
-        expect(connection.is_bound or connection.unfinished_bytes <= 1 << 14, "a stranger's frame is short")
+        expect(bool(connection.session_ids) or connection.unfinished_bytes <= 1 << 14, "a stranger's frame is short")
     for event in owner.posted:
         if isinstance(event, ev.ClientConnect):
             event.request.encode()

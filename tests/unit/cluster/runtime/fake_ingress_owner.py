@@ -46,6 +46,9 @@ class FakeIngressOwner:
     def post_soon(self, event: object) -> None:
         self.post(event)
 
+    def take_soon(self) -> None:
+        pass
+
     def is_keep_alive_known(self, connection_id: int, leadership_term_id: int, session_id: ClusterSessionId) -> bool:
         return (connection_id, leadership_term_id, session_id) == self.known_keep_alive
 

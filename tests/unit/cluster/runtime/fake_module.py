@@ -32,12 +32,24 @@ class FakeActions:
     is_holding: bool = False
 
 
+@dataclass
+class FakePrincipals:
+    """The part of `SessionManager` that the agent reads."""
+
+    principal: bytes | None = None
+    """Of the session that a query names, whichever that is."""
+
+    def principal_on(self, connection_id: int, session_id: int) -> bytes | None:
+        return self.principal
+
+
 class FakeModule:
     """Stands in for `ConsensusModule`: an event is answered with the effects that the test wrote for it."""
 
     def __init__(self) -> None:
         self.ctx = FakeContext()
         self.actions = FakeActions()
+        self.sessions = FakePrincipals()
         self.leader: object | None = None
         self.election: object | None = None
         self.script: dict[object, list[fx.Effect]] = {}
@@ -99,6 +111,11 @@ class FakeParts:
         error = await self._disk.get()
         if error is not None:
             raise error
+
+    # queries
+
+    def on_query(self, connection_id: int, request: object) -> None:
+        self.journal.append(("query", connection_id))
 
     # links
 

@@ -18,6 +18,8 @@ from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from tests.unit.cluster.runtime.ingress_client import TERM, control, session_message, setup
 from tests.unit.cluster.runtime.links.linked import until
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.runtime.links import ingress_connection
 from trimaran.cluster.runtime.links.gathered_ingress import GATHERED_BYTES, GATHERED_PART_BYTES
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
@@ -64,6 +66,14 @@ def request(session: int, payload: bytes) -> bytes:
 
 def keep_alive_of(session: int) -> bytes:
     return control(SessionKeepAlive(leadership_term_id=TermId(TERM), cluster_session_id=ClusterSessionId(session)))
+
+
+def close_half_open(ingress: Ingress) -> None:
+    """Look for clients that have left, and let the loop say of each connection that it is gone."""
+    ingress.close_half_open_connections()
+    for connection in [*ingress.connections.values()]:
+        if connection._transport is not None and connection._transport.is_closing():
+            connection.connection_lost(None)
 
 
 def logged(owner: FakeIngressOwner) -> list[tuple[int, bytes]]:
@@ -179,6 +189,72 @@ async def test_both_halves_of_a_frame_may_come_in_one_pass(owner: FakeIngressOwn
     assert [payload for session, payload in logged(owner) if session == 8] == [b"between", b"between"]
 
 
+async def test_payload_that_looks_like_a_frame_is_none_where_a_read_began_within_a_message(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """An application passes on what strangers write, and chance cuts it: the second read begins with the payload."""
+    connections = connect(ingress, 20)
+    whole = message(7, message(7, b"of a stranger"))
+    receive(connections[6], whole[:64])
+    receive(connections[6], whole[64:])
+
+    await asyncio.sleep(0)
+
+    assert [(7, whole[64:])] == logged(owner)
+    assert ingress.unfinished_bytes == 0
+
+
+async def test_message_amid_the_fragments_of_another_one_is_refused_as_it_is_alone(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    connections = connect(ingress, 20)
+    fragments = encode_message(message(7, b"x" * 200)[32:], stream_id=INGRESS_STREAM_ID, mtu_length=128)
+    for data in (fragments[:128], message(7, b"amid"), fragments[128:]):
+        receive(connections[6], data)
+
+    await asyncio.sleep(0)
+
+    assert logged(owner) == []
+    assert connections[6].connection_id not in ingress.connections
+
+
+async def test_nothing_is_taken_of_a_connection_after_bytes_that_make_no_sense(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    connections = connect(ingress, 20)
+    receive(connections[6], message(7, b"before"))
+    receive(connections[6], bytes(64))
+    receive(connections[6], message(7, b"after"))
+    receive(connections[7], message(8, b"of another"))
+
+    await asyncio.sleep(0)
+
+    assert logged(owner) == [(7, b"before"), (8, b"of another")]
+    assert connections[6].connection_id not in ingress.connections
+
+
+async def test_strange_bytes_of_one_client_cost_the_others_nothing(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    chance = random.Random(2611)
+    sources = (message(1, b"12345"), request(1, b"put"), keep_alive_of(1), setup())
+    for _ in range(300):
+        owner.make_publisher()
+        ingress.connections.clear()
+        first, *others = connect(ingress, 6)
+        strange = bytearray(chance.choice(sources))
+        for _ in range(chance.randrange(1, 6)):
+            strange[chance.randrange(len(strange))] = chance.choice((0, 1, 40, 127, 255, chance.randrange(256)))
+        before = len(logged(owner))
+        receive(first, bytes(strange))
+        for session, connection in enumerate(others, 2):
+            receive(connection, message(session, b"12345"))
+
+        ingress.gathered.take()
+
+        found = logged(owner)[before:]
+        assert [(session, b"12345") for session in range(2, 7)] == [one for one in found if one[0] != 1]
+        owner.log_buffer = LogBuffer(position=0, retained_bytes=1 << 20)
+
+
 async def test_several_parts_of_a_connection_keep_their_order_whatever_their_lengths(
     owner: FakeIngressOwner, ingress: Ingress
 ) -> None:
@@ -187,7 +263,7 @@ async def test_several_parts_of_a_connection_keep_their_order_whatever_their_len
     chance = random.Random(26)
     for _ in range(300):
         session = chance.randrange(1, 21)
-        size = chance.choice((3, 3, 3, 40, GATHERED_PART_BYTES * 2))
+        size = chance.choice((3, 3, 3, 40, GATHERED_PART_BYTES + 1000))
         sent[session].append(payload := b"%05d" % len(sent[session]) + b"x" * size)
         receive(connections[session - 1], message(session, payload))
         if chance.random() < 0.05:
@@ -247,6 +323,31 @@ async def test_what_is_gathered_when_reading_is_paused_waits_and_counts_as_unfin
 
     assert while_paused == (0, 20 * 96)
     assert [(session, b"12345") for session in range(1, 21)] == sorted(logged(owner))
+    assert ingress.unfinished_bytes == 0
+
+
+async def test_what_a_client_said_before_it_left_is_kept_while_nobody_is_read(
+    owner: FakeIngressOwner, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not gathered would still be in the socket, and its connection is kept for that."""
+    connections = connect(ingress, 20)
+    for session, connection in enumerate(connections[:2], 1):
+        receive(connection, message(session, b"12345"))
+    ingress.pause()
+    await asyncio.sleep(0)
+    monkeypatch.setattr(ingress_connection, "has_peer_closed", lambda transport, *, if_unread: True)
+    close_half_open(ingress)
+    while_paused = [*ingress.connections]
+    ingress.resume()
+
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert while_paused == [1, 2]
+    assert logged(owner) == [(1, b"12345"), (2, b"12345")]
+    ingress.pause()
+    close_half_open(ingress)
+    assert not ingress.connections
     assert ingress.unfinished_bytes == 0
 
 

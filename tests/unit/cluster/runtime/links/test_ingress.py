@@ -570,7 +570,7 @@ def test_connection_that_begins_wrong_is_dropped(owner: FakeIngressOwner, ingres
     receive(connection, data)
 
     assert transport.is_aborted
-    assert owner.posted == []
+    assert [type(event) for event in owner.posted] == [ev.ClientDisconnected]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.session import (
     AdminRequest,
     AdminRequestType,
+    ChallengeResponse,
     EventCode,
     SessionConnectRequest,
     SessionEvent,
@@ -84,6 +85,22 @@ def test_message_in_fragments_before_a_session_is_open_is_refused_at_once(
     stranger.send(encode_frame(bytes(1_000), stream_id=INGRESS_STREAM_ID, flags=FLAG_BEGIN))
 
     assert stranger.transport.is_aborted
+
+
+def test_session_that_was_shown_in_the_same_pass_counts_for_what_follows(
+    owner: FakeIngressOwner, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client whose connection is new sends its proof, and a long query after it, in one write."""
+    client = Client(ingress, is_bound=False)
+    monkeypatch.setattr(owner, "take_soon", lambda: owner.holders.add(client.connection.connection_id))
+    proof = ChallengeResponse(
+        correlation_id=CorrelationId(-1), cluster_session_id=ClusterSessionId(SESSION), encoded_credentials=b"secret"
+    )
+
+    client.send(control(proof) + encode_frame(bytes(1_000), stream_id=INGRESS_STREAM_ID, flags=FLAG_BEGIN))
+
+    assert not client.transport.is_aborted
+    assert ingress.unfinished_bytes == 1_000
 
 
 def test_what_is_unfinished_is_bounded_for_all_and_the_greediest_goes(owner: FakeIngressOwner) -> None:
@@ -307,4 +324,4 @@ async def test_sessions_of_a_connection_are_unbound_one_by_one(owner: FakeIngres
 
     assert [type(event) for event in owner.posted] == [ev.ClientStray]
     assert owner.log_buffer.append_position == 96
-    assert client.connection.is_bound
+    assert client.connection.session_ids
