@@ -149,6 +149,7 @@ class Node:
         )
         self.gate = make_gate(config, host.descriptor_limit)
         self._ingress = Ingress.of_config(self.agent, ctx, config, gate=self.gate, trim_memory=host.trim_memory)
+        self.gathered_ingress = self._ingress.gathered
         self.service_agent = self._make_service_agent(services, code)
         ctx.delivered_time = lambda: self.service_agent.time
         self._digests, self._adapter = self._make_delivery()

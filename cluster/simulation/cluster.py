@@ -20,6 +20,7 @@ from trimaran.service_api.types import MemberId
 from ..core.membership.configuration import Configuration, ConfiguredMember, MemberKind, derive_endpoints
 from ..node import Node
 from ..runtime.agent import NodeEnd
+from ..runtime.links.gathered_ingress import LEAST_CONNECTIONS
 from ..settings.config import NodeConfig
 from ..settings.member_endpoints import MemberEndpoints, format_members, parse_witnesses
 from .backups.object_store import SimulatedObjects, SimulatedStore
@@ -63,6 +64,8 @@ class Settings:
     spare_sync_delay_us: int = 0
     is_copied: bool = False
     """Whether leaders batch as they do while somebody copies their log; here a copy takes no time."""
+    gathers_from: int = LEAST_CONNECTIONS
+    """How many connections a member has that gathers what they bring in one pass of its loop."""
     snapshot_interval_ms: int = 0
     snapshot_log_bytes: int = 0
     keep_all: bool = True
@@ -167,7 +170,7 @@ class SimulatedCluster:
         machine = self._make_machine(f"member-{number}")
         self.network.identify(machine.address, Caller(CallerRole.MEMBER, str(number), Proof.CERTIFICATE))
         told = asdict(self.settings)
-        del told["member_count"]
+        del told["member_count"], told["gathers_from"]
         if join:
             del told["witnesses"]  # who joins brings a service
         machine.spare_sync_delay_us = told.pop("spare_sync_delay_us")
@@ -253,6 +256,7 @@ class SimulatedCluster:
             holds, host = end is NodeEnd.ENTRY_HELD, member.machine.host()
             async with Node.open(member.config, *services, host=host, holds=holds) as node:
                 member.node = node
+                node.gathered_ingress.least_connections = self.settings.gathers_from
                 if self.settings.is_copied:
                     node.tuning.on_loop_shared(_ALWAYS_NS)
                 self.on_node(member)
