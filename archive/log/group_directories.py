@@ -12,6 +12,7 @@ for the first time, before any group does; so a start with another number is ref
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.groups.group import check_group_count
 from trimaran.service_api.groups.key_hash import HASH_NAME
 
-from ..disk.file_system import FileSystem, OsFileSystem, replace_file
+from ..disk.file_system import FileSystem, OsFileSystem, ReadableFileSystem, opened, read_fully, replace_file
 
 GROUPS_FILE_NAME: Final = "groups.json"
 GROUP_DIRECTORY_PREFIX: Final = "group-"
@@ -31,20 +32,21 @@ def group_directory(directory: Path, group_index: int) -> Path:
     return directory / f"{GROUP_DIRECTORY_PREFIX}{group_index}"
 
 
-def find_group_count(directory: Path) -> int | None:
+def find_group_count(directory: Path, file_system: ReadableFileSystem | None = None) -> int | None:
     """Read how many groups a member's directory has; None: it is none with groups.
 
     Raises:
         ConfigurationError: the file that says so cannot be read, or names a hash that is not known here.
     """
     file = directory / GROUPS_FILE_NAME
+    disk = OsFileSystem() if file_system is None else file_system
     try:
-        with file.open("rb") as stream:
-            text = stream.read(_LENGTH_LIMIT_BYTES)
+        with opened(disk, file) as handle:
+            text = read_fully(disk, handle, min(disk.file_length(handle), _LENGTH_LIMIT_BYTES), 0)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise ConfigurationError(f"groups cannot be read: file={file} reason={error.strerror}") from error
+        raise ConfigurationError(f"groups cannot be read: file={file} reason={error.strerror or error}") from error
     try:
         told = json.loads(text)
         count, hash_name = told["count"], told["hash"]
@@ -58,6 +60,22 @@ def find_group_count(directory: Path) -> int | None:
     if hash_name != HASH_NAME:
         raise ConfigurationError(f"groups of another hash: file={file} hash={hash_name!r} expected {HASH_NAME!r}")
     return int(count)
+
+
+def refuse_groups(
+    directory: Path, file_system: ReadableFileSystem | None = None, *, show: Callable[[Path], str] = str
+) -> None:
+    """Refuse a directory with groups, where the files of one log are looked for. `show` writes a path for the error.
+
+    Raises:
+        ConfigurationError: says how many groups there are, and how to name one; or see `find_group_count`.
+    """
+    count = find_group_count(directory, file_system)
+    if count is not None:
+        raise ConfigurationError(
+            f"{show(directory)} holds {count} groups, each with a log of its own: name one of "
+            f"{show(group_directory(directory, 0))} to {GROUP_DIRECTORY_PREFIX}{count - 1}"
+        )
 
 
 def settle_group_count(directory: Path, group_count: int, file_system: FileSystem | None = None) -> None:

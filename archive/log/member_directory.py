@@ -26,6 +26,7 @@ from ..disk.remote_file_system import RemoteFileSystem
 from ..errors import CorruptionError
 from ..files.catalog import CATALOG_FILE_NAME, CatalogContent, read_catalog
 from .commit_proof import MemberMarks, parse_marks
+from .group_directories import refuse_groups
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]+(::|://).*", re.ASCII | re.DOTALL)
 _FILE_URL: Final = re.compile(r"file:(//)?(?=/)")
@@ -79,7 +80,7 @@ def locate_archive(path: str | Path | ArchiveLocation) -> ArchiveLocation:
     Of a member with cold storage it gives a file system that has those segments, too.
 
     Raises:
-        ConfigurationError: several directories in it have a catalog; or see `locate`.
+        ConfigurationError: several directories in it have a catalog, or it holds groups; or see `locate`.
         OSError: a store cannot be asked.
     """
     place = locate(path)
@@ -91,7 +92,7 @@ def find_recording_log(location: ArchiveLocation) -> Path | None:
     """Find `recording.log`, given a member's directory, the cluster's or the archive's in it, or the file itself.
 
     Raises:
-        ConfigurationError: several directories in it have one.
+        ConfigurationError: several directories in it have one, or it holds groups.
         OSError: a store cannot be asked.
     """
     file_system, directory = location
@@ -182,10 +183,14 @@ class MemberDirectory:
 
 
 def _find_holder(file_system: ReadableFileSystem, directory: Path, usual: str, file_name: str) -> Path | None:
-    """Find the directory that holds a file: the one given, the usual one in it, or the only other one in it."""
+    """Find the directory that holds a file: the one given, the usual one in it, or the only other one in it.
+
+    One with groups is refused: it holds the directories of several logs.
+    """
     for candidate in (directory, directory / usual):
         if _has_file(file_system, candidate / file_name):
             return candidate
+    refuse_groups(directory, file_system, show=lambda path: str(ArchiveLocation(file_system, path)))
     found = [other for other in _others(file_system, directory) if _has_file(file_system, other / file_name)]
     if len(found) > 1:
         raise ConfigurationError(

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from trimaran.archive.log.group_directories import refuse_groups
 from trimaran.archive.tool.output import OutputFormat, OutputOption, format_time, make_console, new_table, print_rows
 from trimaran.service_api import ConfigurationError
 
@@ -42,11 +43,12 @@ def find_mark_file(directory: Path) -> Path:
     """Find the mark file in a member's directory, in the `cluster` directory in it, or given itself.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is none, or the directory holds groups.
     """
     for path in (directory / "cluster" / MARK_FILE_NAME, directory / MARK_FILE_NAME, directory):
         if path.is_file():
             return path
+    refuse_groups(directory)
     raise ConfigurationError(f"no member has run here: directory={directory} expected cluster/{MARK_FILE_NAME} in it")
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from trimaran.archive.disk.file_system import OsFileSystem, opened, read_fully
 from trimaran.archive.format.messages import ArchiveMarkFileHeader
+from trimaran.archive.log.group_directories import refuse_groups
 from trimaran.archive.reading.message_view import view_decoded
 from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
 from trimaran.service_api.cluster_id import CLUSTER_ID_PATTERN
@@ -37,6 +38,7 @@ def member_state(directory: MemberDirectoryArgument, output: OutputOption = Outp
     """
     paths = list(find_state_files(directory))
     if not paths:
+        refuse_groups(directory)
         expected = f"cluster/{NODE_STATE_FILE_NAME} in it"
         raise ConfigurationError(f"no member has run here: directory={directory} expected {expected}")
     rows = [read_state_file(path) for path in paths]

@@ -93,9 +93,9 @@ class ConsensusConfig:
     stops_when_diverged: bool = True
     """Whether this member stops where its digests differ from those of a majority."""
     leader_priority: int = 0
+    """A member with a higher one gets leadership from one with a lower one, once it is fit for it. See `transfer`."""
     group: Group = ONLY_GROUP
     """Which of the cluster's groups this member is in, by its settings; the same on every member."""
-    """A member with a higher one gets leadership from one with a lower one, once it is fit for it. See `transfer`."""
     log_source_id: MemberId | None = None
     """The member that this one, while it is a standby, takes the log from; None: the leader. See `log_source`."""
     clock_skew_limit_ns: int = 1_000_000_000

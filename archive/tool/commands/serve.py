@@ -36,6 +36,7 @@ from trimaran.service_api.transport import NetworkStack, Purpose
 from ...config import ArchiveConfig
 from ...errors import ArchiveError
 from ...files.mark_file import ArchiveInUseError
+from ...log.group_directories import refuse_groups
 from ...net.server.archive_server import CONNECTION_LIMIT, ArchiveServer
 from ...net.server.policy import ReadOnly
 from ...store.conductor import Archive
@@ -125,6 +126,7 @@ async def _serve(
     options: dict[str, Any],  # of the server
 ) -> None:
     """Open, listen, say where, wait for a signal, stop in order."""
+    refuse_groups(directory)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

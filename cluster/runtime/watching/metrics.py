@@ -118,18 +118,20 @@ def _disk_space(vitals: Vitals) -> Labelled:
         yield ("all",), space.size_bytes
 
 
-def _identity(vitals: Vitals) -> tuple[str, str, str]:
+def _identity(vitals: Vitals) -> tuple[str, str, str, str]:
     ctx = vitals.module.ctx
-    return format_cluster_id(ctx.cluster_id) or "", str(ctx.config.member_id), installed_version()
+    group = ctx.config.group.label
+    return format_cluster_id(ctx.cluster_id) or "", group, str(ctx.config.member_id), installed_version()
 
 
 METRICS: Final = (
     MetricRow(
         "trimaran_member_info",
         "gauge",
-        "always 1; the labels have the cluster id (empty until it is known), the member id and the version",
+        "always 1; the labels have the cluster id (empty until it is known), the group, such as `0/4` (empty without "
+        "groups), the member id and the version",
         lambda v: [(_identity(v), 1)],
-        ("cluster_id", "member_id", "version"),
+        ("cluster_id", "group", "member_id", "version"),
     ),
     MetricRow("trimaran_uptime_seconds", "gauge", "how long this process has been a member", lambda v: v.uptime_s),
     MetricRow(

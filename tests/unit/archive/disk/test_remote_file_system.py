@@ -195,6 +195,15 @@ def test_a_url_keeps_all_its_names(url: str, memory: Any) -> None:
     assert str(location) == url
 
 
+def test_a_member_with_groups_is_refused_by_the_urls_of_its_groups(memory: Any) -> None:
+    memory.pipe_file("/bucket/node/groups.json", b'{"count": 4, "hash": "crc32/4096"}')
+
+    with pytest.raises(
+        ConfigurationError, match=r"^memory://bucket/node holds 4 groups, .* memory://bucket/node/group-0 "
+    ):
+        locate_archive("memory://bucket/node")
+
+
 def test_a_directory_without_a_catalog_is_named_by_its_url(memory: Any) -> None:
     memory.pipe_file("/bucket/other/file", b"x")
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from trimaran.archive import frames
 from trimaran.archive.log.group_directories import find_group_count, settle_group_count
+from trimaran.archive.log.member_directory import MemberDirectory, find_recording_log, locate, locate_archive
+from trimaran.archive.spark.source.options import parse_options
+from trimaran.archive.spark.source.partitions import plan_read
 from trimaran.service_api.errors import ConfigurationError
 
 
@@ -73,3 +79,48 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match="directory cannot be used"):
         settle_group_count(tmp_path / "node", 2)
+
+
+def say_no(directory: Path) -> str:
+    group = re.escape(str(directory / "group-0"))
+    return f"^{re.escape(str(directory))} holds 4 groups, each with a log of its own: name one of {group} to group-3$"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        frames,
+        locate_archive,
+        MemberDirectory.find,
+        lambda directory: find_recording_log(locate(directory)),
+        lambda directory: plan_read(parse_options({"path": str(directory)}), ("position",)),
+    ],
+    ids=["frames", "archive", "member", "recording-log", "spark"],
+)
+@pytest.mark.parametrize("groups_begun", [0, 1, 4])
+def test_who_looks_for_one_log_is_told_how_to_name_a_group(
+    tmp_path: Path, read: Callable[[Path], object], groups_begun: int
+) -> None:
+    """Also while only one group has files: it is not taken for the member's only log."""
+    settle_group_count(tmp_path, 4)
+    for index in range(groups_begun):
+        for name in ("archive/archive.catalog", "cluster/recording.log"):
+            file = tmp_path / f"group-{index}" / name
+            file.parent.mkdir(parents=True)
+            file.touch()
+
+    with pytest.raises(ConfigurationError, match=say_no(tmp_path)):
+        read(tmp_path)
+
+
+def test_a_group_is_found_by_its_own_directory(tmp_path: Path) -> None:
+    settle_group_count(tmp_path, 4)
+    for name in ("archive/archive.catalog", "cluster/recording.log"):
+        file = tmp_path / "group-2" / name
+        file.parent.mkdir(parents=True)
+        file.touch()
+
+    found = MemberDirectory.find(tmp_path / "group-2")
+
+    assert found.archive.directory == tmp_path / "group-2" / "archive"
+    assert found.recording_log == tmp_path / "group-2" / "cluster" / "recording.log"

@@ -6,6 +6,7 @@ import gc
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
 from trimaran.cluster.runtime.watching.vitals import EffectCounts
 from trimaran.cluster.simulation.cluster import Member
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES, SessionProxy
+from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.tls.certificates import Certificate
 from trimaran.service_api.types import MemberId
 
@@ -172,6 +174,16 @@ def test_members_in_one_process_each_tell_of_themselves(small: SmallCluster) -> 
     ids = [dict(labels)["member_id"] for found in scrapes for name, labels in found if name == "trimaran_member_info"]
     assert sorted(ids) == ["0", "1", "2"]
     assert sorted(value(found, "trimaran_node_role") for found in scrapes) == [0, 0, 2]
+
+
+@pytest.mark.parametrize(("group", "label"), [(ONLY_GROUP, ""), (Group(0, 4), "0/4"), (Group(3, 4), "3/4")])
+def test_a_member_tells_of_its_group(small: SmallCluster, group: Group, label: str) -> None:
+    assert small.leader.node is not None
+    small.leader.node.module.ctx.config = replace(small.leader.node.module.ctx.config, group=group)
+
+    found = scrape(small.leader)
+
+    assert [dict(labels)["group"] for name, labels in found if name == "trimaran_member_info"] == [label]
 
 
 def test_a_follower_tells_of_no_followers(small: SmallCluster) -> None:
