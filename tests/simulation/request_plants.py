@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from trimaran.client.errors import RejectedError
@@ -11,11 +12,14 @@ from trimaran.client.requests import PendingRequest, RequestWindow
 from trimaran.client.shared.frame_owner import KIND_OFFSET, SESSION_ID_OFFSET, SESSION_MESSAGE_KIND
 from trimaran.client.shared.session_channel import SessionChannel
 from trimaran.client.shared.shared_link import SharedLink
+from trimaran.cluster.runtime.links.gathered_ingress import GatheredIngress
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.replies import RequestRunner, SessionReplies
+from trimaran.service_api.wire.frame import HEADER_LENGTH
 from trimaran.service_api.wire.message import Message
+from trimaran.service_api.wire.session_frame import PREFIX_LENGTH
 
-from .plant import REQUEST_HUNT_OPTIONS, Plant, Planting
+from .plant import HUNT_OPTIONS, REQUEST_HUNT_OPTIONS, Plant, Planting
 
 
 def _forget(replies: SessionReplies, count: int) -> int:
@@ -137,6 +141,32 @@ def _send_the_new_before_the_old(planting: Planting) -> None:
     planting.replace(RequestWindow, "_resend", resend)
 
 
+def _swap_the_sessions_of_gathered_messages(planting: Planting) -> None:
+    """Two messages that different connections brought in one pass are appended with each other's session."""
+    real = GatheredIngress.take
+
+    def take(self: GatheredIngress) -> None:
+        connections, view, start = self._connections, self._ingress.view, 0
+        places: list[tuple[int, int]] = []
+        for index, end in enumerate(self._ends):
+            prefix = connections[index].sole_prefix
+            if prefix and view[start + HEADER_LENGTH : start + _PREFIX_END] == prefix:
+                places.append((index, start + _PREFIX_END - 8))
+            start = end
+        for (one, here), (other, there) in pairwise(places):
+            if connections[one] is not connections[other]:
+                planting.ran()
+                session_id = bytes(view[here : here + 8])
+                view[here : here + 8] = view[there : there + 8]
+                view[there : there + 8] = session_id
+                connections[one], connections[other] = connections[other], connections[one]
+                break
+        real(self)
+
+    planting.replace(GatheredIngress, "take", take)
+
+
+_PREFIX_END = HEADER_LENGTH + PREFIX_LENGTH
 _SEQUENCE_OFFSET = SESSION_ID_OFFSET + 16
 """Where a reply has the number of its request."""
 
@@ -184,5 +214,12 @@ PLANTS = (
         "an answer on a shared connection reaches the session that asked",
         _hand_answers_to_another_session,
         options=replace(REQUEST_HUNT_OPTIONS, requester_session_count=3),
+    ),
+    Plant(
+        "gathered-for-another-session",
+        22,
+        "a message is appended for the session of the connection that brought it",
+        _swap_the_sessions_of_gathered_messages,
+        options=replace(HUNT_OPTIONS, client_count=8),
     ),
 )
