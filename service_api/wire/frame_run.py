@@ -64,7 +64,7 @@ _KIND_BYTES: Final = slice(HeaderField.KIND.offset, HeaderField.TERM_OFFSET.offs
 _IDENTITY_BYTES: Final = slice(HeaderField.STREAM_ID.offset, HEADER_LENGTH)
 
 _START: Final = 0xFFFF_FFFF
-_IS_LITTLE_ENDIAN: Final = sys.byteorder == "little"
+IS_LITTLE_ENDIAN: Final = sys.byteorder == "little"
 """Columns are read in the byte order of the machine, and frames have this one."""
 
 _COUNT: Final = int.from_bytes(b"".join(number.to_bytes(4, "little") for number in range(MOST_FRAMES)), "little")
@@ -102,7 +102,7 @@ class FrameRun:
         """
         if limit * length > LONGEST_RUN_BYTES:
             limit = LONGEST_RUN_BYTES // length
-        if limit < MIN_RUN_FRAMES or not _IS_LITTLE_ENDIAN:
+        if limit < MIN_RUN_FRAMES or not IS_LITTLE_ENDIAN:
             return None
         start = buffer[offset : offset + 8]
         last = offset + (limit - 1) * length

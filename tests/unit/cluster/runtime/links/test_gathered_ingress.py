@@ -18,6 +18,7 @@ from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from tests.unit.cluster.runtime.ingress_client import TERM, control, session_message, setup
 from tests.unit.cluster.runtime.links.linked import until
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.log import log_publisher
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.runtime.links import ingress_connection
 from trimaran.cluster.runtime.links.gathered_ingress import GATHERED_BYTES, GATHERED_PART_BYTES
@@ -110,6 +111,22 @@ async def test_messages_of_one_pass_are_one_chunk_of_the_log(owner: FakeIngressO
     assert [(session, b"12345") for session in range(1, 41)] == logged(owner)
     assert len(owner.log_buffer.take_pending()) == 1
     assert owner.flush_count == 1
+
+
+async def test_no_columns_are_read_where_the_byte_order_is_another(
+    owner: FakeIngressOwner, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        pytest.fail("columns are read in the byte order of the machine")
+
+    monkeypatch.setattr(log_publisher, "IS_LITTLE_ENDIAN", False)
+    monkeypatch.setattr(log_publisher, "FrameRun", refuse)
+    for session, connection in enumerate(connect(ingress, 40), 1):
+        receive(connection, message(session, b"12345"))
+
+    await asyncio.sleep(0)
+
+    assert [(session, b"12345") for session in range(1, 41)] == logged(owner)
 
 
 async def test_keep_alives_and_other_lengths_among_the_messages_are_taken_too(
