@@ -64,10 +64,10 @@ def new_leader_timeout_ns(config: ClientConfig, heartbeat_timeout_ns: int | None
     return 2 * heartbeat_timeout_ns + _NEW_LEADER_MARGIN_NS
 
 
-def keep_alive_interval_ns(config: ClientConfig, session_timeout_ms: int = 0) -> int:
+def keep_alive_interval_ns(config: ClientConfig, session_timeout_ms: int | None = None) -> int:
     """Return how often the leader is to hear from a session, where the cluster says how long one may be silent."""
     if config.keep_alive_interval_s is not None:
         return to_ns(config.keep_alive_interval_s)
-    if session_timeout_ms <= 0:
+    if session_timeout_ms is None or session_timeout_ms <= 0:
         return _KEEP_ALIVE_INTERVAL_NS
     return session_timeout_ms * 1_000_000 // _KEEP_ALIVES_PER_TIMEOUT

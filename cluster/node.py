@@ -611,7 +611,7 @@ class Node:
         return retention
 
     def _log_purge_limit(self) -> int | None:
-        limits = self.module.ctx.log_purge_limit, self._identity.log_purge_limit
+        limits = self.module.ctx.log_purge_limit, self._identity.find_log_purge_limit()
         return min((each for each in limits if each is not None), default=None)
 
     def _make_upkeep(self, host: Host) -> Upkeep:

@@ -11,7 +11,6 @@ the state of a snapshot and the other with nothing.
 from __future__ import annotations
 
 from trimaran.service_api.cluster_id import format_cluster_id, is_other_cluster
-from trimaran.service_api.groups.group import Group
 from trimaran.service_api.types import MemberId
 
 from ..messages.settings import MemberSettings
@@ -66,9 +65,14 @@ def difference(mine: MemberSettings, theirs: MemberSettings) -> str | None:
     if not has_witness and mine.app_version >> 16 != theirs.app_version >> 16:
         major, other = mine.app_version >> 16, theirs.app_version >> 16
         found.append(f"app_version: major={major} here, {other} at member {theirs.member_id}")
-    here_group, there_group = (Group(one.group_index, one.group_count) for one in (mine, theirs))
+    # As numbers: what a member says need be no group.
+    here_group, there_group = ((one.group_index or 0, one.group_count or 1) for one in (mine, theirs))
     if here_group != there_group:
-        found.append(f"another group: {here_group} here, {there_group} at member {theirs.member_id}")
+        (index, count), (other_index, other_count) = here_group, there_group
+        found.append(
+            f"another group: group {index} of {count} here, "
+            f"group {other_index} of {other_count} at member {theirs.member_id}"
+        )
     if mine.cluster_id and theirs.cluster_id and mine.cluster_id != theirs.cluster_id:
         here, other_id = (format_cluster_id(member.cluster_id) for member in (mine, theirs))
         found.append(f"another cluster: cluster_id={here} here, {other_id} at member {theirs.member_id}")

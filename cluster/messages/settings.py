@@ -34,11 +34,11 @@ class MemberSettings(TrimaranMessage):
     is_log_seeded: bool | None = None
     """Whether the log begins with the state of a snapshot, or with nothing; None where it is empty, or was purged. A
     member whose log is empty needs that state first."""
-    group_index: Int32 = 0
-    group_count: Int32 = 1
-    """Which of the cluster's groups it is in, and how many there are."""
     feature_level: Annotated[Int64 | None, Since(1)] = None
     """The highest feature level that its services know; None of an older member, which knows 0."""
+    group_index: Annotated[Int32 | None, Since(2)] = None
+    group_count: Annotated[Int32 | None, Since(2)] = None
+    """Which of the cluster's groups it is in, and how many there are; None of an older member."""
 
 
 class MembersNotice(TrimaranMessage):

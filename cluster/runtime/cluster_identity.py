@@ -71,9 +71,9 @@ class ClusterIdentity:
         """`NULL_CLUSTER_ID` while there is none."""
         return self._file.cluster_id
 
-    @property
-    def log_purge_limit(self) -> int | None:
-        """From where on the log stays: its first entry is needed until the id is known. None if it may go."""
+    def find_log_purge_limit(self) -> int | None:
+        """Find from where on the log stays: its first entry is needed until the id is known. None if it may go."""
+        self.look()
         is_needed = (
             not self.cluster_id and self._archive.descriptor(self._module.ctx.log_recording_id).start_position == 0
         )

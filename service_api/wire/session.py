@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Annotated, ClassVar, Final
 
 from ..errors import ConfigurationError, RemoteProtocolError
-from ..groups.group import Group
+from ..groups.group import ONLY_GROUP, Group
 from .fields import (
     Data,
     Int32,
@@ -190,11 +190,11 @@ class SessionLimits(TrimaranMessage):
     """Bytes of a message with its session header: an eighth of a log term, and 16 MiB at most."""
     refused: Int32 = 0
     """A sum of the `REFUSES_...` that hold."""
-    group_index: Int32 = 0
-    group_count: Int32 = 1
-    """Which of the cluster's groups the session is with."""
-    session_timeout_ms: Int32 = 0
-    """How long a session may be silent; 0: it is not said."""
+    group_index: Annotated[Int32 | None, Since(2)] = None
+    group_count: Annotated[Int32 | None, Since(2)] = None
+    """Which of the cluster's groups the session is with; None of an older leader, which knows no groups."""
+    session_timeout_ms: Annotated[Int32 | None, Since(2)] = None
+    """How long a session may be silent; None of an older leader, which does not say it."""
 
     @property
     def group(self) -> Group:
@@ -204,7 +204,7 @@ class SessionLimits(TrimaranMessage):
             RemoteProtocolError: there is no such group.
         """
         try:
-            return Group(self.group_index, self.group_count)
+            return ONLY_GROUP if self.group_count is None else Group(self.group_index or 0, self.group_count)
         except ConfigurationError as error:
             raise RemoteProtocolError(f"session limits: {error}") from None
 

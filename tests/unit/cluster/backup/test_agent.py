@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cluster.backup.backed_up import LOG_SETTINGS, Backup, backed_up, commit_position
+from tests.unit.cluster.backup.backed_up import LOG_SETTINGS, PLACE, Backup, backed_up, commit_position
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import Keeper, restart, take
 from trimaran.cluster.backup.agent import BackupAgent
@@ -296,8 +296,8 @@ def test_what_is_not_committed_never_reaches_a_backup() -> None:
         assert backup.status.recorded_position == committed
 
 
-def test_a_backup_that_was_away_too_long_goes_on_from_nothing_else() -> None:
-    """What comes next is gone on all members: the agent ends, and `run_backup` puts the directory aside."""
+def test_a_backup_that_was_away_too_long_stands_beside_the_one_that_is_begun() -> None:
+    """What comes next is gone on all members: `run_backup` puts the directory aside, whole as it is."""
     settings = replace(LOG_SETTINGS, keep_all=False, keep_snapshots=1)
     with backed_up(settings) as (small, backup):
         small.send(20)
@@ -306,13 +306,14 @@ def test_a_backup_that_was_away_too_long_goes_on_from_nothing_else() -> None:
         backup.kill()
         for _ in range(3):
             small.send(100, length=1_000)
-            take(small)
+            snapshot_position = take(small)
+        before = backup.disk.content(PLACE / "archive" / "0-0.rec")
         backup.start()
 
-        small.wait(lambda: backup.failure is not None)  # this disk renames no directory
-
-        assert (backup.status.state, backup.status.recorded_position) == ("CLOSED", end)
-        assert isinstance(backup.failure, FileNotFoundError)
+        assert backup.catch_up(snapshot_position=snapshot_position).recorded_position > end
+        kept = PLACE.with_name(f"{PLACE.name}.until-{end}")
+        assert backup.disk.content(kept / "archive" / "0-0.rec") == before
+        assert backup.failure is None
 
 
 def test_a_restore_to_a_position_has_the_messages_up_to_it_and_no_more(tmp_path: Path) -> None:

@@ -36,3 +36,12 @@ def test_members_of_one_group_hear_each_other() -> None:
 def test_a_member_of_another_group_is_not_heard(other: Group, said: str) -> None:
     """It cannot vote here, nor be counted, nor lead."""
     assert difference(settings(Group(1, 4)), settings(other, 1)) == said
+
+
+def test_an_older_member_knows_no_groups_and_a_group_that_there_is_not_is_said_as_it_came() -> None:
+    """Nothing that a member says may stop this one."""
+    older = settings(ONLY_GROUP, 1).model_copy(update={"group_index": None, "group_count": None})
+    forged = settings(ONLY_GROUP, 1).model_copy(update={"group_index": 7, "group_count": -5})
+
+    assert difference(settings(ONLY_GROUP), older) is None
+    assert difference(settings(ONLY_GROUP), forged) == "another group: group 0 of 1 here, group 7 of -5 at member 1"
