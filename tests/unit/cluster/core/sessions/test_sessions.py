@@ -121,7 +121,12 @@ def test_leader_appends_the_open_first_and_answers_when_it_is_delivered() -> Non
     timeout_ms = config.session_timeout_ns // MS
     assert limits == (
         7,
-        SessionLimits(max_message_length=config.term_length_bytes // 8, session_timeout_ms=timeout_ms),
+        SessionLimits(
+            max_message_length=config.term_length_bytes // 8,
+            group_index=0,
+            group_count=1,
+            session_timeout_ms=timeout_ms,
+        ),
     )
     assert isinstance(answer, SessionEvent)
     assert (connection_id, answer.code, answer.cluster_session_id, answer.correlation_id) == (7, EventCode.OK, 1, 70)
