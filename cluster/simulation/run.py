@@ -15,7 +15,6 @@ from typing import Final
 from trimaran.client import ClientConfig
 from trimaran.service_api import ClusteredService
 
-from ..runtime.links.gathered_ingress import LEAST_CONNECTIONS
 from .backups.actor import BACKUP, BackupActor, has_backup
 from .backups.cold_rules import COLD, COLD_URL, waiting_bytes
 from .backups.restored import RestoredCluster
@@ -167,7 +166,7 @@ def draw_settings(
         file_sync_level=random.choice((1, 1, 2)),
         spare_sync_delay_us=Random(f"{seed} spare sync").choice((0, 0, 2_000, 20_000, 20_000)),
         is_copied=Random(f"{seed} copies").random() < 0.3,
-        gathers_from=Random(f"{seed} gathering").choice((1, 1, 2, LEAST_CONNECTIONS)),
+        gathers_from=Random(f"{seed} gathering").choice((1, 1, 2, 4)),
         snapshot_interval_ms=schedule.choice((0, 2, 5)) * timeout_ms if is_scheduled else 0,
         snapshot_log_bytes=schedule.choice((5_000, 20_000, 80_000)) if is_scheduled else 0,
         keep_all=keep_all,

@@ -41,7 +41,9 @@ def owner() -> FakeIngressOwner:
 
 @pytest.fixture
 def ingress(owner: FakeIngressOwner) -> Ingress:
-    return Ingress(owner, gate=quiet_gate())
+    made = Ingress(owner, gate=quiet_gate())
+    made.gathered.least_connections = 4
+    return made
 
 
 def connect(ingress: Ingress, count: int) -> list[IngressConnection]:
