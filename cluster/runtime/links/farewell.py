@@ -13,9 +13,11 @@ LINGER_S: Final = 10.0
 class FarewellHub(Protocol):
     """What ending connections share."""
 
-    view: memoryview
-    """Where every connection receives."""
     farewells: dict[asyncio.Transport, None]
+
+    @property
+    def free_view(self) -> memoryview:
+        """Where the next connection receives."""
 
 
 class Farewell(asyncio.BufferedProtocol):
@@ -36,7 +38,7 @@ class Farewell(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return room for what is dropped."""
-        return self._hub.view
+        return self._hub.free_view
 
     def buffer_updated(self, nbytes: int) -> None:
         """Drop it."""

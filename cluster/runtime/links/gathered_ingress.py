@@ -39,8 +39,8 @@ GATHERED_PART_BYTES: Final = 4 << 10
 GATHERED_BYTES: Final = 256 << 10
 """How much is gathered at most. The buffer has as much again for the next connection."""
 
-LEAST_CONNECTIONS: Final = 1 << 31
-"""Off: beside clients that never finish a message, a request of another client was lost with it (test_floods)."""
+LEAST_CONNECTIONS: Final = 4
+"""With fewer there is nothing to gain, and a message would wait for the end of the pass."""
 
 
 class GatheringConnection(Protocol):

@@ -112,6 +112,12 @@ class Ingress:
     def __repr__(self) -> str:
         return f"<Ingress connections={len(self.connections)} paused={self.is_paused}>"
 
+    @property
+    def free_view(self) -> memoryview:
+        """Where the next connection receives: after what is gathered."""
+        end = self.gathered.end
+        return self.view[end:] if end else self.view
+
     async def start(self, network: NetworkStack, endpoint: Endpoint) -> None:
         """Listen.
 

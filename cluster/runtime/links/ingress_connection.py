@@ -68,7 +68,7 @@ from trimaran.service_api.wire.stream import MessageAssembler
 from ...core import events as ev
 from ..watching.stage_watch import StageWatch
 from .egress_tracker import HIGH_WATER_BYTES, EgressTracker, WaitingEgress
-from .farewell import LINGER_S, Farewell
+from .farewell import LINGER_S, Farewell, FarewellHub
 from .gathered_ingress import GATHERED_PART_BYTES, GatheredIngress
 from .ingress_owner import IngressOwner
 
@@ -89,14 +89,13 @@ _ADMIN_TYPES: Final = frozenset(AdminRequestType)
 logger = structlog.get_logger()
 
 
-class IngressHub(Protocol):
+class IngressHub(FarewellHub, Protocol):
     """What all connections of a member's ingress share."""
 
     owner: IngressOwner
     buffer: bytearray
     """Where every connection receives."""
     view: memoryview
-    farewells: dict[asyncio.Transport, None]
     session_open_timeout_s: float
     find_cluster_id: Callable[[], int]
     """Gives the cluster that this member belongs to; 0 while that is not known."""
@@ -200,11 +199,12 @@ class IngressConnection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer that the loop receives into, after what is gathered there."""
         ingress, carry = self._ingress, self._carry
+        if not carry:
+            return ingress.free_view
         begin = ingress.gathered.end
-        if carry:
-            ingress.buffer[begin : begin + len(carry)] = carry
-            begin += len(carry)
-        return ingress.view[begin:] if begin else ingress.view
+        end = begin + len(carry)
+        ingress.buffer[begin:end] = carry
+        return ingress.view[end:]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what the loop has received, or gather it with what other connections bring."""

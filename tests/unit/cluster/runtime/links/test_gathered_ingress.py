@@ -21,6 +21,7 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.log import log_publisher
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.runtime.links import ingress_connection
+from trimaran.cluster.runtime.links.farewell import Farewell
 from trimaran.cluster.runtime.links.gathered_ingress import GATHERED_BYTES, GATHERED_PART_BYTES
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
@@ -41,9 +42,7 @@ def owner() -> FakeIngressOwner:
 
 @pytest.fixture
 def ingress(owner: FakeIngressOwner) -> Ingress:
-    made = Ingress(owner, gate=quiet_gate())
-    made.gathered.least_connections = 4
-    return made
+    return Ingress(owner, gate=quiet_gate())
 
 
 def connect(ingress: Ingress, count: int) -> list[IngressConnection]:
@@ -129,6 +128,25 @@ async def test_no_columns_are_read_where_the_byte_order_is_another(
     await asyncio.sleep(0)
 
     assert [(session, b"12345") for session in range(1, 41)] == logged(owner)
+
+
+async def test_what_comes_on_a_connection_that_ends_does_not_take_the_place_of_what_is_gathered(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """A flood is told to go and sends on, in the pass in which an honest client's message came."""
+    honest, *_, ended = connect(ingress, 5)
+    transport = ended._transport
+    assert isinstance(transport, FakeTransport)
+    ended.end_with("it makes room")
+    receive(honest, message(1, b"12345"))
+
+    farewell = transport.protocol
+    assert isinstance(farewell, Farewell)
+    farewell.get_buffer(-1)[:256] = bytes(256)
+    farewell.buffer_updated(256)
+    await asyncio.sleep(0)
+
+    assert logged(owner) == [(1, b"12345")]
 
 
 async def test_keep_alives_and_other_lengths_among_the_messages_are_taken_too(
