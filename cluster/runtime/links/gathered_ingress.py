@@ -59,7 +59,7 @@ class GatheringConnection(Protocol):
         """Take what was received; the beginning of its first frame may have come just before."""
 
     def keep(self, data: memoryview) -> None:
-        """Keep what was received while nobody is to be read, until somebody is."""
+        """Keep what was received while reading is paused, until it goes on."""
 
 
 class GatheringHub(Protocol):

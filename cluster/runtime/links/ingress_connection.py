@@ -234,7 +234,7 @@ class IngressConnection(asyncio.BufferedProtocol):
         self.take(whole, 0, len(whole))
 
     def keep(self, data: memoryview) -> None:
-        """Keep what was received while nobody is to be read, until somebody is."""
+        """Keep what was received while reading is paused, until it goes on."""
         self._carry += data
         self._is_kept = True
         self._count_unfinished()

@@ -35,7 +35,7 @@ def settings(**changes: object) -> dict[str, object]:
 
 
 def test_a_cluster_without_groups_is_asked_once_and_nothing_is_added(capsys: pytest.CaptureFixture[str]) -> None:
-    """What it prints and how it ends is as ever."""
+    """It prints the same as before, and ends with the same status."""
     command = Command(0)
 
     command.run(**settings())
