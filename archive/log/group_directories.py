@@ -20,7 +20,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.groups.group import check_group_count
 from trimaran.service_api.groups.key_hash import HASH_NAME
 
-from ..disk.file_system import FileSystem, OsFileSystem, ReadableFileSystem, opened, read_fully, replace_file
+from ..disk.file_system import OsFileSystem, ReadableFileSystem, opened, read_fully, replace_file
 
 GROUPS_FILE_NAME: Final = "groups.json"
 GROUP_DIRECTORY_PREFIX: Final = "group-"
@@ -78,7 +78,7 @@ def refuse_groups(
         )
 
 
-def settle_group_count(directory: Path, group_count: int, file_system: FileSystem | None = None) -> None:
+def settle_group_count(directory: Path, group_count: int) -> None:
     """Hold the number of groups against what a member's directory says, and write it down if it says nothing.
 
     Raises:
@@ -92,7 +92,7 @@ def settle_group_count(directory: Path, group_count: int, file_system: FileSyste
     if found is not None or group_count == 1:
         return
     text = json.dumps({"count": group_count, "hash": HASH_NAME})
-    disk = OsFileSystem() if file_system is None else file_system
+    disk = OsFileSystem()
     try:
         disk.make_directory(directory)
         replace_file(disk, directory / GROUPS_FILE_NAME, f"{text}\n".encode())

@@ -47,7 +47,7 @@ class GroupTable:
         Raises:
             LocalProtocolError: it is no key; see `GroupKey`.
         """
-        return slot_of(key) * self.group_count // SLOT_COUNT
+        return _owner_of(key, self.group_count)
 
     def slots_of(self, group_index: int) -> range:
         """Return the slots of a group.
@@ -108,7 +108,7 @@ class Group:
         Raises:
             LocalProtocolError: it is no key; see `GroupKey`.
         """
-        return slot_of(key) * self.count // SLOT_COUNT == self.index
+        return _owner_of(key, self.count) == self.index
 
     def check_key(self, key: GroupKey) -> None:
         """Refuse a key of another group: a service calls it before it acts on a key.
@@ -117,8 +117,8 @@ class Group:
             WrongGroupError: names the key, and the group that owns it.
             LocalProtocolError: it is no key; see `GroupKey`.
         """
-        if not self.owns(key):
-            owner = GroupTable(self.count).group_of(key)
+        owner = _owner_of(key, self.count)
+        if owner != self.index:
             raise WrongGroupError(f"key={key!r} belongs to group {owner}, this is {self}: route messages by their key")
 
     def to_text(self) -> str:
@@ -143,6 +143,10 @@ class Group:
         if match is None:
             raise ConfigurationError(f"group={text!r}: expected INDEX/COUNT, such as 0/4")
         return cls(int(match[1]), int(match[2]))
+
+
+def _owner_of(key: GroupKey, group_count: int) -> int:
+    return slot_of(key) * group_count // SLOT_COUNT
 
 
 def check_group_count(count: int) -> None:
