@@ -334,8 +334,7 @@ class SessionManager:
             self._refuse(connection_id, session)
             return
         session.time_of_last_activity_ns = self._ctx.now_ns
-        is_older = leadership_term_id < self._ctx.leadership_term_id or session_id in self._to_welcome
-        if is_older or self._connections.get(session_id) != connection_id:
+        if self._lacks_welcome(connection_id, session_id, leadership_term_id):
             self._welcome(connection_id, session_id)
             for other_id in self._others_of_client(connection_id, session):
                 self._to_welcome[other_id] = connection_id
@@ -360,12 +359,13 @@ class SessionManager:
             self._refuse(connection_id, session)
         elif session.state is not SessionState.OPEN:
             self._tell_closed(connection_id, session_id, "session is closing")
-        elif (
-            leadership_term_id < self._ctx.leadership_term_id
-            or self._connections.get(session_id) != connection_id
-            or session_id in self._to_welcome
-        ):
+        elif self._lacks_welcome(connection_id, session_id, leadership_term_id):
             self._welcome(connection_id, session_id)
+
+    def _lacks_welcome(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> bool:
+        """Whether a client that means this term, or an older one, is yet to be told of it on this connection."""
+        is_older = leadership_term_id < self._ctx.leadership_term_id or session_id in self._to_welcome
+        return is_older or self._connections.get(session_id) != connection_id
 
     def on_close_request(self, event: ClientClose, publisher: LogPublisher) -> None:
         """A client asks for its session to be closed."""
