@@ -13,7 +13,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from trimaran.service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.errors import ClusterError, ConfigurationError, first_leaf
 
 from .backups.command import backup, restore
 from .chaos.command import chaos
@@ -63,7 +63,7 @@ from .scenarios.spark import SparkParameters
 from .scenarios.stream import StreamParameters
 from .scenarios.table import TableParameters
 from .scenarios.time_travel import TimeTravelParameters
-from .statistics.report import finish, first_leaf, print_table, write_json
+from .statistics.report import finish, print_table, write_json
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Trimaran.")
 

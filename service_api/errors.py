@@ -135,3 +135,8 @@ def leaves_of(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in leaves_of(inner)]
     return [error]
+
+
+def first_leaf(error: BaseException) -> BaseException:
+    """Return the error that a user can be told about first: itself, or the first one in its groups."""
+    return leaves_of(error)[0]

@@ -23,7 +23,7 @@ from trimaran.cluster.backup.status import read_status
 from trimaran.cluster.backup.store_status import read_store_statuses
 from trimaran.cluster.documents.query import query_status
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError, first_leaf
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import load_figures, run_clients
@@ -33,7 +33,7 @@ from ..rig.member_status import consensus_endpoint, wait_until_serving
 from ..rig.meter import METRICS_SETTING, Meter, fetch_page
 from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessError, ProcessGroup, find_base_ports
 from ..services import ECHO_SERVICE
-from ..statistics.report import ProgressLine, Report, first_leaf, progress_line
+from ..statistics.report import ProgressLine, Report, progress_line
 from .stores import RunStore, store_of
 
 _LOOK_INTERVAL_S: Final = 0.1

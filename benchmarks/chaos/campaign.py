@@ -23,12 +23,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError, first_leaf
 
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe
 from ..rig.processes import ProcessGroup
-from ..statistics.report import Report, first_leaf
+from ..statistics.report import Report
 from .careless import PlannedAct, draw_acts
 from .inflicting import FaultRecord
 from .parameters import MODE_FAULTS, ChaosMode, ChaosParameters, RoundResult

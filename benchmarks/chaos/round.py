@@ -13,10 +13,9 @@ from typing import Final
 from trimaran.client import ClusterClient
 from trimaran.cluster.settings.service_loading import load_service_class
 from trimaran.cluster.simulation.clients.service_workload import draw_request_of
-from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.errors import ClusterError, first_leaf
 
 from ..rig.processes import ProcessGroup
-from ..statistics.report import first_leaf
 from . import checks
 from .careless import CARELESS_SERVICE, CarelessClient, PlannedAct
 from .cluster import ChaosCluster, ChaosSubject, RecoveryError, open_cluster

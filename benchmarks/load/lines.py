@@ -7,9 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from trimaran.service_api.errors import ClusterError
-
-from ..statistics.report import first_leaf
+from trimaran.service_api.errors import ClusterError, first_leaf
 
 
 def emit(event: str, **values: object) -> None:

@@ -21,11 +21,10 @@ import uvloop
 
 from trimaran.client import ClusterClient
 from trimaran.client.ready_made.kv import KvClient
-from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.errors import ClusterError, first_leaf
 
 from ..load.sessions import CONNECTING_LIMIT
 from ..machine.environment import tune_garbage_collector
-from ..statistics.report import first_leaf
 from .load_process import print_measured, run_load_process
 from .peer import Measured, StoreOperation
 

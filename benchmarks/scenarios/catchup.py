@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
+from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError, first_leaf
 from trimaran.service_api.member_status import is_in_term
 
 from ..load.client_process import ClientParameters
@@ -29,7 +29,7 @@ from ..rig.member_status import wait_for_status
 from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
-from ..statistics.report import ProgressLine, Report, first_leaf, progress_line
+from ..statistics.report import ProgressLine, Report, progress_line
 
 RATE_TARGET_MB_PER_S: Final = 200.0
 P99_RATIO_TARGET: Final = 2.0

@@ -18,7 +18,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from trimaran.service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.errors import ClusterError, ConfigurationError, first_leaf
 
 from ..machine.data_directory import data_directory, measurement_directory
 from ..machine.environment import describe
@@ -30,7 +30,7 @@ from ..peers.redis import Redis, RedisKv
 from ..peers.trimaran import WITH_TLS, Trimaran, TrimaranKv
 from ..peers.zookeeper import ZooKeeper
 from ..rig.processes import ProcessGroup
-from ..statistics.report import Report, first_leaf, progress_line
+from ..statistics.report import Report, progress_line
 
 OURS: Final = "Trimaran, file sync level 1"
 OURS_KV: Final = "Trimaran kv, file sync level 1"

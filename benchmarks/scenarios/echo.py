@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError, first_leaf
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import Event, load_figures, run_clients, share
@@ -20,7 +20,7 @@ from ..rig.meter import METRICS_SETTING, Meter, Usage
 from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
-from ..statistics.report import ProgressLine, Report, first_leaf, latency_figures, progress_line
+from ..statistics.report import ProgressLine, Report, latency_figures, progress_line
 
 _CONNECT_TIMEOUT_S: Final = 30.0
 

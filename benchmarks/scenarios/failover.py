@@ -34,7 +34,7 @@ from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.core.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, run_operation
-from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
+from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError, first_leaf
 
 from ..load.failover import FailoverLoad, NextLeader
 from ..load.steady_requests import SteadyRequests
@@ -46,7 +46,7 @@ from ..rig.processes import ClusterProcesses, ProcessError, ProcessGroup
 from ..rig.proxies import ProxyMesh
 from ..services import ECHO_SERVICE, REQUEST_SERVICE
 from ..statistics.histogram import Histogram
-from ..statistics.report import ProgressLine, Report, first_leaf, progress_line
+from ..statistics.report import ProgressLine, Report, progress_line
 
 T = TypeVar("T")
 

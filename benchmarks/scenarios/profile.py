@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError, first_leaf
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import load_figures, run_clients
@@ -34,7 +34,7 @@ from ..rig.member_status import wait_until_serving
 from ..rig.meter import Meter
 from ..rig.processes import ClusterProcesses, ProcessGroup, require_connections
 from ..services import ECHO_SERVICE
-from ..statistics.report import ProgressLine, Report, first_leaf, progress_line
+from ..statistics.report import ProgressLine, Report, progress_line
 from .scan_bench import session_settings
 
 CORES: Final = 2

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError, first_leaf
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import run_clients
@@ -20,7 +20,7 @@ from ..rig.meter import METRICS_SETTING, Meter, usage_report
 from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..services import REQUEST_SERVICE, TYPED_REQUEST_SERVICE
 from ..statistics.histogram import Histogram
-from ..statistics.report import ProgressLine, Report, first_leaf, latency_figures, percentile_curve, progress_line
+from ..statistics.report import ProgressLine, Report, latency_figures, percentile_curve, progress_line
 
 _CONNECT_TIMEOUT_S: Final = 30.0
 

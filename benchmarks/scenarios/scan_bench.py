@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.errors import ClusterError, first_leaf
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import Event, load_figures, run_clients, share
@@ -21,7 +21,7 @@ from ..rig.member_status import wait_for_status, wait_until_serving
 from ..rig.meter import METRICS_SETTING, Meter
 from ..rig.processes import ClusterProcesses, ProcessGroup, require_connections
 from ..services import ECHO_SERVICE
-from ..statistics.report import Report, first_leaf
+from ..statistics.report import Report
 
 _START_LIMIT_S: Final = 60.0
 _REPLAY_LIMIT_S: Final = 300.0

@@ -23,7 +23,7 @@ from typing import Final
 import uvloop
 
 from trimaran.client import ClientConfig, ClusterClient
-from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
+from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError, first_leaf
 from trimaran.service_api.wire.session import EventCode
 
 from ..load.echo import SEQUENCE
@@ -36,7 +36,7 @@ from ..rig.processes import ClusterProcesses, ProcessError, ProcessGroup
 from ..services import ORDERS_SERVICES, STATE_SERVICE
 from ..services.orders import ORDERS_PER_FILL, OrdersByMessage
 from ..services.state import FILL
-from ..statistics.report import ProgressLine, Report, first_leaf, progress_line
+from ..statistics.report import ProgressLine, Report, progress_line
 
 INGRESS_STOP_TARGET_MS: Final = 50.0
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
+from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError, first_leaf
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import run_clients
@@ -35,7 +35,7 @@ from ..rig.member_log import RigMemberLog
 from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessGroup
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
-from ..statistics.report import ProgressLine, Report, first_leaf, latency_figures, progress_line
+from ..statistics.report import ProgressLine, Report, latency_figures, progress_line
 from .stream_query import StreamQueryParameters
 
 COLUMNS: Final = ("position", "frame_length", "timestamp")

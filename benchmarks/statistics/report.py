@@ -102,10 +102,3 @@ def finish(report: Report, json_path: Path | None, title: str) -> None:
     print_table(title, rows)
     if json_path is not None:
         write_json(report, json_path)
-
-
-def first_leaf(error: BaseException) -> BaseException:
-    """The error inside a group of errors that a user can be told about first."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from trimaran.service_api.errors import ClusterTimeoutError, SessionClosedError
+from trimaran.service_api.errors import ClusterTimeoutError, SessionClosedError, first_leaf
 from trimaran.service_api.ready_made.queue import (
     AckMessage,
     DeadMessage,
@@ -269,7 +269,7 @@ class QueueClient(TypedClient, service="queue"):
                         running.add(job)
                         tasks.create_task(run(job))
         except ExceptionGroup as group:
-            raise _first_of(group) from group
+            raise first_leaf(group) from group
 
     async def ack(self, receipt: int) -> None:
         """As `QueueJob.ack`, by the receipt alone."""
@@ -458,11 +458,6 @@ class QueueClient(TypedClient, service="queue"):
                 await job.extend(timeout_s=max(job.ends_s - loop.time(), 0.001))
             if job.is_over and not job.is_settled:
                 raise StaleReceiptError(job.message.receipt)
-
-
-def _first_of(group: ExceptionGroup[Exception]) -> Exception:
-    first = group.exceptions[0]
-    return _first_of(first) if isinstance(first, ExceptionGroup) else first
 
 
 async def _wait_for_slot(is_settled: asyncio.Event, unsettled: list[QueueJob]) -> None:

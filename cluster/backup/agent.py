@@ -41,7 +41,7 @@ from trimaran.archive.store.recording import Recording
 from trimaran.service_api import ClusterError, ConfigurationError, invariant
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id, parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterTimeoutError
+from trimaran.service_api.errors import ClusterTimeoutError, first_leaf
 
 from ..core.snapshots.shipped_snapshot import ShippedRecording, check_offer
 from ..documents.backup_query import BackupAnswer, ask_for_backup
@@ -130,7 +130,7 @@ class BackupAgent:
                 group.create_task(self._tell(), name="backup-status")
                 await self._run(group)
         except ExceptionGroup as errors:
-            raise _first_of(errors) from errors
+            raise first_leaf(errors) from errors
         finally:
             self._source = None
             await self.directory.stop_log()
@@ -165,12 +165,12 @@ class BackupAgent:
             self._avoided.clear()
         self._enter(S.RESET_BACKUP, self._last_failure)
 
-    async def _attempt(self) -> Exception | None:
+    async def _attempt(self) -> BaseException | None:
         """Back up until something fails, and give what."""
         try:
             await self._back_up()
         except ExceptionGroup as group:
-            return _first_of(group)
+            return first_leaf(group)
         except Exception as error:  # who runs the attempts raises it
             return error
         return None
@@ -448,11 +448,3 @@ class BackupAgent:
 
     def _write_status(self) -> None:
         write_status(self.directory.disk, self.directory.path / "cluster", self.describe())
-
-
-def _first_of(group: ExceptionGroup[Exception]) -> Exception:
-    """Return the first error in a group that is none itself."""
-    found: Exception = group
-    while isinstance(found, ExceptionGroup):
-        found = found.exceptions[0]
-    return found
