@@ -17,8 +17,7 @@ from trimaran.service_api.errors import ClusterError, ConfigurationError, first_
 
 from .backups.command import backup, restore
 from .chaos.command import chaos
-from .guard import guard as guards
-from .guard.instructions import interpreter
+from .guard.command import guard
 from .load.hostile_clients import FLOODS
 from .options import DirectoryOption, JsonOption, KeepOption, MembersOption, PayloadOption, TimeLimitOption
 from .scenarios import archive as archive_scenario
@@ -76,7 +75,7 @@ def _joined(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers))
 
 
-for _command in (backup, chaos, compiled, groups, opening, restore):
+for _command in (backup, chaos, compiled, groups, guard, opening, restore):
     app.command()(_command)
 
 
@@ -138,14 +137,6 @@ def codec(
     """What a message costs on each hot path of a node and a client, without sockets, disks or a cluster."""
     report = codec_scenario.run(CodecParameters(payload=payload, messages=messages, rounds=rounds))
     finish(report, json, f"codec: nanoseconds a message, payload {payload} B")
-
-
-@app.command()
-def guard(
-    update: Annotated[bool, typer.Option("--update", help="Store the counts instead of comparing them.")] = False,
-) -> None:
-    """Instructions of each hot path under callgrind, beside the stored ones; fails where they grew by over 5 %."""
-    print_table(f"instructions of {interpreter()}", dict(guards.run(update=update)))
 
 
 @app.command()

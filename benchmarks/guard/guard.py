@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -44,12 +45,12 @@ def check(counted: dict[str, int], stored: dict[str, int]) -> dict[str, str]:
     return lines
 
 
-def run(*, update: bool, path: Path = STORED_COUNTS) -> dict[str, str]:
-    """Count, and compare with the stored counts of this interpreter, or store them with `update`.
+def run(*, update: bool, only: Sequence[str] = (), path: Path = STORED_COUNTS) -> dict[str, str]:
+    """Count, and compare with the stored counts of this interpreter, or store them with `update`; `only` some paths.
 
     Raises:
         SlowerError: see `check`.
-        ConfigurationError: no valgrind, or nothing is stored for this interpreter.
+        ConfigurationError: no valgrind, no path of such a name, or nothing is stored for this interpreter.
     """
     stored: dict[str, dict[str, int]] = json.loads(path.read_text()) if path.exists() else {}
     key = interpreter()
@@ -57,8 +58,9 @@ def run(*, update: bool, path: Path = STORED_COUNTS) -> dict[str, str]:
         raise ConfigurationError(
             f"no counts are stored for {key!r}, only for {sorted(stored)}: python -m trimaran.benchmarks guard --update"
         )
-    counted = count_instructions(PAYLOAD_LENGTH)
+    counted = count_instructions(PAYLOAD_LENGTH, only=only)
     if update:
-        path.write_text(json.dumps({**stored, key: counted}, indent=2) + "\n")
+        kept = stored.get(key, {}) if only else {}
+        path.write_text(json.dumps({**stored, key: {**kept, **counted}}, indent=2) + "\n")
         return {name: f"{count:,} instructions a message, stored" for name, count in counted.items()}
     return check(counted, stored[key])

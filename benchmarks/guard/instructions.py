@@ -16,12 +16,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 
-from .paths import CHUNK_MESSAGES, make_paths
+from .paths import make_paths
+from .stand_ins import CHUNK_MESSAGES
 
 _WARMUP_CHUNKS: Final = 4
 _FEW_CHUNKS, _MORE_CHUNKS = 4, 12
@@ -40,13 +42,17 @@ def interpreter() -> str:
     )
 
 
-def count_instructions(payload_length: int) -> dict[str, int]:
-    """Count the instructions that one message takes on each path.
+def count_instructions(payload_length: int, *, only: Sequence[str] = ()) -> dict[str, int]:
+    """Count the instructions that one message takes on each path, or on some of them.
 
     Raises:
-        ConfigurationError: there is no valgrind.
+        ConfigurationError: there is no valgrind, or no path of such a name.
         ClusterError: it failed; the error ends with what it printed.
     """
+    names = make_paths(payload_length)
+    unknown = [name for name in only if name not in names]
+    if unknown:
+        raise ConfigurationError(f"only={','.join(unknown)} expected some of {','.join(names)}")
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise ConfigurationError("instructions are counted by valgrind, which is not installed: apt install valgrind")
@@ -59,6 +65,7 @@ def count_instructions(payload_length: int) -> dict[str, int]:
             "-m",
             "trimaran.benchmarks.guard.instructions",
             str(payload_length),
+            *only,
         ]
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(
@@ -81,16 +88,17 @@ def _total(directory: Path, pid: int) -> int:
     return int(line.split()[1])
 
 
-def _run_all(payload_length: int) -> None:
-    """Under valgrind: fork for each path and number of chunks."""
+def _run_all(payload_length: int, names: Sequence[str]) -> None:
+    """Under valgrind: fork for each path, or each that is named, and number of chunks."""
     gc.disable()
     holes = _fill_holes()
-    for name, make in make_paths(payload_length).items():
+    paths = make_paths(payload_length)
+    for name in names or paths:
         for chunks in (_FEW_CHUNKS, _MORE_CHUNKS):
             sys.stdout.flush()
             pid = os.fork()
             if not pid:
-                run = make()
+                run = paths[name]()
                 for _ in range(_WARMUP_CHUNKS + chunks):
                     run()
                 os._exit(0)
@@ -111,4 +119,4 @@ def _fill_holes() -> list[bytearray]:
 
 
 if __name__ == "__main__":
-    _run_all(int(sys.argv[1]))
+    _run_all(int(sys.argv[1]), sys.argv[2:])

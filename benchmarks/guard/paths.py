@@ -14,7 +14,6 @@ from trimaran.client.config import ClientConfig
 from trimaran.client.effects import Dial
 from trimaran.client.protocol import ClientProtocol
 from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.core.membership.configuration import Configuration, ConfigurationHistory
 from trimaran.cluster.messages.consensus import AppendPosition
@@ -27,29 +26,31 @@ from trimaran.service_api.types import (
     ClusterSessionId,
     CorrelationId,
     MemberId,
-    TermId,
     TimeUnit,
 )
 from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_message
 from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.log.messages import SessionOpenEvent
-from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, EventCode, SessionEvent
+from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, EventCode
 from trimaran.service_api.wire.session_frame import PREFIX_LENGTH
 
 from ..services.echo import EchoService
-
-CHUNK_MESSAGES: Final = 256
-"""Messages in a chunk: a quarter of what is in flight at peak."""
+from .session_paths import make_session_paths
+from .stand_ins import (
+    CHUNK_MESSAGES,
+    MEMBER_ENDPOINT,
+    MTU_LENGTH_BYTES,
+    TERM,
+    TERM_LENGTH_BYTES,
+    TIMESTAMP_MS,
+    ChunkPath,
+    NoLogReader,
+    QuietModule,
+    make_publisher,
+    session_opened,
+)
 
 SESSION: Final = ClusterSessionId(1)
-TERM: Final = TermId(0)
-
-_TERM_LENGTH_BYTES: Final = 64 << 20
-_MTU_LENGTH_BYTES: Final = 65504
-_TIMESTAMP_MS: Final = 1_700_000_000_000
-
-Path = Callable[[], object]
-"""Takes one chunk of messages through."""
 
 
 class _Outlet:
@@ -57,21 +58,6 @@ class _Outlet:
 
     def write(self, data: bytes | bytearray) -> None:
         """Drop."""
-
-
-class _Module:
-    """A consensus module that nothing is asked of: stands for `ModuleRequests` and `ModuleReplay`."""
-
-    def close_session(self, session_id: ClusterSessionId) -> None:
-        """Nothing: no session is closed here."""
-
-
-class _NoReader:
-    """The window holds everything."""
-
-    def read(self, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
-        """Never called."""
-        raise AssertionError(f"read at position={position} in {limit_bytes} to {stop_position}")
 
 
 class _SilentService(ClusteredService):
@@ -94,7 +80,7 @@ class _Listener:
         """Nothing."""
 
 
-def make_paths(payload_length: int) -> Mapping[str, Callable[[], Path]]:
+def make_paths(payload_length: int) -> Mapping[str, Callable[[], ChunkPath]]:
     """The paths by name; each makes its surroundings when it is called, and gives what takes a chunk through."""
     payloads = [random.Random(n).randbytes(payload_length) for n in range(CHUNK_MESSAGES)]
     return {
@@ -107,6 +93,7 @@ def make_paths(payload_length: int) -> Mapping[str, Callable[[], Path]]:
         "deliver": lambda: _deliver(payloads, _SilentService()),
         "deliver_and_egress": lambda: _deliver(payloads, EchoService()),
         "client_receive": lambda: _receive(payloads),
+        **make_session_paths(payloads),
     }
 
 
@@ -114,7 +101,7 @@ def _message() -> AppendPosition:
     return AppendPosition(leadership_term_id=TERM, log_position=4096, follower_member_id=MemberId(1), flags=0)
 
 
-def _encode() -> Path:
+def _encode() -> ChunkPath:
     message = _message()
 
     def run() -> None:
@@ -124,7 +111,7 @@ def _encode() -> Path:
     return run
 
 
-def _decode() -> Path:
+def _decode() -> ChunkPath:
     encoded = _message().encode()
 
     def run() -> None:
@@ -134,7 +121,7 @@ def _decode() -> Path:
     return run
 
 
-def _unpack() -> Path:
+def _unpack() -> ChunkPath:
     encoded = _message().encode()
 
     def run() -> None:
@@ -144,7 +131,7 @@ def _unpack() -> Path:
     return run
 
 
-def _offer(payloads: list[bytes]) -> Path:
+def _offer(payloads: list[bytes]) -> ChunkPath:
     protocol, connection_id = _open_session()
 
     def run() -> None:
@@ -163,28 +150,17 @@ def _ingress_chunk(payloads: list[bytes]) -> bytes:
     return bytes(protocol.data_to_send(connection_id) or b"")
 
 
-def _publisher(buffer: LogBuffer) -> LogPublisher:
-    return LogPublisher(
-        buffer,
-        log_session_id=7,
-        initial_term_id=0,
-        term_length_bytes=_TERM_LENGTH_BYTES,
-        mtu_length_bytes=_MTU_LENGTH_BYTES,
-        checksums=True,
-    )
-
-
-def _ingest(payloads: list[bytes]) -> Path:
+def _ingest(payloads: list[bytes]) -> ChunkPath:
     """The leader stamps what a client sent and appends it to the window."""
     chunk = _ingress_chunk(payloads)
     received = bytearray(chunk)
     buffer = LogBuffer(position=0, retained_bytes=0)
-    publisher = _publisher(buffer)
+    publisher = make_publisher(buffer)
     prefixes = (bytes(chunk[HEADER_LENGTH : HEADER_LENGTH + PREFIX_LENGTH]),)
 
     def run() -> None:
         received[:] = chunk
-        publisher.append_ingress(received, 0, len(received), prefixes=prefixes, timestamp=_TIMESTAMP_MS)
+        publisher.append_ingress(received, 0, len(received), prefixes=prefixes, timestamp=TIMESTAMP_MS)
         buffer.take_pending()
         buffer.discard_before(buffer.append_position)
 
@@ -195,18 +171,18 @@ def _log_chunk(payloads: list[bytes]) -> bytes:
     buffer = LogBuffer(position=0, retained_bytes=0)
     received = bytearray(_ingress_chunk(payloads))
     prefixes = (bytes(received[HEADER_LENGTH : HEADER_LENGTH + PREFIX_LENGTH]),)
-    _publisher(buffer).append_ingress(received, 0, len(received), prefixes=prefixes, timestamp=_TIMESTAMP_MS)
+    make_publisher(buffer).append_ingress(received, 0, len(received), prefixes=prefixes, timestamp=TIMESTAMP_MS)
     return b"".join(buffer.take_pending())
 
 
-def _accept(payloads: list[bytes]) -> Path:
+def _accept(payloads: list[bytes]) -> ChunkPath:
     """A follower checks what the leader sent and appends it to its window."""
     buffer = LogBuffer(position=0, retained_bytes=0)
     received = bytearray(_log_chunk(payloads))
     rules = FrameRules(
         initial_term_id=0,
-        term_length_bytes=_TERM_LENGTH_BYTES,
-        mtu_length_bytes=_MTU_LENGTH_BYTES,
+        term_length_bytes=TERM_LENGTH_BYTES,
+        mtu_length_bytes=MTU_LENGTH_BYTES,
         stream_id=LOG_STREAM_ID,
         checksummed=True,
     )
@@ -219,9 +195,9 @@ def _accept(payloads: list[bytes]) -> Path:
     return run
 
 
-def _deliver(payloads: list[bytes], service: ClusteredService) -> Path:
+def _deliver(payloads: list[bytes], service: ClusteredService) -> ChunkPath:
     """A member hands committed messages to its service; the leader sends what that offers."""
-    module: Any = _Module()  # the rest of its methods is for entries that do not occur here
+    module: Any = QuietModule()  # the rest of its methods is for entries that do not occur here
     buffer = LogBuffer(position=0, retained_bytes=0)
     agent = ClusteredServiceAgent(
         [service],
@@ -230,14 +206,14 @@ def _deliver(payloads: list[bytes], service: ClusteredService) -> Path:
         time_unit=TimeUnit.MILLIS,
         max_payload_length=1 << 20,
     )
-    adapter = BoundedLogAdapter(buffer, _NoReader(), agent, module)
+    adapter = BoundedLogAdapter(buffer, NoLogReader(), agent, module)
     agent.connect_egress(SESSION, _Outlet(), TERM)
     agent.on_session_open(
         SessionOpenEvent(
             leadership_term_id=TERM,
             correlation_id=CorrelationId(1),
             cluster_session_id=SESSION,
-            timestamp=_TIMESTAMP_MS,
+            timestamp=TIMESTAMP_MS,
             response_stream_id=102,
         )
     )
@@ -253,12 +229,12 @@ def _deliver(payloads: list[bytes], service: ClusteredService) -> Path:
     return run
 
 
-def _receive(payloads: list[bytes]) -> Path:
+def _receive(payloads: list[bytes]) -> ChunkPath:
     """A client takes what the leader sent it."""
     protocol, connection_id = _open_session()
-    header = SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, TERM, SESSION, _TIMESTAMP_MS)
+    header = SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, TERM, SESSION, TIMESTAMP_MS)
     frames = (
-        encode_message(header + payload, stream_id=EGRESS_STREAM_ID, mtu_length=_MTU_LENGTH_BYTES)
+        encode_message(header + payload, stream_id=EGRESS_STREAM_ID, mtu_length=MTU_LENGTH_BYTES)
         for payload in payloads
     )
     received = memoryview(b"".join(frames))
@@ -271,22 +247,14 @@ def _receive(payloads: list[bytes]) -> Path:
 
 def _open_session() -> tuple[ClientProtocol, int]:
     """Bring a protocol to OPEN by answering its connect request."""
-    config = ClientConfig(endpoints=("127.0.0.1:1",), outgoing_window_bytes=1 << 40)
+    config = ClientConfig(endpoints=(MEMBER_ENDPOINT,), outgoing_window_bytes=1 << 40)
     protocol = ClientProtocol(config, _Listener(), random=lambda: 0.0)
     protocol.start(0)
     (dial,) = protocol.take_effects()
     assert isinstance(dial, Dial)
     protocol.on_connected(dial.connection_id, 0)
     protocol.data_to_send(dial.connection_id)
-    opened = SessionEvent(
-        cluster_session_id=SESSION,
-        correlation_id=CorrelationId(0),
-        leadership_term_id=TERM,
-        leader_member_id=MemberId(0),
-        code=EventCode.OK,
-        detail="0=127.0.0.1:1",
-    )
-    answer = encode_message(opened.encode(), stream_id=EGRESS_STREAM_ID, mtu_length=_MTU_LENGTH_BYTES)
+    answer = session_opened(SESSION, CorrelationId(0))
     protocol.receive_data(dial.connection_id, memoryview(answer), 0)
     protocol.data_to_send(dial.connection_id)
     return protocol, dial.connection_id

@@ -13,7 +13,8 @@ from typing import Final
 
 from trimaran.service_api.errors import ConfigurationError
 
-from ..guard.paths import CHUNK_MESSAGES, make_paths
+from ..guard.paths import make_paths
+from ..guard.stand_ins import CHUNK_MESSAGES
 from ..machine.environment import describe, tune_garbage_collector
 from ..statistics.report import Report, progress_line
 

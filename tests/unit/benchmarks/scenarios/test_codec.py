@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from trimaran.benchmarks.guard import guard
-from trimaran.benchmarks.guard.paths import CHUNK_MESSAGES, make_paths
+from trimaran.benchmarks.guard.paths import make_paths
+from trimaran.benchmarks.guard.stand_ins import CHUNK_MESSAGES, AnsweringTransport, DroppingTransport
 from trimaran.benchmarks.scenarios.codec import CodecParameters, run
 from trimaran.client.protocol import ClientProtocol
 from trimaran.cluster.core.log.log_buffer import LogBuffer
@@ -58,6 +59,32 @@ def test_every_path_takes_whole_chunks_again_and_again(monkeypatch: pytest.Monke
     assert len(set(offered)) == CHUNK_MESSAGES
 
 
+def test_every_path_of_many_sessions_takes_a_message_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections of their own are appended together, and written one by one; shared ones are written together."""
+    appended: list[int] = []
+    written: list[int] = []
+    monkeypatch.setattr(LogBuffer, "append", lambda self, chunk: appended.append(len(chunk)))
+    paths = {name: make_paths(PAYLOAD)[name]() for name in ("sessions_ingest", "sessions_ingest_mixed")}
+    for path in paths.values():
+        path()
+    half = CHUNK_MESSAGES // 2
+    assert appended == [CHUNK_MESSAGES * FRAME, half * FRAME, half * (FRAME + 64)]
+    appended.clear()
+    make_paths(PAYLOAD)["shared_ingest"]()()
+    assert appended == [CHUNK_MESSAGES * FRAME]
+    monkeypatch.undo()
+
+    for name, transport in (("deliver_and_egress", DroppingTransport), ("client_round", AnsweringTransport)):
+        for kind, writes in (("sessions", [FRAME] * CHUNK_MESSAGES), ("shared", [CHUNK_MESSAGES * FRAME])):
+            path = make_paths(PAYLOAD)[f"{kind}_{name}"]()
+            monkeypatch.setattr(transport, "write", lambda self, data: written.append(len(data)))
+            for _ in range(3):
+                written.clear()
+                path()
+                assert written == writes, (kind, name)
+            monkeypatch.undo()
+
+
 def test_the_report_has_a_figure_for_each_path() -> None:
     report = run(CodecParameters(payload=PAYLOAD, messages=CHUNK_MESSAGES, rounds=2))
 
@@ -82,6 +109,8 @@ def test_counts_of_another_interpreter_are_not_compared(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match="'another'"):
         guard.run(update=False, path=path)
+    with pytest.raises(ConfigurationError, match="only=egest expected some of codec_encode,"):
+        guard.run(update=True, only=("egest",), path=path)
 
 
 def test_counts_are_stored_for_the_paths_that_there_are() -> None:

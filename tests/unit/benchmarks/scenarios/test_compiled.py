@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trimaran.benchmarks.compiled import build
-from trimaran.benchmarks.guard.paths import CHUNK_MESSAGES
+from trimaran.benchmarks.guard.stand_ins import CHUNK_MESSAGES
 from trimaran.benchmarks.scenarios.compiled import CompiledParameters
 from trimaran.service_api import ConfigurationError
 
