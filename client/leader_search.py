@@ -64,6 +64,7 @@ class LeaderSearch:
         """Follow a redirect; without a leader to go to, or going round in circles, ask after a back-off."""
         if self._target is link:
             self._target = None
+        self._links.dial_spared(now_ns)
         self._redirect_count += 1
         self._leader = None if leader is link else leader
         self._answer_by_ns = now_ns + self._attempt_timeout_ns
@@ -91,6 +92,7 @@ class LeaderSearch:
             if now_ns < self._answer_by_ns and not leader.failure_count:
                 return None
             self._leader = None
+        self._links.dial_spared(now_ns)
         ring = list(self._links)
         start = ring.index(self._last) + 1 if self._last in ring else 0
         return next((link for link in ring[start:] + ring[:start] if link.is_up), None)

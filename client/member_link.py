@@ -40,6 +40,9 @@ class MemberLink:
     adapter: EgressAdapter | None = None
     """Both are set exactly while the connection is up."""
 
+    is_spared: bool = False
+    """Whether it is left for later: the session is expected to need its leader alone until then."""
+
     is_proven: bool = False
     """Whether the session's secret was sent on this connection."""
 
@@ -118,6 +121,34 @@ class ClientLinks:
         self._dial(link)
         return link
 
+    def begin(self, now_ns: int, *, leader_endpoint: str | None) -> MemberLink | None:
+        """Want a connection to each endpoint of the configuration; returns the leader's, if a neighbour knows it.
+
+        Then the others are spared: dialled a little later, or as soon as somebody else than that leader is wanted.
+        """
+        neighbours, endpoints = self._neighbours, dict.fromkeys(self._config.endpoints)
+        if neighbours is None or leader_endpoint not in endpoints:
+            links = [self.add(endpoint, now_ns) for endpoint in endpoints]
+            return next((link for link in links if link.endpoint == leader_endpoint), None)
+        dial_at_ns = neighbours.spare(self._config.endpoints, self, now_ns)
+        for endpoint in endpoints:
+            if endpoint == leader_endpoint:
+                leader = self.add(endpoint, now_ns)
+            else:
+                self._links.append(MemberLink(endpoint, dial_at_ns=dial_at_ns, is_spared=True))
+        return leader
+
+    def dial_spared(self, dial_at_ns: int) -> None:
+        """Dial what was left for later: at this time, in the next `poll`."""
+        spared = [link for link in self._links if link.is_spared]
+        if spared:
+            for link in spared:
+                link.is_spared = False
+                link.dial_at_ns = min(link.dial_at_ns, dial_at_ns)
+            if self._neighbours is not None:
+                self._neighbours.spare_no_longer(self)
+            self.on_hurry()
+
     def adopt(self, endpoints: Mapping[MemberId, str], now_ns: int) -> None:
         """Learn which member listens where, and dial those that are new.
 
@@ -170,6 +201,7 @@ class ClientLinks:
                 if self._neighbours is not None:
                     link.dial_at_ns = self._neighbours.turn_ns(link.endpoint, self, now_ns)
                 if now_ns >= link.dial_at_ns:
+                    self.dial_spared(now_ns)
                     self._dial(link)
 
     def hurry(self, endpoint: str, dial_at_ns: int) -> None:

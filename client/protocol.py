@@ -158,11 +158,9 @@ class ClientProtocol:
     def start(self, now_ns: int) -> None:
         """Begin to look for the leader at the endpoints given."""
         self._times.connect_by_ns = now_ns + to_ns(self.config.connect_timeout_s)
-        leader_endpoint = self._neighbours.leader_of(self.config.endpoints)
-        for endpoint in dict.fromkeys(self.config.endpoints):
-            link = self._links.add(endpoint, now_ns)
-            if endpoint == leader_endpoint:
-                self._search.expect(link, now_ns)
+        leader = self._links.begin(now_ns, leader_endpoint=self._neighbours.leader_of(self.config.endpoints))
+        if leader is not None:
+            self._search.expect(leader, now_ns)
 
     def on_connected(self, connection_id: int, now_ns: int) -> None:
         """Take a new connection into use."""
@@ -548,6 +546,7 @@ class ClientProtocol:
                 event.leadership_term_id > self.session.leadership_term_id
             ):  # whom to dial; that it leads, it says itself
                 self._links.adopt(member_endpoints(event.detail), self._times.now_ns)
+                self._links.dial_spared(self._times.now_ns)
         elif event.code is not None and not is_answer:
             self._listener.on_session_event(event.code, event.detail)
 
@@ -597,7 +596,7 @@ class ClientProtocol:
         self._links.drop_others(endpoints)
         leader = self._links.of_member(leader_member_id)
         if leader is not None:
-            self._neighbours.note_leader(self.config.endpoints, leader.endpoint)
+            self._neighbours.note_leader(self.config.endpoints, leader.endpoint, self._times.now_ns)
         invariant(leader is not None, "the leader has no link", leader_member_id=leader_member_id)
         assert leader is not None
         return leader
@@ -647,6 +646,7 @@ class ClientProtocol:
         leader = self._links.of_member(self.leader_member_id)
         if leader is not None and state is ClientState.AWAIT_NEW_LEADER:
             self._neighbours.forget_leader(self.config.endpoints, leader.endpoint)
+        self._links.dial_spared(self._times.now_ns)
         self._leave_leader(f"lost the leader: {reason}")
         if self.state is ClientState.OPEN:
             self.events.append(LeaderLost(reason))

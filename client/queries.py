@@ -230,6 +230,7 @@ class QueryTracker:
             leader = self._leader_link()
             candidates = [] if leader is None else [leader]
         else:
+            self._links.dial_spared(now_ns)
             candidates = [
                 link
                 for link in self._links
