@@ -63,6 +63,7 @@ from .scenarios.stream import StreamParameters
 from .scenarios.table import TableParameters
 from .scenarios.time_travel import TimeTravelParameters
 from .statistics.report import finish, print_table, write_json
+from .tails.command import tails
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Trimaran.")
 
@@ -75,7 +76,7 @@ def _joined(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers))
 
 
-for _command in (backup, chaos, compiled, groups, guard, opening, restore):
+for _command in (backup, chaos, compiled, groups, guard, opening, restore, tails):
     app.command()(_command)
 
 

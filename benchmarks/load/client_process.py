@@ -8,7 +8,7 @@ output, "go" on standard input before each phase. The end of standard input ends
     -> {"event": "ready"}       connected, garbage collector tuned        <- go
     -> {"event": "warmed"}      the warm-up's replies are all there       <- go
     -> {"event": "progress", "replies": n}   a few times a second
-    -> {"event": "measured"}    the replies are all there; nothing was counted yet  <- go
+    -> {"event": "measured"}    the replies are all there; nothing was counted yet  <- go, and spans to look at, if any
     -> {"event": "result", ...}  see `_result`                                      <- go
 """
 
@@ -18,8 +18,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Self, TypeAlias
@@ -30,10 +30,13 @@ from trimaran.client import ClientConfig, ClusterClient, TlsSettings
 
 from ..machine.environment import tune_garbage_collector
 from ..statistics.histogram import Histogram
+from .arrivals import Burst
 from .echo import EchoLoad, Phase
 from .lines import emit, next_go, open_commands, run_process
 from .requests import RequestLoad, TypedRequestLoad
 from .sessions import SessionLoad
+from .slow_moments import latencies_since_sent, latencies_within, slow_moments
+from .waits import CollectionWatch, loop_wait_ns
 
 _PROGRESS_INTERVAL_S = 0.25
 _SESSIONS_PER_LINE = 100
@@ -53,6 +56,10 @@ class ClientParameters:
     message_count: int
     rate_per_s: float | None
     """Open loop: this client's share of the rate; None: closed loop."""
+    bursts: Sequence[Sequence[float]] = ()
+    """Open loop: when more is due, each the fields of a `Burst`."""
+    slow_ms: float | None = None
+    """Open loop: tell the moments in which messages took this long; None: tell none."""
     connect_timeout_s: float
     uses_requests: bool = False
     """Whether messages are requests, in a closed loop."""
@@ -88,15 +95,19 @@ async def run(parameters: ClientParameters) -> None:
         message_count = _message_count(parameters, warmup)
         emit("warmed", message_count=message_count)
         await next_go(commands)
-        before = os.times()
-        async with asyncio.TaskGroup() as tasks:
-            progress = tasks.create_task(_report_progress(load))
-            phase = await run_phase(message_count)
-            progress.cancel()
-        after = os.times()
+        before, waited_ns = os.times(), loop_wait_ns(os.getpid())
+        with nullcontext() if parameters.slow_ms is None else CollectionWatch() as collections:
+            async with asyncio.TaskGroup() as tasks:
+                progress = tasks.create_task(_report_progress(load))
+                phase = await run_phase(message_count)
+                progress.cancel()
+        after, waited_ns = os.times(), loop_wait_ns(os.getpid()) - waited_ns
         emit("measured")
-        await next_go(commands)
+        groups = await next_go(commands)
         result = _result(phase, before, after)
+        if parameters.slow_ms is not None and collections is not None:
+            result |= _by_time(phase, parameters.slow_ms, json.loads(groups or "{}"))
+            result |= {"collections": collections.to_json(), "loop_wait_ns": waited_ns}
         ran_twice_count = load.ran_twice_count if isinstance(load, RequestLoad) else 0
         emit("result", ran_twice_count=ran_twice_count, leader_member_id=cluster.leader_member_id, **result)
         await next_go(commands)
@@ -123,7 +134,8 @@ async def _open_load(parameters: ClientParameters) -> AsyncIterator[tuple[Load, 
         kind = TypedRequestLoad if parameters.is_typed else RequestLoad
         load = kind(payload_length=length, inflight=inflight)
     else:
-        load = EchoLoad(payload_length=length, inflight=inflight, rate_per_s=parameters.rate_per_s)
+        bursts = [Burst(*fields) for fields in parameters.bursts]
+        load = EchoLoad(payload_length=length, inflight=inflight, rate_per_s=parameters.rate_per_s, bursts=bursts)
     config = ClientConfig(
         endpoints=tuple(parameters.endpoints),
         connect_timeout_s=timeout_s,
@@ -154,6 +166,14 @@ def _result(phase: Phase, before: os.times_result, after: os.times_result) -> di
         "system_seconds": after.system - before.system,
         "latencies": latencies.to_json(),
         "send_lags": lags.to_json(),
+    }
+
+
+def _by_time(phase: Phase, slow_ms: float, groups: dict[str, list[list[int]]]) -> dict[str, Any]:  # JSON
+    return {
+        "moments": slow_moments(phase, round(slow_ms * 1e6)),
+        "since_sent": latencies_since_sent(phase).to_json(),
+        "groups": latencies_within(phase, groups),
     }
 
 

@@ -126,7 +126,8 @@ async def run_clients(
 ) -> tuple[list[Event], dict[str, float]]:
     """Start a client process for each of the parameters; return their results and all CPU times.
 
-    A `meter` of the cluster has afterwards what every process used while it was measured, clients included.
+    A `meter` of the cluster has afterwards what every process used while it was measured, clients included; its
+    `groups` of spans are looked at by clients that have `slow_ms`.
 
     Raises:
         ClusterTimeoutError: it took longer than the time limit. The errors of processes come in a group.
@@ -169,11 +170,16 @@ async def _run_phases(clients: list[ClientProcess], meter: Meter, progress: Prog
     await all_events(clients, "warmed")
     progress.describe("measuring")
     counts = [0] * len(clients)
+    meter.client_pids = {client.process.name: client.process.pid for client in clients}
     await meter.begin()
-    all_go(clients)
-    await all_events(clients, "measured", on_progress)
+    async with asyncio.TaskGroup() as tasks:
+        measured = asyncio.Event()
+        tasks.create_task(meter.beside(measured))
+        all_go(clients)
+        await all_events(clients, "measured", on_progress)
+        measured.set()
     await meter.end()
-    all_go(clients)
+    all_go(clients, json.dumps(meter.groups))
     results = await all_events(clients, "result")
     all_go(clients)
     for client, result in zip(clients, results, strict=True):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import sub
 from time import monotonic_ns
@@ -24,6 +24,7 @@ from trimaran.client import ClusterClient
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.wire.session import EventCode
 
+from .arrivals import ArrivalPiece, Burst, arrival_pieces
 from .ticker import Ticker
 
 SEQUENCE: Final = struct.Struct("<q")
@@ -90,11 +91,14 @@ class WaitingLoad:
 class EchoLoad(WaitingLoad):
     """Makes the traffic; the egress listener of its own session."""
 
-    def __init__(self, *, payload_length: int, inflight: int, rate_per_s: float | None) -> None:
+    def __init__(
+        self, *, payload_length: int, inflight: int, rate_per_s: float | None, bursts: Sequence[Burst] = ()
+    ) -> None:
         super().__init__()
         self._pack_message = message_packer(payload_length)
         self._inflight = inflight
         self._rate_per_s = rate_per_s
+        self._bursts = bursts
         self._try_offer: Callable[[bytes], bool] = lambda payload: False
         self._begin(Phase(0, 0))
         self._sent = 0
@@ -121,7 +125,8 @@ class EchoLoad(WaitingLoad):
             if self._rate_per_s is None:
                 await self._send_closed_loop(cluster, phase)
             else:
-                await self._send_open_loop(cluster, phase, self._rate_per_s)
+                pieces = arrival_pieces(self._rate_per_s, self._bursts, message_count)
+                await self._send_open_loop(cluster, phase, self._rate_per_s, pieces)
             await self._wait_for(lambda: self.received_count == message_count)
             phase.ended_ns = monotonic_ns()
         return phase
@@ -177,24 +182,34 @@ class EchoLoad(WaitingLoad):
             await self._wait_for(lambda: not self._direct_limit or self._sent == limit)
             self._direct_limit = 0
 
-    async def _send_open_loop(self, cluster: ClusterClient, phase: Phase, rate_per_s: float) -> None:
-        period_ns = _NANOS_PER_SECOND / rate_per_s
-        limit = phase.message_limit
-        sent = 0
+    async def _send_open_loop(
+        self, cluster: ClusterClient, phase: Phase, rate_per_s: float, pieces: Iterator[ArrivalPiece]
+    ) -> None:
         with Ticker(1 / rate_per_s) as ticker:
             phase.started_ns = start_ns = monotonic_ns()
-            while sent < limit:
-                now_ns = monotonic_ns()
-                due = min(int((now_ns - start_ns) / period_ns) + 1, limit)
-                while sent < due:
-                    intended_ns = start_ns + int(sent * period_ns)
-                    phase.sent_at_ns.append(intended_ns)
-                    phase.send_lags_ns.append(now_ns - intended_ns)
-                    payload = self._pack_message(self._sent)
-                    self._sent += 1
-                    sent += 1
-                    if not cluster.try_offer(payload):
-                        await cluster.offer(payload)
-                        now_ns = monotonic_ns()
-                self._check()
-                await ticker.wait()
+            for piece in pieces:
+                start_ns = await self._send_piece(cluster, phase, ticker, piece, start_ns)
+
+    async def _send_piece(
+        self, cluster: ClusterClient, phase: Phase, ticker: Ticker, piece: ArrivalPiece, start_ns: int
+    ) -> int:
+        """Send what is due from `start_ns` on; return when the piece after it begins."""
+        period_ns = _NANOS_PER_SECOND / piece.rate_per_s
+        limit = piece.message_count
+        sent = 0
+        while sent < limit:
+            now_ns = monotonic_ns()
+            due = min(int((now_ns - start_ns) / period_ns) + 1, limit)
+            while sent < due:
+                intended_ns = start_ns + int(sent * period_ns)
+                phase.sent_at_ns.append(intended_ns)
+                phase.send_lags_ns.append(now_ns - intended_ns)
+                payload = self._pack_message(self._sent)
+                self._sent += 1
+                sent += 1
+                if not cluster.try_offer(payload):
+                    await cluster.offer(payload)
+                    now_ns = monotonic_ns()
+            self._check()
+            await ticker.wait()
+        return start_ns + int(limit * period_ns)

@@ -17,40 +17,31 @@ from typing import Final
 from trimaran.service_api.errors import ClusterTimeoutError
 from trimaran.service_api.processors import count_processors
 
+from .schedule import ProcessorTimes
+
 _PASSES: Final = 500_000
 _LOOPS: Final = 5
 _ROUND_TRIPS: Final = 2_000
 _LIMIT_S: Final = 60.0
 
 _STATISTICS: Final = Path("/proc/stat")
-_STOLEN: Final = 7
-"""Which of the times of all processors is "steal", counted from user time. Source: proc_stat(5)."""
-_GUEST: Final = 8
-"""From here on times follow that are in others already."""
 
 
 class StolenTime:
     """How much of the processors' time the hypervisor has given to others since this was made."""
 
     def __init__(self) -> None:
-        self._begin = _times()
+        self._begin = ProcessorTimes.read(_STATISTICS)
 
     def percent(self) -> float:
         """Return how much; 0 where nobody counts."""
-        passed = [now - then for now, then in zip(_times(), self._begin, strict=True)]
-        return round(100 * passed[_STOLEN] / max(1, sum(passed[:_GUEST])), 1) if len(passed) > _STOLEN else 0.0
+        passed = ProcessorTimes.read(_STATISTICS) - self._begin
+        return round(100 * passed.stolen_ns / max(1, passed.total_ns), 1)
 
 
 def measure_processors() -> dict[str, float]:
     """Time a pass of a Python loop with a process on each processor, and a byte that two processes pass to and fro."""
     return {"loop_ns": round(_loop_ns(), 1), "round_trip_us": round(_round_trip_us(), 1)}
-
-
-def _times() -> list[int]:
-    try:
-        return [int(field) for field in _STATISTICS.read_text().splitlines()[0].split()[1:]]
-    except (OSError, IndexError, ValueError):
-        return []
 
 
 def _loop_ns() -> float:

@@ -60,14 +60,26 @@ def latencies(curves: Mapping[str, Mapping[str, float]]) -> Chart:
             return new_empty_chart("percentile", "latency, µs")
         chart, (axes,) = new_chart(3.6)
         for (name, curve), color in zip(list(curves.items())[:_CURVE_LIMIT], SERIES, strict=False):
-            points = sorted((float(percentile), us) for percentile, us in curve.items() if float(percentile) < 100)
-            axes.plot([_nines(p) for p, _ in points], [max(us, 0.1) for _, us in points], color=color, label=name)
-        axes.set_yscale("log")
-        _plain_log(axes)
-        axes.xaxis.set_major_locator(FixedLocator([_nines(percentile) for percentile in _PERCENTILE_TICKS]))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 - 100 / 10**x:.7g} %"))
-        name_axes(axes, "percentile of messages", "latency, µs, logarithmic")
+            _curve(axes, curve, color=color, label=name)
+        _percentile_axes(axes)
         chart.legend(loc="outside lower left", ncols=2, fontsize=8, handlelength=1.0)
+        return chart
+
+
+def tail_runs(curves: Sequence[Mapping[str, float]], middle: int, slowest: int) -> Chart:
+    """Draw the latencies of runs of one load as `latencies` does: all of them, and two that are named."""
+    with style():
+        if not curves:
+            return new_empty_chart("percentile", "latency, µs")
+        chart, (axes,) = new_chart(3.6)
+        others = [curve for number, curve in enumerate(curves) if number not in (middle, slowest)]
+        for number, curve in enumerate(others):
+            _curve(axes, curve, color=REST, linewidth=0.9, label="_" if number else "other runs")
+        _curve(axes, curves[middle], color=SERIES[0], label=f"run {middle + 1}, in the middle")
+        if slowest != middle:
+            _curve(axes, curves[slowest], color=SERIES[1], label=f"run {slowest + 1}, the slowest")
+        _percentile_axes(axes)
+        chart.legend(loc="outside lower left", ncols=3, fontsize=8, handlelength=1.0)
         return chart
 
 
@@ -240,6 +252,21 @@ def _end_labels(axes: Axes, ends: Sequence[float], texts: Sequence[str]) -> None
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axes.axvline(0, color=LINE, linewidth=1)
+
+
+def _curve(axes: Axes, curve: Mapping[str, float], **look: Any) -> None:  # of `plot`
+    """Draw microseconds by percentile; the largest has no place on such an axis."""
+    points = sorted((float(percentile), us) for percentile, us in curve.items() if float(percentile) < 100)
+    axes.plot([_nines(p) for p, _ in points], [max(us, 0.1) for _, us in points], **look)
+
+
+def _percentile_axes(axes: Axes) -> None:
+    """Each further nine takes as much room."""
+    axes.set_yscale("log")
+    _plain_log(axes)
+    axes.xaxis.set_major_locator(FixedLocator([_nines(percentile) for percentile in _PERCENTILE_TICKS]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 - 100 / 10**x:.7g} %"))
+    name_axes(axes, "percentile of messages", "latency, µs, logarithmic")
 
 
 def _count(axes: Axes) -> None:

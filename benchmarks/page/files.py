@@ -36,6 +36,7 @@ NEEDED: Final = {
     "spark": ("environment",),
     "stream": ("environment",),
     "table": ("rows", "rounds", "reports", "parameters", "environment"),
+    "tails": ("took_s", "stolen_percent", "parameters", "environment"),
     "time-travel": ("environment",),
     "typed": ("requests_per_s", "percent_of_bytes", "p50_us", "runs", "parameters", "environment"),
 }

@@ -19,6 +19,7 @@ from . import captions
 from .figures import PARTS, cost_parts
 from .plots import PREFIX, Plot, comparison_plot, latency_plot, profile_plots, scan_plots
 from .sections import calls_words
+from .tails_section import tails_section
 
 _PROJECT_DIR: Final = Path(__file__).resolve().parents[2]
 RESULTS: Final = _PROJECT_DIR / "benchmarks" / "results"
@@ -37,6 +38,7 @@ classes beside bytes by `python -m trimaran.benchmarks typed --json benchmarks/r
 `python -m trimaran.benchmarks report benchmarks/results/*.json -o report.html` makes one page for a browser of the same
 files.
 Other runs, at another hour or on another machine, are in directories below, with a table of the targets for each.
+How steady the tails are is measured by `python -m trimaran.benchmarks tails --json benchmarks/results/tails.json`.
 The benchmarks `backup` and `restore` are on the page of [backups](backup.md#what-a-loss-costs).
 
 Members, client and harness share the cores of one machine. An echo is a message of a client that a majority has
@@ -94,6 +96,9 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     latencies = latency_plot(table)
     if latencies is not None:
         parts += ["## Latencies\n", plots.add([latencies])]
+    tailed = _load(results / "tails.json")
+    if tailed is not None:
+        parts += ["## Steady tails\n", tails_section(tailed, plots.add)]
     scanned = _load(results / "scan.json")
     if scanned is not None:
         parts += ["## How cost grows\n", _scan(scanned, plots)]

@@ -76,11 +76,18 @@ class Meter:
         self._metrics: dict[str, tuple[str, int]] = {}
         self.used: dict[str, Usage] = {}
         """By member name, after `end`."""
+        self.client_pids: dict[str, int] = {}
+        """Client processes by name, from before `begin`."""
+        self.groups: dict[str, list[tuple[int, int]]] = {}
+        """Spans of the monotonic clock, in nanoseconds, of which clients are asked besides; by name, after `end`."""
 
     async def begin(self) -> None:
         """Read what was used so far."""
         syncs = await self._sync_counts()
         self._before = self._read(syncs)
+
+    async def beside(self, measured: asyncio.Event) -> None:
+        """Do what is to be done while the clients measure, until `measured` or longer; nothing here."""
 
     async def end(self) -> None:
         """Read what was used since `begin`; asking for syncs takes processor time, and comes last."""
@@ -103,7 +110,7 @@ class Meter:
             return {}
         counts = {}
         for member_id, member in cluster.members.items():
-            endpoint = _metrics_endpoint(RigMemberLog(cluster.log_path_of(member_id)))
+            endpoint = metrics_endpoint(RigMemberLog(cluster.log_path_of(member_id)))
             counts[member.name] = _count_syncs(await fetch_page(endpoint, cluster.network))
         return counts
 
@@ -116,8 +123,12 @@ def usage_report(used: dict[str, Usage], message_count: int) -> dict[str, Any]: 
     }
 
 
-def _metrics_endpoint(log: RigMemberLog) -> Endpoint:
-    """Where a member's metrics are, by the newest line in which it said so."""
+def metrics_endpoint(log: RigMemberLog) -> Endpoint:
+    """Where a member's metrics are, by the newest line in which it said so.
+
+    Raises:
+        ProcessError: it has not said so.
+    """
     found = log.events("metrics.listening")
     if not found:
         raise ProcessError(f"no metrics.listening in {log!r}")

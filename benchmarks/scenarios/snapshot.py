@@ -206,7 +206,7 @@ async def _measure(
     async with ClusterClient.connect([], egress_listener=load, config=config) as client, asyncio.TaskGroup() as tasks:
         tune_garbage_collector()
         progress.describe("filling the state")
-        await _fill(client, load, parameters.fills)
+        await fill_state(client, load, parameters.fills)
         traffic = tasks.create_task(load.run(client))
         for number in range(parameters.runs):
             progress.describe(f"snapshot {number + 1}/{parameters.runs}")
@@ -240,8 +240,8 @@ async def _measure(
     }
 
 
-async def _fill(client: ClusterClient, load: SteadyLoad, fills: Sequence[bytes]) -> None:
-    """Let the state grow, a message at a time."""
+async def fill_state(client: ClusterClient, load: SteadyLoad, fills: Sequence[bytes]) -> None:
+    """Let the state grow, a message at a time; `load` is the listener of the client."""
     async with asyncio.timeout(_LIMIT_S):
         for number, fill in enumerate(fills, start=1):
             await client.offer(fill)
@@ -250,28 +250,18 @@ async def _fill(client: ClusterClient, load: SteadyLoad, fills: Sequence[bytes])
 
 async def _take(client: ClusterClient, load: SteadyLoad, processes: ClusterProcesses) -> SnapshotRun:
     """Wait a while, ask for a snapshot, and wait until every member has it, and a while longer."""
-    from trimaran.cluster.core.control_toggle import ActionStep
-    from trimaran.cluster.documents.operations import Operation, run_operation
-
     logs = {i: RigMemberLog.at_end(processes.log_path_of(i)) for i in processes.members}
     steady_ns = time.monotonic_ns()
     await asyncio.sleep(_STEADY_S)
     processes.check_running()
     wall_ns, begin_ns = time.time_ns(), time.monotonic_ns()
-    last = None
-    async with aclosing(
-        run_operation(consensus_endpoint(processes, client.leader_member_id), Operation.SNAPSHOT, _LIMIT_S)
-    ) as steps:
-        async for step in steps:
-            last = step
-    if last is None or last.step is not ActionStep.DONE or last.log_position is None:
-        raise ProcessError(f"no snapshot was taken: {last!r}")
+    log_position = await request_snapshot(processes, client.leader_member_id)
     requested_ms = (time.monotonic_ns() - begin_ns) / 1e6
-    taken = await _wait_taken(logs, last.log_position)
+    taken = await wait_taken(logs, log_position)
     await asyncio.sleep(_STEADY_S)
     end_ns = time.monotonic_ns()
     return SnapshotRun(
-        log_position=last.log_position,
+        log_position=log_position,
         requested_ms=round(requested_ms, 1),
         member_ms={i: event["duration_ms"] for i, event in taken.items()},
         member_stop_ms={i: event["stop_ms"] for i, event in taken.items()},
@@ -282,8 +272,30 @@ async def _take(client: ClusterClient, load: SteadyLoad, processes: ClusterProce
     )
 
 
-async def _wait_taken(logs: Mapping[int, RigMemberLog], log_position: int) -> dict[int, Event]:
-    """Wait until each member has the snapshot; give what it says of it."""
+async def request_snapshot(processes: ClusterProcesses, leader_id: int) -> int:
+    """Have the leader's cluster take a snapshot; return its log position once the leader has it.
+
+    Raises:
+        ProcessError: none was taken.
+    """
+    from trimaran.cluster.core.control_toggle import ActionStep
+    from trimaran.cluster.documents.operations import Operation, run_operation
+
+    last = None
+    async with aclosing(run_operation(consensus_endpoint(processes, leader_id), Operation.SNAPSHOT, _LIMIT_S)) as steps:
+        async for step in steps:
+            last = step
+    if last is None or last.step is not ActionStep.DONE or last.log_position is None:
+        raise ProcessError(f"no snapshot was taken: {last!r}")
+    return last.log_position
+
+
+async def wait_taken(logs: Mapping[int, RigMemberLog], log_position: int) -> dict[int, Event]:
+    """Wait until each member has the snapshot; give what it says of it.
+
+    Raises:
+        ClusterTimeoutError: one has not within two minutes.
+    """
     try:
         async with asyncio.timeout(_LIMIT_S):
             while True:

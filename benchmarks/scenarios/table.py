@@ -268,8 +268,8 @@ def _take(steps: list[tuple[str, Callable[[], None]]], progress: ProgressLine) -
 
 # Depth, file sync level, payload, messages.
 _ECHO_ROWS: Final = {
-    "1,024 in flight, level 1": (1024, 1, 32, 400_000),
-    "1,024 in flight, level 0": (1024, 0, 32, 400_000),
+    "1,024 in flight, level 1": (echo.PEAK_INFLIGHT, 1, 32, echo.PEAK_MESSAGES),
+    "1,024 in flight, level 0": (echo.PEAK_INFLIGHT, 0, 32, echo.PEAK_MESSAGES),
     "64 in flight, level 1": (64, 1, 32, 100_000),
     "1 in flight, level 0": (1, 0, 32, 5_000),
     "1 in flight, level 1": (1, 1, 32, 3_000),
@@ -289,7 +289,7 @@ def _echo_step(measured: _Run, row: str) -> Callable[[], None]:
 def _open_loop(measured: _Run) -> None:
     peak = measured.median("1,024 in flight, level 1", "msgs_per_s")
     assert peak is not None
-    rate = peak / 2
+    rate = echo.open_loop_rate(peak)
     row = "open loop at half of peak, level 1"
     _echo(measured, row, inflight=1024, file_sync_level=1, payload=32, messages=round(rate * 3), rate=rate)
 
@@ -339,7 +339,7 @@ def _replay(measured: _Run) -> None:
 def _catchup(measured: _Run) -> None:
     peak = measured.median("1,024 in flight, level 1", "msgs_per_s")
     assert peak is not None
-    parameters = catchup.CatchupParameters(missed_mib=measured.parameters.log_mib, rate=peak / 2)
+    parameters = catchup.CatchupParameters(missed_mib=measured.parameters.log_mib, rate=echo.open_loop_rate(peak))
     with measured.place() as directory:
         report = catchup.run(parameters, directory=directory)
     figures = {"mb_per_s": report["megabytes_per_s"], "p99_ratio": report["p99_ratio"]}

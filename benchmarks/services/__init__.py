@@ -6,6 +6,7 @@ from typing import Final
 ECHO_SERVICE: Final = "trimaran.benchmarks.services.echo:EchoService"
 REQUEST_SERVICE: Final = "trimaran.benchmarks.services.request:RequestService"
 TYPED_REQUEST_SERVICE: Final = "trimaran.benchmarks.services.typed_request:TypedRequestService"
+SLOW_SERVICE: Final = "trimaran.benchmarks.services.slow:SlowService"
 STATE_SERVICE: Final = "trimaran.benchmarks.services.state:StateService"
 FAN_OUT_SERVICE: Final = "trimaran.benchmarks.services.fan_out:FanOutService"
 ORDERS_SERVICES: Final[Mapping[str, str]] = {

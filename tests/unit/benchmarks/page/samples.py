@@ -207,3 +207,68 @@ def everything() -> dict[str, dict[str, Any]]:
         "flood.json": flood(),
         "replay.json": replay(),
     }
+
+
+def tail_run(p999_us: float, **values: object) -> dict[str, Any]:
+    """One open loop of `tails`, whose slow moments were held up by two things."""
+    spans = {"count": 3, "p99_ms": 2.097, "longest_ms": 8.389}
+    figures = {"p50_us": 1_000.0, "p99_us": 4_000.0, "p999_us": p999_us, "max_us": 2 * p999_us}
+    member = {"loop": {"egress": spans}, "stages": {"quorum": spans}, "syncs": {"fdatasync": spans}}
+    return {
+        **figures,
+        "throughput_msgs_per_s": 100_000,
+        "duration_s": 30.0,
+        "leader": "member-1",
+        "send_lag": {**figures, "p999_us": 700.0, "max_us": 900.0},
+        "since_sent": figures,
+        "collections": {"gc2": {"count": 1, "longest_ms": 1.5}},
+        "latency_percentiles_us": {"0": 500.0, "50": 1_000.0, "99.9": p999_us, "100": 2 * p999_us},
+        "load_average": 0.5,
+        "stolen_percent": 0.5,
+        "others_percent": 3.0,
+        "waited_percent": {"member-0": 10.0, "member-1": 20.0, "member-2": 11.0, "client-0": 12.0},
+        "seen": {f"member-{number}": member for number in range(3)},
+        "slow": {
+            "count": 3,
+            "total_ms": 60.0,
+            "causes": {
+                "other processes": {"count": 1, "total_ms": 20.0},
+                "waits for a processor": {"count": 2, "total_ms": 40.0},
+            },
+            "longest": [],
+        },
+        **values,
+    }
+
+
+def tails() -> dict[str, Any]:
+    calm = {"p50_us": 900.0, "p99_us": 2_000.0, "p999_us": 3_000.0, "max_us": 6_000.0}
+    during = {"p50_us": 1_100.0, "p99_us": 9_000.0, "p999_us": 30_000.0, "max_us": 60_000.0}
+    row = {"count": 1, "calm": calm, "during": during, "slow_until_ms": 250.0, "send_lag_max_us": 800.0}
+    median = {"p50_us": 1_000.0, "p99_us": 4_000.0, "p999_us": 12_000.0, "max_us": 24_000.0}
+    goal = {"figure": "p99_us", "target": "<= 5,000 us", "reached": True}
+    return {
+        "scenario": "tails",
+        "peak_per_s": 200_000,
+        "rate_per_s": 100_000,
+        "open_loop": {
+            "runs": [tail_run(12_000.0), tail_run(36_000.0), tail_run(7_000.0)],
+            "median": median,
+            "least": {**median, "p99_us": 3_000.0, "p999_us": 7_000.0},
+            "most": {**median, "p99_us": 6_000.0, "p999_us": 36_000.0},
+            "goals": [goal, {"figure": "p999_us", "target": "<= 10,000 us", "reached": False}],
+        },
+        "disturbances": [
+            {"what": "a snapshot of 10 MiB", **row, "delivery_stop_ms": 120, "taken_ms": 130},
+            {"what": "a segment of 8 MiB rolls", **row, "count": 7},
+        ],
+        "callbacks": [
+            {"what": "a callback of 10 ms", **row, "callback_ms": 10.0, "interval_s": 1.0, "elections": 0},
+            {"what": "a callback of 5000 ms", "callback_ms": 5000.0, "interval_s": 20.0, "elections": 1},
+        ],
+        "heartbeat_timeout_ms": 2000,
+        "took_s": 600,
+        "stolen_percent": 0.4,
+        "parameters": {"members": 3, "payload": 32, "file_sync_level": 1, "seconds": 30.0, "calm_s": 4.0},
+        "environment": ENVIRONMENT,
+    }

@@ -130,9 +130,12 @@ def test_a_file_that_is_not_there_is_one_line_and_exit_status_2(
 
 
 def test_every_scenario_that_writes_json_is_known() -> None:
-    scenarios = Path(figures.__file__).parents[1] / "scenarios"
+    benchmarks = Path(figures.__file__).parents[1]
     written = {
-        name for path in scenarios.glob("*.py") for name in re.findall(r'"scenario": "([\w-]+)"', path.read_text())
+        name
+        for folder in ("scenarios", "tails")
+        for path in (benchmarks / folder).glob("*.py")
+        for name in re.findall(r'"scenario": "([\w-]+)"', path.read_text())
     }
 
     assert set(NEEDED) == written
