@@ -52,12 +52,14 @@ from .scenarios.fairness import FairnessParameters
 from .scenarios.flood import FloodParameters
 from .scenarios.groups import groups
 from .scenarios.opening import opening
+from .scenarios.openings import openings
 from .scenarios.profile import ProfileParameters
 from .scenarios.query import QueryParameters
 from .scenarios.replay import ReplayParameters
 from .scenarios.request import RequestParameters
 from .scenarios.scan import ScanParameters
 from .scenarios.snapshot import SnapshotParameters
+from .scenarios.snapshots import snapshots
 from .scenarios.spark import SparkParameters
 from .scenarios.stream import StreamParameters
 from .scenarios.table import TableParameters
@@ -76,7 +78,7 @@ def _joined(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers))
 
 
-for _command in (backup, chaos, compiled, groups, guard, opening, restore, tails):
+for _command in (backup, chaos, compiled, groups, guard, opening, openings, restore, snapshots, tails):
     app.command()(_command)
 
 
@@ -473,7 +475,7 @@ def compare(
 @app.command()
 def scan(
     only: Annotated[
-        str, typer.Option(help="What to vary, with commas: payload, inflight, members, sessions, log; default: all.")
+        str, typer.Option(help="What to vary, with commas: payload, inflight, members, sessions, shared, log; all.")
     ] = "",
     seconds: Annotated[float, typer.Option(help="For how long each point is measured.")] = ScanParameters().seconds,
     rounds: Annotated[int, typer.Option(help="Rounds; of each point the one with the median rate counts.")] = 1,
@@ -485,9 +487,6 @@ def scan(
     inflight: Annotated[
         int, typer.Option(help="Messages in flight where something else is varied.")
     ] = ScanParameters().inflight,
-    share: Annotated[
-        bool, typer.Option("--share", help="Sessions of a client process share one connection to each member.")
-    ] = False,
     file_sync_level: SyncOption = 1,
     setting: SettingOption = None,
     directory: DirectoryOption = None,
@@ -505,7 +504,6 @@ def scan(
         sessions=_parse_numbers("sessions", sessions),
         log_mibs=_parse_numbers("log_mibs", log_mibs),
         inflight=inflight,
-        is_shared=share,
         file_sync_level=file_sync_level,
         node_settings=dict(_parse_setting(text) for text in setting or ()),
     )

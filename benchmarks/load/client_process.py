@@ -29,6 +29,7 @@ import uvloop
 from trimaran.client import ClientConfig, ClusterClient, TlsSettings
 
 from ..machine.environment import tune_garbage_collector
+from ..rig.resident import resident_bytes
 from ..statistics.histogram import Histogram
 from .arrivals import Burst
 from .echo import EchoLoad, Phase
@@ -166,6 +167,7 @@ def _result(phase: Phase, before: os.times_result, after: os.times_result) -> di
         "system_seconds": after.system - before.system,
         "latencies": latencies.to_json(),
         "send_lags": lags.to_json(),
+        "resident_bytes": resident_bytes(os.getpid()),
     }
 
 

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sysconfig
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -41,6 +42,7 @@ def describe(data_dir: Path | None) -> dict[str, object]:
         "pydantic": _version_of("pydantic"),
         "checksums": f"{CRC32_SOURCE} {_version_of(CRC32_SOURCE) or zlib.ZLIB_RUNTIME_VERSION}",
         "trimaran": _version_of("trimaran"),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "git_commit": commit_of(_PROJECT_DIR),
         "kernel": f"{platform.system()} {platform.release()}",
         "cpu_model": _cpu_model(),

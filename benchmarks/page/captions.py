@@ -47,6 +47,7 @@ def growth(dimension: Dimension, points: Sequence[Report]) -> str:
         Dimension.INFLIGHT: "messages in flight",
         Dimension.MEMBERS: "members",
         Dimension.SESSIONS: "client sessions",
+        Dimension.SHARED: "client sessions on shared connections",
         Dimension.LOG: "MiB of log behind the member",
     }[dimension]
     said = f"With {last['value']:,} {what} a message takes {after:,.1f} µs of processor time of all processes"

@@ -30,6 +30,7 @@ from ..machine.data_directory import data_directory
 from ..machine.environment import describe
 from ..rig.member_status import consensus_endpoint, wait_until_serving
 from ..rig.processes import ClusterProcesses
+from ..rig.resident import resident_bytes
 from ..services import FAN_OUT_SERVICE
 from ..statistics.report import Report
 
@@ -123,15 +124,6 @@ def flood_rows(report: Report) -> list[list[str]]:
             ]
         )
     return rows
-
-
-def resident_bytes(pid: int) -> int:
-    """Read the resident memory of a process; 0 when it is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:")), 0)
 
 
 async def _measure(parameters: FloodParameters, kind: str, cluster: ClusterProcesses) -> Report:

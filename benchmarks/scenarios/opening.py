@@ -35,13 +35,12 @@ from ..rig.processes import ClusterProcesses, require_connections
 from ..services import REQUEST_SERVICE
 from ..statistics.histogram import Histogram
 from ..statistics.report import Report, finish
+from .scan_bench import SESSIONS_PER_PROCESS
 
 _MEMBERS: Final = 3
 _START_LIMIT_S: Final = 120.0
 _CONNECT_TIMEOUT_S: Final = 120.0
 _ASK_TIMEOUT_S: Final = 10.0
-_SESSIONS_PER_PROCESS: Final = 5_000
-"""With connections of their own: 15,000 files, below the limit of 20,000 that many systems have."""
 _PRINCIPAL: Final = "benchmark"
 
 
@@ -75,7 +74,7 @@ class OpeningParameters:
     @property
     def process_count(self) -> int:
         """How many client processes there are."""
-        needed = 1 if self.share else -(-self.sessions // _SESSIONS_PER_PROCESS)
+        needed = 1 if self.share else -(-self.sessions // SESSIONS_PER_PROCESS)
         return min(self.processes or needed, self.sessions)
 
 

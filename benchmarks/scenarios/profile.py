@@ -5,6 +5,9 @@ process, user and system, undisturbed. Then beside `perf`, which divides that ti
 the event loop, the garbage collector and Python. Then beside `py-spy`, which divides Python's part by stage. Then
 its system calls are counted. Profilers take time themselves, so only shares are taken from their runs; how much slower
 those were is told. See `stages` for the table, and `shares` for the arithmetic and its error.
+
+Many sessions are of several client processes with equal loads: what the client takes is their sum, and its
+shares are those of the first.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from rich.table import Table
 from trimaran.service_api.errors import ConfigurationError, first_leaf
 
 from ..load.client_process import ClientParameters
-from ..load.coordination import load_figures, run_clients
+from ..load.coordination import load_figures, run_clients, share
 from ..load.echo import SEQUENCE
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings
@@ -35,7 +38,7 @@ from ..rig.meter import Meter
 from ..rig.processes import ClusterProcesses, ProcessGroup, require_connections
 from ..services import ECHO_SERVICE
 from ..statistics.report import ProgressLine, Report, progress_line
-from .scan_bench import session_settings
+from .scan_bench import SESSIONS_PER_PROCESS, session_settings
 
 CORES: Final = 2
 """The bound is given for so many, whatever this machine has."""
@@ -68,6 +71,11 @@ class ProfileParameters:
     node_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings for `trimaran node`, by name."""
 
+    @property
+    def client_count(self) -> int:
+        """How many client processes there are: as many as may open the files."""
+        return 1 if self.sessions is None else -(-self.sessions // SESSIONS_PER_PROCESS)
+
     def __post_init__(self) -> None:
         if self.members < 1 or self.inflight < 1 or self.seconds <= 0 or self.payload < SEQUENCE.size:
             raise ConfigurationError(
@@ -88,7 +96,8 @@ def run(parameters: ProfileParameters, *, directory: Path | None = None, keep: b
     tools = find_tools()
     settings = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
     if parameters.sessions is not None:
-        require_connections(parameters.sessions * parameters.members)
+        of_process = -(-parameters.sessions // parameters.client_count)
+        require_connections(max(of_process * parameters.members, parameters.sessions))
         settings = {**session_settings(parameters.sessions), **settings}
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "profile", keep=keep))
@@ -148,13 +157,16 @@ class _Profile:
             functions = Counter[tuple[Stage | None, str]]()
             for stack, count in python.stacks(name).items():
                 functions[python_stage_of(stack)] += count
-            usage = alone["usage"][name]
+            group = [name] if role != "client" else [f"client-{i}" for i in range(self._parameters.client_count)]
+            usages = [alone["usage"][each] for each in group]
+            cpu_us = sum(alone["cpu_seconds_per_100k"][each] * 10 for each in group)
             processes[role] = {
                 "process": name,
+                "process_count": len(group),
                 "unread_stacks": python.error_count(name),
-                "user_us": round(usage["user_s"] * 1e6 / alone["messages"], 3),
-                "system_us": round(usage["system_s"] * 1e6 / alone["messages"], 3),
-                **divide(alone["cpu_seconds_per_100k"][name] * 10, native[name], functions),
+                "user_us": round(sum(usage["user_s"] for usage in usages) * 1e6 / alone["messages"], 3),
+                "system_us": round(sum(usage["system_s"] for usage in usages) * 1e6 / alone["messages"], 3),
+                **divide(cpu_us, native[name], functions),
             }
         rates = {"perf": with_perf["throughput_msgs_per_s"], "py_spy": with_python["throughput_msgs_per_s"]}
         return {
@@ -171,22 +183,26 @@ class _Profile:
         """Run the load once, with a meter made for the group of its client."""
         self._progress.update(number)
         self._progress.describe(f"the load, {_PHASES[number]}")
-        parameters = ClientParameters(
-            endpoints=self._cluster.ingress_endpoints,
-            payload_length=self._parameters.payload,
-            inflight=self._parameters.inflight,
-            warmup_count=_WARMUP,
-            message_count=_WARMUP,
-            rate_per_s=None,
-            connect_timeout_s=_START_LIMIT_S,
-            session_count=self._parameters.sessions,
-            measure_s=self._parameters.seconds,
-        )
+        told, count = self._parameters, self._parameters.client_count
+        parameters = [
+            ClientParameters(
+                endpoints=self._cluster.ingress_endpoints,
+                payload_length=told.payload,
+                inflight=share(told.inflight, count, index),
+                warmup_count=_WARMUP // count,
+                message_count=_WARMUP // count,
+                rate_per_s=None,
+                connect_timeout_s=_START_LIMIT_S,
+                session_count=None if told.sessions is None else share(told.sessions, count, index),
+                measure_s=told.seconds,
+            )
+            for index in range(count)
+        ]
         with ProcessGroup() as group:
             meter = make_meter(group)
             results, _ = asyncio.run(
                 run_clients(
-                    [parameters],
+                    parameters,
                     self._cluster,
                     group,
                     self._progress,

@@ -1,8 +1,9 @@
 """How cost grows: one thing is varied at a time, from the same load: with payload, messages in flight, members,
-client sessions, and the length of the log behind a member.
+client sessions with connections of their own and with shared ones, and the length of the log behind a member.
 
 Every point is an echo load in a closed loop that is measured for a fixed time. Points of one number of members share
-a running cluster, except where sessions are counted; a point that cannot be measured is told with its reason, and the
+a running cluster, except where sessions are counted: of these at least one message is in flight each, and memory is
+read while they are open. A point that cannot be measured is told with its reason, and the
 others go on. The log's length is varied on a cluster of one member, whose log is made as `replay` makes it: it starts
 on it, which is timed, and then takes the load.
 """
@@ -34,6 +35,7 @@ class Dimension(StrEnum):
     INFLIGHT = "inflight"
     MEMBERS = "members"
     SESSIONS = "sessions"
+    SHARED = "shared"
     LOG = "log"
 
 
@@ -42,6 +44,7 @@ UNITS: Final = {
     Dimension.INFLIGHT: "messages in flight",
     Dimension.MEMBERS: "members",
     Dimension.SESSIONS: "client sessions",
+    Dimension.SHARED: "client sessions on shared connections",
     Dimension.LOG: "MiB of log behind the member",
 }
 """What the values of each are."""
@@ -77,9 +80,7 @@ class ScanParameters:
     payload: int = 32
     """Where something else is varied."""
     inflight: int = 1024
-    """Where something else is varied."""
-    is_shared: bool = False
-    """Whether the sessions of a client process share one connection to each member."""
+    """Where something else is varied; of many sessions one each at least."""
     file_sync_level: int = 1
     node_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings for `trimaran node`, by name."""
@@ -102,6 +103,7 @@ class ScanParameters:
             Dimension.INFLIGHT: self.inflights,
             Dimension.MEMBERS: self.members,
             Dimension.SESSIONS: self.sessions,
+            Dimension.SHARED: self.sessions,
             Dimension.LOG: self.log_mibs,
         }[dimension]
 
@@ -194,8 +196,10 @@ def _measurement(
             return lambda: bench.measure(members, Load(payload=usual.payload, inflight=value))
         case Dimension.MEMBERS:
             return lambda: bench.measure(value, usual)
-        case Dimension.SESSIONS:
-            return lambda: bench.measure_sessions(members, usual, session_count=value, is_shared=parameters.is_shared)
+        case Dimension.SESSIONS | Dimension.SHARED:
+            load = Load(payload=usual.payload, inflight=max(usual.inflight, value))
+            is_shared = dimension is Dimension.SHARED
+            return lambda: bench.measure_sessions(members, load, session_count=value, is_shared=is_shared)
         case Dimension.LOG:
             return lambda: bench.measure_behind_log(usual, log_mib=value)
 

@@ -20,6 +20,7 @@ from ..machine.data_directory import measurement_directory
 from ..rig.member_status import wait_for_status, wait_until_serving
 from ..rig.meter import METRICS_SETTING, Meter
 from ..rig.processes import ClusterProcesses, ProcessGroup, require_connections
+from ..rig.resident import resident_bytes
 from ..services import ECHO_SERVICE
 from ..statistics.report import Report
 
@@ -30,7 +31,8 @@ _STOP_LIMIT_S: Final = 30.0
 _WARMUP_LIMIT: Final = 20_000
 _WARMUP_BYTES: Final = 64 << 20
 _WARMUP_ROUNDS: Final = 20
-_SESSIONS_PER_PROCESS: Final = 5_000
+SESSIONS_PER_PROCESS: Final = 5_000
+"""With connections of their own to three members: 15,000 files, below the limit of 20,000 that many systems have."""
 _CONNECT_LIMIT_S: Final = 60.0
 
 
@@ -62,6 +64,21 @@ class _OnePoint:
 
     def update(self, done: int) -> None:
         """Nothing: the line counts points."""
+
+
+class _MemoryMeter(Meter):
+    """A meter that reads the members' memory, too, while the sessions are open."""
+
+    def __init__(self, cluster: ClusterProcesses) -> None:
+        super().__init__(cluster)
+        self._members = cluster.members
+        self.resident_bytes: dict[str, int] = {}
+        """By member name, after `end`."""
+
+    async def end(self) -> None:
+        """Read what was used since `begin`, and the memory."""
+        await super().end()
+        self.resident_bytes = {member.name: resident_bytes(member.pid) for member in self._members.values()}
 
 
 class ScanBench:
@@ -117,7 +134,7 @@ class ScanBench:
         Raises:
             ClusterError: it could not be measured, as when processes may not open as many connections.
         """
-        process_count = -(-session_count // _SESSIONS_PER_PROCESS)
+        process_count = -(-session_count // SESSIONS_PER_PROCESS)
         connection_count = process_count if is_shared else session_count
         require_connections(max(connection_count, -(-connection_count // process_count) * member_count))
         self._end()
@@ -190,7 +207,7 @@ class ScanBench:
             )
             for index in range(process_count)
         ]
-        meter = Meter(cluster)
+        meter = _MemoryMeter(cluster)
         try:
             results = asyncio.run(self._run(parameters, cluster, meter))
         except BaseExceptionGroup as group:
@@ -209,6 +226,10 @@ class ScanBench:
                 sum(usage.written_bytes or 0 for usage in members) / len(members) / figures["messages"], 1
             ),
             "messages_per_sync": _messages_per_sync(figures),
+            "resident_bytes": {
+                **meter.resident_bytes,
+                **{f"client-{index}": result["resident_bytes"] for index, result in enumerate(results)},
+            },
         }
 
     async def _run(self, parameters: list[ClientParameters], cluster: ClusterProcesses, meter: Meter) -> list[Event]:

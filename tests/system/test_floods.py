@@ -16,7 +16,7 @@ from tests.system.waiting import wait_until
 from trimaran.benchmarks.load.hostile_clients import FLOODS, Flood, NeverReadingFlood, SilentFlood
 from trimaran.benchmarks.rig.member_status import consensus_endpoint, wait_for_status
 from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup
-from trimaran.benchmarks.scenarios.flood import resident_bytes
+from trimaran.benchmarks.rig.resident import resident_bytes
 from trimaran.benchmarks.services import FAN_OUT_SERVICE
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.client.connection_events import Disconnected

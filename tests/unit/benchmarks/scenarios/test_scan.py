@@ -163,6 +163,7 @@ def test_real_clusters_are_measured_along_every_dimension(tmp_path: Path) -> Non
         ("inflight", 16),
         ("members", 1),
         ("sessions", 20),
+        ("shared", 20),
         ("log", 0),
         ("log", 2),
     ]
@@ -173,7 +174,10 @@ def test_real_clusters_are_measured_along_every_dimension(tmp_path: Path) -> Non
         assert len(members) == point["members"]
         assert sum(usage["sync_count"] for usage in members) > 0
         assert sum(usage["written_bytes"] for usage in members) > 0
-    assert found["sessions", 20]["sessions"] == 20
+    for name in ("sessions", "shared"):
+        assert found[name, 20]["sessions"] == 20
+        assert set(found[name, 20]["resident_bytes"]) == {"member-0", "member-1", "member-2", "client-0"}
+        assert min(found[name, 20]["resident_bytes"].values()) > 10_000_000
     assert found["log", 2]["start_s"] > 0
     kept = list(tmp_path.glob("cluster-*/member-0.log"))
     assert len(kept) == 4  # points of one dimension shared one, or two dimensions did
