@@ -432,12 +432,13 @@ class ClientConductor:
             if self.is_flush_scheduled:
                 self.flush()
             end += CLIENT_RECEIVE_BYTES
-        if is_alone:
-            self.is_flush_scheduled = True
-        done = self._receive_piece(connection, data, done)
-        if is_alone:
+        if not is_alone:
+            return self._receive_piece(connection, data, done)
+        self.is_flush_scheduled = True
+        try:
+            return self._receive_piece(connection, data, done)
+        finally:
             self.flush()
-        return done
 
     def _receive_piece(self, connection: Connection, data: memoryview, done: int) -> int:
         """Let the protocol handle the whole frames of `data[done:]`; give where they end."""

@@ -16,7 +16,8 @@ asked before a connection is ended: a client's warm connection to a follower is 
 in the log, and the follower has it. One that is not needed any more is pending again (`look`).
 
 Descriptors are limited for the process. `DescriptorBudget` keeps so many of them from clients that members, operators,
-files and recordings have theirs. What is refused is logged: the first at once, then the number, every 10 seconds.
+files and recordings have theirs. What is refused is logged: the first at once, then the number, every 10 seconds. What
+its owner refuses for what it has sent has a line of its own, up to `OWN_LINE_LIMIT` in this time.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ from .identity import STRANGER, Caller
 _LOOK_LIMIT: Final = 1_000
 """Admitted connections looked at in one go."""
 _REPORT_INTERVAL_S: Final = LINE_INTERVAL_NS / 1e9
+
+OWN_LINE_LIMIT: Final = 20
+"""Lines about single connections whose owner has refused what they sent, of one event, between two reports."""
 
 REFUSAL_KINDS: Final = (
     *("limit", "address_limit", "evicted", "deadline", "descriptors", "superseded", "handshake", "foreign_user"),
@@ -157,6 +161,10 @@ class AcceptedConnection:
         """Count and log why it is refused, where its owner ends it."""
         self._gate.note(self.purpose, kind, self.address, detail)
 
+    def log_ended(self, event: str, reason: str, **fields: Any) -> None:
+        """Log that its owner ends it for what it has sent, or has not; the log of a flood is bounded."""
+        self._gate.log_ended(self, event, reason, fields)
+
     def refuse(self, kind: str, detail: str) -> None:
         """End it, and log why."""
         if not self.is_over:
@@ -222,6 +230,8 @@ class ConnectionGate:
         self.refused_counts: Counter[tuple[str, str]] = Counter()
         """By purpose and kind, one of `REFUSAL_KINDS`."""
         self._lines = LineLimiter[tuple[str, str]]()
+        self._own_lines = Counter[tuple[str, str]]()
+        """By purpose and event, since the last report: connections that their owner has ended."""
         self._reports_ns = 0
         """The clock of the lines: an interval for each report."""
         self._report_timer: asyncio.TimerHandle | None = None
@@ -346,8 +356,15 @@ class ConnectionGate:
         if self._lines.count(key, self._reports_ns) is None:
             return
         self._warn("connection.refused", endpoint=purpose.value, kind=kind, address=address, reason=detail)
-        if self._report_timer is None:
-            self._report_timer = self.call_later(_REPORT_INTERVAL_S, self._report)
+        self._plan_report()
+
+    def log_ended(self, connection: AcceptedConnection, event: str, reason: str, fields: Mapping[str, Any]) -> None:
+        """Log that the owner of a connection has ended it; beyond `OWN_LINE_LIMIT` it is only counted."""
+        key = (connection.purpose.value, event)
+        self._own_lines[key] += 1
+        if self._own_lines[key] <= OWN_LINE_LIMIT:
+            self._warn(event, address=connection.address, reason=reason, **fields)
+        self._plan_report()
 
     # --- inside
 
@@ -368,19 +385,29 @@ class ConnectionGate:
             return own
         return crowd.pending
 
+    def _plan_report(self) -> None:
+        if self._report_timer is None:
+            self._report_timer = self.call_later(_REPORT_INTERVAL_S, self._report)
+
     def _report(self) -> None:
         """Log how many were refused since the last line; of what was quiet since, the first is news again."""
         self._report_timer = None
         self._tell_refused()
         self._lines.forget_quiet(self._reports_ns)
         if len(self._lines):
-            self._report_timer = self.call_later(_REPORT_INTERVAL_S, self._report)
+            self._plan_report()
 
     def _tell_refused(self) -> None:
         self._reports_ns += LINE_INTERVAL_NS
         for key, count in self._lines.take_untold(self._reports_ns):
             endpoint, kind = ("others", "others") if key is None else key
             self._warn("connections.refused", endpoint=endpoint, kind=kind, count=count, seconds=_REPORT_INTERVAL_S)
+        own_lines, self._own_lines = self._own_lines, Counter()
+        for (endpoint, event), total in own_lines.items():
+            if (count := total - OWN_LINE_LIMIT) > 0:
+                self._warn(
+                    "connections.refused", endpoint=endpoint, kind=event, count=count, seconds=_REPORT_INTERVAL_S
+                )
 
 
 def address_of(peer: object) -> str:

@@ -246,12 +246,7 @@ class IngressConnection(asyncio.BufferedProtocol):
         try:
             consumed = self._receive(buffer, start, end)
         except ClusterError as error:
-            logger.warning(
-                "ingress.refused",
-                connection_id=self.connection_id,
-                session_id=self.session_id,
-                reason=str(error),
-            )
+            self._log_refused(str(error))
             self.abort()
             ingress.forget(self)  # what is gathered of it came after bytes that make no sense
             return
@@ -470,8 +465,12 @@ class IngressConnection(asyncio.BufferedProtocol):
 
     def refuse(self, reason: str) -> None:
         """End a connection whose client has gone too far, with one line that says why."""
-        logger.warning("ingress.refused", connection_id=self.connection_id, session_id=self.session_id, reason=reason)
+        self._log_refused(reason)
         self.end_with(reason)
+
+    def _log_refused(self, reason: str) -> None:
+        ids = {"connection_id": self.connection_id, "session_id": self.session_id}
+        self._accepted.log_ended("ingress.refused", reason, **ids)
 
     def abort(self) -> None:
         """Drop the connection now."""

@@ -244,7 +244,7 @@ class LogImage(asyncio.BufferedProtocol):
             elif self._filled == len(self._buffer):
                 self._pause()
         except RemoteProtocolError as error:
-            logger.warning("log_image.refused", address=self._accepted.address, reason=str(error))
+            self._accepted.log_ended("log_image.refused", str(error))
             self.abort(str(error))
 
     def open(self, receiver: LogReceiver, *, join_position: int | None) -> None:

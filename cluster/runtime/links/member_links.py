@@ -625,7 +625,8 @@ class _Inbound(asyncio.Protocol):
     def _refuse(self, reason: str) -> None:
         assert self._transport is not None
         peername = self._transport.get_extra_info("peername")
-        logger.warning("consensus_link.refused", peer_member_id=self._peer_id, peername=peername, reason=reason)
+        ids = {"peer_member_id": self._peer_id, "peername": peername}
+        self._accepted.log_ended("consensus_link.refused", reason, **ids)
         self._transport.abort()
 
     def _check_sender(self, message: Message) -> None:

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from tests.unit.cluster.runtime.fake_gate import FakeTime, let_in
-from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate, GateLimits, address_of
+from trimaran.service_api.connection_gate import (
+    OWN_LINE_LIMIT,
+    AcceptedConnection,
+    ConnectionGate,
+    GateLimits,
+    address_of,
+)
 from trimaran.service_api.descriptors import DescriptorBudget, raise_descriptor_limit
 from trimaran.service_api.transport import Purpose
 
@@ -275,3 +281,27 @@ def test_limit_of_open_files_is_raised_as_far_as_it_may() -> None:
 )
 def test_an_address_is_what_one_machine_can_have_for_itself(peer: object, expected: str) -> None:
     assert address_of(peer) == expected
+
+
+def test_flood_of_bytes_that_make_no_sense_has_few_lines_and_their_number() -> None:
+    """Planted: a line for each; a stranger who connects a thousand times a second fills the log."""
+    rig = Rig(limit=100, address_limit=100)
+    for number in range(OWN_LINE_LIMIT + 5):
+        accepted = rig.enter(str(number))
+        assert accepted is not None
+        accepted.log_ended("ingress.refused", f"frame {number}", connection_id=number)
+        accepted.leave()
+
+    assert [fields["connection_id"] for _, fields in rig.lines] == [*range(OWN_LINE_LIMIT)]
+    rig.lines.clear()
+    rig.time.advance(10.0)
+
+    assert rig.lines == [
+        ("connections.refused", {"endpoint": "ingress", "kind": "ingress.refused", "count": 5, "seconds": 10.0})
+    ]
+    later = let_in(rig.gate, Purpose.INGRESS)
+    later.log_ended("ingress.refused", "frame")
+    later.leave()
+    assert rig.lines[1:] == [("ingress.refused", {"address": "127.0.0.1", "reason": "frame"})]
+    rig.time.advance(20.0)
+    assert len(rig.lines) == 2

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import structlog
+
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
 from trimaran.service_api.transport import Purpose
@@ -47,7 +49,8 @@ class FakeTime:
 
 def quiet_gate(limits: Mapping[Purpose, GateLimits] | None = None, time: FakeTime | None = None) -> ConnectionGate:
     """A gate whose deadlines pass in `time`, or never."""
-    return ConnectionGate(limits, call_later=(FakeTime() if time is None else time).call_later)
+    call_later = (FakeTime() if time is None else time).call_later
+    return ConnectionGate(limits, call_later=call_later, warn=structlog.get_logger().warning)
 
 
 def let_in(gate: ConnectionGate, purpose: Purpose, host: str = "127.0.0.1") -> AcceptedConnection:
