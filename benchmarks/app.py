@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -19,11 +18,18 @@ from .backups.command import backup, restore
 from .chaos.command import chaos
 from .guard.command import guard
 from .load.hostile_clients import FLOODS
-from .options import DirectoryOption, JsonOption, KeepOption, MembersOption, PayloadOption, TimeLimitOption
+from .options import (
+    DirectoryOption,
+    JsonOption,
+    KeepOption,
+    MembersOption,
+    PayloadOption,
+    TimeLimitOption,
+    parse_numbers,
+)
 from .scenarios import archive as archive_scenario
 from .scenarios import catchup as catchup_scenario
 from .scenarios import codec as codec_scenario
-from .scenarios import compare as compare_scenario
 from .scenarios import echo as echo_scenario
 from .scenarios import encryption as encryption_scenario
 from .scenarios import failover as failover_scenario
@@ -43,7 +49,7 @@ from .scenarios import typed as typed_scenario
 from .scenarios.archive import ArchiveParameters
 from .scenarios.catchup import CatchupParameters
 from .scenarios.codec import CodecParameters
-from .scenarios.compare import CompareParameters
+from .scenarios.compare_command import compare
 from .scenarios.compiled import compiled
 from .scenarios.echo import EchoParameters
 from .scenarios.encryption import EncryptionParameters, encryption_rows
@@ -78,7 +84,19 @@ def _joined(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers))
 
 
-for _command in (backup, chaos, compiled, groups, guard, opening, openings, restore, snapshots, tails):
+for _command in (
+    backup,
+    chaos,
+    compare,
+    compiled,
+    groups,
+    guard,
+    opening,
+    openings,
+    restore,
+    snapshots,
+    tails,
+):
     app.command()(_command)
 
 
@@ -237,7 +255,7 @@ def query(
     parameters = QueryParameters(
         members=members,
         payload=payload,
-        depths=_parse_numbers("depths", depths),
+        depths=parse_numbers("depths", depths),
         queries=queries,
         warmup=warmup,
         with_echo=echoes,
@@ -262,7 +280,7 @@ def encryption(
     """What TLS costs: echoes and a catch-up in plain text and with TLS, interleaved."""
     parameters = EncryptionParameters(
         rounds=rounds,
-        depths=_parse_numbers("depths", depths),
+        depths=parse_numbers("depths", depths),
         messages=messages,
         missed_mib=missed_mib,
         file_sync_level=file_sync_level,
@@ -296,7 +314,7 @@ def fairness(
         sessions=sessions,
         payload=payload,
         greedy_payload=greedy_payload,
-        depths=_parse_numbers("depths", depths),
+        depths=parse_numbers("depths", depths),
         messages=messages,
         warmup=warmup,
         file_sync_level=file_sync_level,
@@ -439,40 +457,6 @@ def catchup(
 
 
 @app.command()
-def compare(
-    rounds: Annotated[int, typer.Option(help="In each, every system is started, loaded and stopped once.")] = 5,
-    payload: PayloadOption = 32,
-    depths: Annotated[str, typer.Option(help="Messages in flight, with commas: some of 1,64,1024.")] = "1,64,1024",
-    peers: Annotated[str, typer.Option(help="Only systems whose names contain one of these, with commas.")] = "",
-    tls: Annotated[bool, typer.Option("--tls", help="Measure ourselves with TLS, too.")] = False,
-    workload: Annotated[
-        compare_scenario.ComparedWork,
-        typer.Option(help="messages: an echo of ours and writes of others; kv: put and get of ours, etcd and Redis."),
-    ] = compare_scenario.ComparedWork.MESSAGES,
-    sessions: Annotated[
-        int, typer.Option(help="For kv: clients in the load with one operation in flight of each; 1 leaves it out.")
-    ] = CompareParameters().sessions,
-    directory: DirectoryOption = None,
-    keep: KeepOption = False,
-    json: JsonOption = None,
-) -> None:
-    """Ourselves, etcd, ZooKeeper, NATS JetStream, PySyncObj and Redis, as far as installed: see `make peers`."""
-    parameters = CompareParameters(
-        rounds=rounds,
-        payload=payload,
-        depths=_parse_numbers("depths", depths),
-        peers=tuple(filter(None, peers.split(","))),
-        tls=tls,
-        workload=workload,
-        sessions=sessions,
-    )
-    on_round = None if json is None else partial(write_json, path=json)
-    report = compare_scenario.run(parameters, directory=directory, keep=keep, on_round=on_round)
-    compare_scenario.print_comparison(report)
-    compare_scenario.check_ourselves(report)
-
-
-@app.command()
 def scan(
     only: Annotated[
         str, typer.Option(help="What to vary, with commas: payload, inflight, members, sessions, shared, log; all.")
@@ -498,11 +482,11 @@ def scan(
         only=scan_scenario.parse_dimensions(only),
         seconds=seconds,
         rounds=rounds,
-        payloads=_parse_numbers("payloads", payloads),
-        inflights=_parse_numbers("inflights", inflights),
-        members=_parse_numbers("members", members),
-        sessions=_parse_numbers("sessions", sessions),
-        log_mibs=_parse_numbers("log_mibs", log_mibs),
+        payloads=parse_numbers("payloads", payloads),
+        inflights=parse_numbers("inflights", inflights),
+        members=parse_numbers("members", members),
+        sessions=parse_numbers("sessions", sessions),
+        log_mibs=parse_numbers("log_mibs", log_mibs),
         inflight=inflight,
         file_sync_level=file_sync_level,
         node_settings=dict(_parse_setting(text) for text in setting or ()),
@@ -629,7 +613,7 @@ def stream(
 ) -> None:
     """A Spark query follows a live log: how long after the leader took a message it is in the sink."""
     parameters = StreamParameters(
-        rates=_parse_numbers("rates", rates),
+        rates=parse_numbers("rates", rates),
         seconds=seconds,
         warmup_seconds=warmup_seconds,
         members=members,
@@ -670,13 +654,6 @@ def _parse_kind(text: str) -> FaultKind:
         return FaultKind(text.strip())
     except ValueError as error:
         raise ConfigurationError(f"kinds={text!r} expected some of {','.join(FaultKind)}") from error
-
-
-def _parse_numbers(name: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(number) for number in text.split(","))
-    except ValueError as error:
-        raise ConfigurationError(f"{name}={text!r} expected numbers with commas") from error
 
 
 def _echo_title(parameters: EchoParameters) -> str:

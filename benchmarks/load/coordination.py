@@ -48,12 +48,12 @@ class ClientProcess:
         parameters: LoadParameters,
         *,
         log_path: Path,
-        module: str = "client_process",
+        module: str = "load.client_process",
     ) -> ClientProcess:
-        """Start a client process in `group`: a module of this package, given its parameters."""
+        """Start a client process in `group`: a module of `trimaran.benchmarks`, given its parameters."""
         process = group.spawn(
             name,
-            (sys.executable, "-m", f"trimaran.benchmarks.load.{module}", parameters.to_json()),
+            (sys.executable, "-m", f"trimaran.benchmarks.{module}", parameters.to_json()),
             log_path=log_path,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

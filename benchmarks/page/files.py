@@ -19,6 +19,7 @@ NEEDED: Final = {
     "codec": (),
     "compare": ("peers", "parameters", "environment", "not_measurable"),
     "compare-kv": ("peers", "parameters", "environment", "loads"),
+    "compare-sessions": ("peers", "parameters", "environment", "loads", "percent_of_one_session"),
     "compiled": ("path_ns", "cpu_us_per_message", "times_python", "messages_per_s", "parameters", "environment"),
     "echo": ("throughput_msgs_per_s", "cpu_seconds_per_100k", "parameters", "environment"),
     "encryption": ("rows", "parameters", "environment"),

@@ -17,6 +17,7 @@ from ..scenarios.table import alone_words, measured_words, with_comparison
 from ..statistics.report import Report
 from . import captions
 from .figures import PARTS, cost_parts
+from .many_sessions_section import many_sessions_plot, many_sessions_text
 from .plots import PREFIX, Plot, comparison_plot, latency_plot, profile_plots, scan_plots
 from .sections import calls_words
 from .tails_section import tails_section
@@ -105,6 +106,10 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     compared = _load(results / "compare.json") or next(iter(table["reports"].get("compare", [])), None)
     if compared is not None:
         parts += ["## Beside others\n", _comparison(compared, plots)]
+    crowded = _load(results / "compare-sessions.json")
+    if crowded is not None:
+        plot = plots.add([many_sessions_plot(crowded)])
+        parts += ["## Many sessions beside others\n", plot, many_sessions_text(crowded)]
     stored = _load(results / "kv.json")
     if stored is not None:
         parts += ["## The key-value store beside others\n", _key_value(stored)]

@@ -65,7 +65,7 @@ class Etcd:
 
     def __init__(self) -> None:
         self._clients: list[int] = []
-        self._leader = 0
+        self.leader_port = 0
         self._directory = Path()
 
     def find(self) -> str | Missing:
@@ -104,7 +104,7 @@ class Etcd:
         body, per_request = self._request(payload, inflight)
         in_flight = max(1, inflight // per_request)
         count = messages // per_request
-        before = self._revision()
+        before = self.revision()
         said = self._h2load(self._path, body, count, -(-in_flight // _STREAMS_LIMIT), in_flight)
         self._check_changed(before, count, said.text)
         return said.measured(per_request)
@@ -112,7 +112,7 @@ class Etcd:
     def _h2load(self, path: str, body: bytes, count: int, connections: int, inflight: int) -> _Said:
         """Send a request so often, with so many in flight over all connections."""
         request_file = self._directory / "request"
-        request_file.write_bytes(b"\0" + len(body).to_bytes(4, "big") + body)
+        request_file.write_bytes(_grpc(body))
         log_file = self._directory / "latencies"
         log_file.unlink(missing_ok=True)
         done, cpu_s = run_client(
@@ -125,7 +125,7 @@ class Etcd:
                 f"--log-file={log_file}",
                 "--header=content-type: application/grpc",
                 "--header=te: trailers",
-                f"http://127.0.0.1:{self._leader}{path}",
+                f"http://127.0.0.1:{self.leader_port}{path}",
             ),
             timeout_s=_TIMEOUT_S,
         )
@@ -137,9 +137,13 @@ class Etcd:
 
     def _check_changed(self, before: int, count: int, text: str) -> None:
         """Raise unless the store has changed so often: h2load takes a refusal by gRPC for an answer."""
-        changed = self._revision() - before
+        changed = self.revision() - before
         if changed != count:
             raise ClusterError(f"etcd changed {changed} times, expected={count}: {text}")
+
+    def put_request(self, payload: int) -> tuple[str, bytes]:
+        """The path and the whole body of a request that puts one key."""
+        return Etcd._path, _grpc(_put(payload))
 
     def _request(self, payload: int, inflight: int) -> tuple[bytes, int]:
         """The body of a request, and how many messages it carries."""
@@ -149,11 +153,12 @@ class Etcd:
         for port in self._clients:
             status = _call(port, "/v3/maintenance/status", {})
             if status.get("leader") and status["leader"] == status["header"]["member_id"]:
-                self._leader = port
-        return self._leader != 0
+                self.leader_port = port
+        return self.leader_port != 0
 
-    def _revision(self) -> int:
-        found = _call(self._leader, "/v3/kv/range", {"key": base64.b64encode(_KEY).decode()})
+    def revision(self) -> int:
+        """How often the store has changed."""
+        found = _call(self.leader_port, "/v3/kv/range", {"key": base64.b64encode(_KEY).decode()})
         return int(found["header"]["revision"])
 
 
@@ -167,7 +172,7 @@ class EtcdKv(Etcd):
         """Let h2load put or get, and see that it was done."""
         inflight = point.sessions * point.inflight
         if point.operation is StoreOperation.PUT:
-            before = self._revision()
+            before = self.revision()
             said = self._h2load(self._path, _put(payload), messages, point.sessions, inflight)
             self._check_changed(before, messages, said.text)
             return said.measured(1)
@@ -190,6 +195,11 @@ class EtcdTransactions(Etcd):
         # TxnRequest.success is field 2, RequestOp.request_put field 2; each put needs a key of its own.
         puts = (_field(2, _field(2, _put(payload, b"-%d" % number))) for number in range(count))
         return b"".join(puts), count
+
+
+def _grpc(message: bytes) -> bytes:
+    """A message as gRPC sends it, not compressed."""
+    return b"\0" + len(message).to_bytes(4, "big") + message
 
 
 def _put(payload: int, suffix: bytes = b"") -> bytes:

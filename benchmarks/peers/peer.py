@@ -39,7 +39,9 @@ class Measured:
     p50_us: float | None
     p99_us: float | None
     client_cpu_us: float | None = None
-    """Processor time of the load's own process for a message; None where it is inside a member."""
+    """Processor time of the load's own processes for a message; None where it is inside a member."""
+    server_cpu_us: float | None = None
+    """Processor time of all members for a message; None where it was not read."""
 
 
 class StoreOperation(StrEnum):
@@ -112,6 +114,31 @@ class StorePeer(Peer, Protocol):
 
         Raises:
             ClusterError: some were refused or lost.
+        """
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SessionsLoad:
+    """Many sessions, each on its connection, with one message in flight on each."""
+
+    sessions: int
+    payload: int
+    processes: int
+    """That make the load where it is made in Python; it is one process where the client is a program in C."""
+    warmup_s: float
+    """With all sessions open, before anything is measured."""
+    measure_s: float
+
+
+@runtime_checkable
+class SessionsPeer(Peer, Protocol):
+    """A system that many clients use at once. Opening their sessions is no part of what is measured."""
+
+    def load_sessions(self, load: SessionsLoad) -> Measured:
+        """Open the sessions, keep one message of each in flight, and measure.
+
+        Raises:
+            ClusterError: some were refused or lost, or a session did not open.
         """
 
 

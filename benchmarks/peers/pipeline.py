@@ -66,6 +66,15 @@ class Dialect(Protocol):
             ClusterError: one is a refusal.
         """
 
+    def is_one_answer(self, data: bytes) -> bool:
+        """Whether `data` is one whole answer and nothing else, as it is with one request in flight."""
+
+    def farewell(self) -> bytes:
+        """What ends the session; empty where there is none to be ended."""
+
+    def is_over(self, data: bytearray) -> bool:
+        """Whether the answer to the farewell is in `data`; a peer may close the connection instead."""
+
 
 class ZooKeeperDialect:
     """`setData` on one znode of any version, which the leader syncs to disk on a majority before it answers."""
@@ -76,6 +85,7 @@ class ZooKeeperDialect:
     """With the state of the znode, of which nothing is read."""
     _PING_ID: Final = -2
     _PING: Final = 11
+    _CLOSE: Final = -11
 
     def __init__(self, payload: int) -> None:
         body = struct.pack(">i", len(self.PATH)) + self.PATH + struct.pack(">i", payload) + b"x" * payload
@@ -135,19 +145,34 @@ class ZooKeeperDialect:
             else:
                 return count
 
+    def is_one_answer(self, data: bytes) -> bool:
+        """All but refusals and those to pings are of one length."""
+        if len(data) != self._ANSWER.size:
+            return False
+        length, _, _, error = self._ANSWER.unpack(data)
+        return length == self._ANSWER.size - 4 and not error
+
+    def farewell(self) -> bytes:
+        """`closeSession`: otherwise the session is kept until it times out."""
+        return _text(struct.pack(">ii", 0, self._CLOSE))
+
+    def is_over(self, data: bytearray) -> bool:
+        """No: the server closes the connection."""
+        return False
+
 
 class JetStreamDialect:
     """A publication to a replicated stream, acknowledged to an inbox when a majority has it in memory."""
 
     SUBJECT: Final = b"trimaran.benchmark"
-    _INBOX: Final = b"_INBOX.trimaran"
 
-    def __init__(self, payload: int) -> None:
-        self._request = b"PUB %b %b %d\r\n%b\r\n" % (self.SUBJECT, self._INBOX, payload, b"x" * payload)
+    def __init__(self, payload: int, *, inbox: bytes = b"_INBOX.trimaran") -> None:
+        self._inbox = inbox
+        self._request = b"PUB %b %b %d\r\n%b\r\n" % (self.SUBJECT, inbox, payload, b"x" * payload)
 
     def greeting(self) -> bytes:
         """No echo of commands; one subscription for all acknowledgements."""
-        return b'CONNECT {"verbose":false,"pedantic":false}\r\nSUB %b 1\r\nPING\r\n' % self._INBOX
+        return b'CONNECT {"verbose":false,"pedantic":false}\r\nSUB %b 1\r\nPING\r\n' % self._inbox
 
     def is_greeted(self, data: bytearray) -> bool:
         """INFO, then PONG."""
@@ -174,6 +199,19 @@ class JetStreamDialect:
                 raise ClusterError(f"jetstream refused: {data.decode(errors='replace')[:500]}")
         del data[: len(taken)]
         return taken.count(b"MSG ")
+
+    def is_one_answer(self, data: bytes) -> bool:
+        """One line that begins with MSG, and one of JSON, which is no error."""
+        is_whole = data.startswith(b"MSG ") and data.endswith(b"}\r\n") and data.count(b"\n") == 2
+        return is_whole and b'"error"' not in data
+
+    def farewell(self) -> bytes:
+        """Nothing: there is no session."""
+        return b""
+
+    def is_over(self, data: bytearray) -> bool:
+        """Yes, from the beginning."""
+        return True
 
 
 _DIALECTS: Final[dict[str, Callable[[int], Dialect]]] = {"zookeeper": ZooKeeperDialect, "jetstream": JetStreamDialect}

@@ -14,6 +14,8 @@ from .peer import LoadPoint, Measured, Missing, StoreOperation, find_program, fr
 
 _TIMEOUT_S: Final = 120.0
 _PIPELINE: Final = 16
+_CLIENTS_LIMIT: Final = 15_000
+"""Its own default is 10,000."""
 
 
 class Redis:
@@ -45,6 +47,7 @@ class Redis:
             "appendonly": "yes",
             "appendfsync": "always",
             "save": "",
+            "maxclients": str(_CLIENTS_LIMIT),
         }
         flags = [text for name, value in options.items() for text in (f"--{name}", value)]
         group.spawn("redis", ("redis-server", *flags), log_path=directory / "redis.log")
@@ -54,6 +57,10 @@ class Redis:
         """Let redis-benchmark set one key."""
         pipeline = min(_PIPELINE, inflight) if inflight >= 2 * _PIPELINE else 1
         return self._benchmark("set", inflight // pipeline, pipeline, messages, payload)
+
+    def set_one_key(self, connections: int, count: int, payload: int) -> Measured:
+        """Let redis-benchmark set one key so often, with one command in flight on each connection."""
+        return self._benchmark("set", connections, 1, count, payload)
 
     def _benchmark(self, command: str, connections: int, pipeline: int, messages: int, payload: int) -> Measured:
         arguments = f"-n {messages} -c {connections} -P {pipeline} -d {payload} -t {command} --csv --precision 3"

@@ -36,6 +36,9 @@ class _Silence:
         """Nothing."""
 
 
+SILENCE: Final = _Silence()
+
+
 class Trimaran:
     """`trimaran node` at one file sync level, in plain text or with TLS."""
 
@@ -66,25 +69,30 @@ class Trimaran:
             self._cluster.start_member(member_id)
         asyncio.run(wait_until_serving(self._cluster, time_limit_s=START_TIMEOUT_S))
 
+    @property
+    def cluster(self) -> ClusterProcesses:
+        """The members, once they are started."""
+        assert self._cluster is not None
+        return self._cluster
+
     def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
         """Let a client process send and take echoes."""
-        assert self._cluster is not None
         client = ClientParameters(
-            endpoints=self._cluster.ingress_endpoints,
+            endpoints=self.cluster.ingress_endpoints,
             payload_length=payload,
             inflight=inflight,
             warmup_count=0,
             message_count=messages,
             rate_per_s=None,
             connect_timeout_s=START_TIMEOUT_S,
-            tls=None if self._cluster.client_tls is None else asdict(self._cluster.client_tls),
+            tls=None if self.cluster.client_tls is None else asdict(self.cluster.client_tls),
         )
         results, _ = asyncio.run(
             run_clients(
                 [client],
-                self._cluster,
+                self.cluster,
                 self._group,
-                _Silence(),
+                SILENCE,
                 data_dir=self._directory,
                 time_limit_s=_TIME_LIMIT_S,
             )
@@ -115,11 +123,10 @@ class TrimaranKv(Trimaran):
 
     def operate(self, point: LoadPoint, *, messages: int, payload: int) -> Measured:
         """Let a client process put or get one key."""
-        assert self._cluster is not None
         assert point.operation is not None
         return run_kv_client(
             KvClientParameters(
-                endpoints=self._cluster.ingress_endpoints,
+                endpoints=self.cluster.ingress_endpoints,
                 operation=point.operation,
                 sessions=point.sessions,
                 inflight=point.inflight,

@@ -71,6 +71,8 @@ class ZooKeeper:
                 "4lw.commands.whitelist=srvr",
                 # Its own default stops reading at 1,000 requests in flight.
                 "globalOutstandingLimit=100000",
+                # Its own default is 60 connections from one address.
+                "maxClientCnxns=0",
                 *servers,
             ]
             (data / "zoo.cfg").write_text("\n".join(settings) + "\n")

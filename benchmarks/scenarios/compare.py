@@ -2,7 +2,8 @@
 
 In each round every system is started again in an empty directory, warmed up, loaded at each depth and stopped, so that
 a noisy minute of the machine is nobody's alone. Medians over the rounds, and how many times faster we are. Beside every
-figure stands what an acknowledgement promises: like is to be compared with like. Who fails at a depth in a round is
+figure stands what an acknowledgement promises: like is to be compared with like. With numbers of sessions each load is
+so many clients with one message in flight of each (`compare_sessions`) instead. Who fails at a depth in a round is
 started again for the rest of it; the failure is told with the figures, and the medians are of the rounds that worked.
 """
 
@@ -24,13 +25,14 @@ from ..machine.data_directory import data_directory, measurement_directory
 from ..machine.environment import describe
 from ..peers.etcd import Etcd, EtcdKv, EtcdTransactions
 from ..peers.jetstream import JetStream
-from ..peers.peer import LoadPoint, Measured, Missing, Peer, StoreOperation, StorePeer
+from ..peers.peer import LoadPoint, Measured, Missing, Peer, SessionsLoad, SessionsPeer, StoreOperation, StorePeer
 from ..peers.pysyncobj import PySyncObj
 from ..peers.redis import Redis, RedisKv
 from ..peers.trimaran import WITH_TLS, Trimaran, TrimaranKv
 from ..peers.zookeeper import ZooKeeper
-from ..rig.processes import ProcessGroup
+from ..rig.processes import ProcessGroup, raise_file_limit, require_connections
 from ..statistics.report import Report, progress_line
+from .compare_sessions import make_session_peers, of_one_session
 
 OURS: Final = "Trimaran, file sync level 1"
 OURS_KV: Final = "Trimaran kv, file sync level 1"
@@ -46,8 +48,13 @@ _MESSAGES: Final = {1: 400, 64: 12_000, 1024: 60_000}
 
 _OPERATIONS: Final = {1: 400, 64: 6_000, 1024: 20_000}
 """As `_MESSAGES`, of a key-value store."""
-_SESSIONS: Final = 1_000
-"""Of the load with many sessions, each with one operation in flight."""
+_STORE_SESSIONS: Final = (1_000,)
+"""Of the load of stores with many sessions, each with one operation in flight."""
+_SESSIONS_WARMUP_S: Final = 3.0
+_SESSION_WARMUP_S: Final = 0.0005
+"""For each session in addition."""
+_FILES_WANTED: Final = 20_000
+"""What a process may open, as far as it may be raised, before anybody is started with many sessions."""
 
 _WARMUP_SHARE: Final = 0.2
 
@@ -62,6 +69,7 @@ class ComparedWork(StrEnum):
 
 
 _SCENARIOS: Final = {ComparedWork.MESSAGES: {"scenario": "compare"}, ComparedWork.KV: {"scenario": "compare-kv"}}
+_SESSIONS_SCENARIO: Final = {"scenario": "compare-sessions"}
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -80,23 +88,43 @@ class CompareParameters:
     tls: bool = False
     """Whether we run with TLS, too; of messages alone."""
     workload: ComparedWork = ComparedWork.MESSAGES
-    sessions: int = _SESSIONS
-    """Of a key-value store: how many clients there are in the load with one operation in flight of each."""
+    sessions: tuple[int, ...] = ()
+    """How many clients there are, each with one message or operation in flight: a load for each number. Of messages it
+    is measured instead of the depths; empty: the depths. Of a store besides the depths; empty: 1,000; 1: not at all."""
+    processes: int = 2
+    """That make the load of many sessions, where it is made in Python."""
+    seconds: float = 5.0
+    """How long a load of many sessions is measured."""
 
     def __post_init__(self) -> None:
+        if self.processes < 1 or self.seconds <= 0:
+            raise ConfigurationError(f"processes={self.processes} seconds={self.seconds:g} expected at least 1 and > 0")
         if self.rounds < 1 or self.payload < 8:
             raise ConfigurationError(f"rounds={self.rounds} payload={self.payload} expected at least 1 and 8")
         if not self.depths or any(depth not in _MESSAGES for depth in self.depths):
             raise ConfigurationError(f"depths={self.depths} expected some of {sorted(_MESSAGES)}")
-        if self.sessions < 1:
-            raise ConfigurationError(f"sessions={self.sessions} expected at least 1")
+        if any(count < 1 for count in self.sessions):
+            raise ConfigurationError(f"sessions={self.sessions} expected numbers from 1")
+
+    @property
+    def with_sessions(self) -> bool:
+        """Whether messages come from many sessions."""
+        return self.workload is ComparedWork.MESSAGES and bool(self.sessions)
+
+    @property
+    def scenario(self) -> Mapping[str, str]:
+        """What the report begins with."""
+        return _SESSIONS_SCENARIO if self.with_sessions else _SCENARIOS[self.workload]
 
     @property
     def points(self) -> list[LoadPoint]:
         """The loads of a round, in their order."""
+        if self.with_sessions:
+            return [LoadPoint(1, sessions) for sessions in self.sessions]
         if self.workload is ComparedWork.MESSAGES:
             return [LoadPoint(depth) for depth in self.depths]
-        loads = [(depth, 1) for depth in self.depths] + [(1, self.sessions)] * (self.sessions > 1)
+        loads = [(depth, 1) for depth in self.depths]
+        loads += [(1, sessions) for sessions in self.sessions or _STORE_SESSIONS if sessions > 1]
         return [LoadPoint(depth, sessions, operation) for operation in StoreOperation for depth, sessions in loads]
 
     @property
@@ -108,6 +136,8 @@ class CompareParameters:
         """Make everybody who takes part, ourselves first."""
         if self.workload is ComparedWork.KV:
             return [TrimaranKv(1), TrimaranKv(0), EtcdKv(), RedisKv()]
+        if self.with_sessions:
+            return make_session_peers()
         return [peer for peer in make_peers() if self.tls or WITH_TLS not in peer.name]
 
 
@@ -166,6 +196,8 @@ def run(
     if not present:
         raise ConfigurationError(f"peers={parameters.peers} expected some of {[peer.name for peer in everybody]}")
     found = {peer.name: _Found() for peer in wanted}
+    if any(point.sessions > 1 for point in parameters.points):
+        raise_file_limit(_FILES_WANTED)  # children take the limit over when they start
     with (
         data_directory(directory, "compare", keep=keep) as data_dir,
         progress_line(parameters.rounds * len(present)) as progress,
@@ -178,14 +210,17 @@ def run(
                 _measure(name, parameters, place, number, found[name], keep=keep)
                 progress.update(number * len(present) + index + 1)
             ours = found.get(parameters.ours, _Found()).rounds
+            summaries = {peer.name: _summary(peer, versions[peer.name], found[peer.name], ours) for peer in wanted}
             report = {
-                **_SCENARIOS[parameters.workload],
-                "peers": {peer.name: _summary(peer, versions[peer.name], found[peer.name], ours) for peer in wanted},
+                **parameters.scenario,
+                "peers": summaries,
                 "loads": {point.name: point.label for point in parameters.points},
-                "not_measurable": NOT_MEASURABLE if parameters.workload is ComparedWork.MESSAGES else {},
+                "not_measurable": NOT_MEASURABLE if parameters.scenario["scenario"] == "compare" else {},
                 "parameters": asdict(parameters),
                 "environment": environment,
             }
+            if parameters.with_sessions:
+                report["percent_of_one_session"] = of_one_session(summaries)
             if on_round is not None:
                 on_round(report)
     return report
@@ -244,7 +279,7 @@ def _measure(
                     )
                 while points:
                     loading = points.pop(0)
-                    measured[loading.name] = _load(peer, loading, parameters.payload)
+                    measured[loading.name] = _load(peer, loading, parameters)
         except Exception as error:  # an adapter's own mistakes, too: they are not to cost what the others gave
             found.note(number, loading, error)
             if loading is None:
@@ -253,8 +288,21 @@ def _measure(
         found.rounds.setdefault(point.name, []).append(measured.get(point.name))
 
 
-def _load(peer: Peer, point: LoadPoint, payload: int) -> Measured:
+def _load(peer: Peer, point: LoadPoint, parameters: CompareParameters) -> Measured:
     """Load a system once to warm it up, and once to measure."""
+    payload = parameters.payload
+    require_connections(point.sessions)
+    if parameters.with_sessions:
+        if not isinstance(peer, SessionsPeer):
+            raise ConfigurationError(f"{peer.name} has no load of many sessions")
+        load = SessionsLoad(
+            sessions=point.sessions,
+            payload=payload,
+            processes=parameters.processes,
+            warmup_s=_SESSIONS_WARMUP_S + _SESSION_WARMUP_S * point.sessions,
+            measure_s=parameters.seconds,
+        )
+        return peer.load_sessions(load)
     if isinstance(peer, StorePeer):
         count = max(_OPERATIONS.get(point.sessions * point.inflight, 0), 10 * point.sessions)
         peer.operate(point, messages=max(point.sessions * point.inflight, int(count * _WARMUP_SHARE)), payload=payload)
@@ -286,6 +334,7 @@ def _summary(
             "p50_us": _median([measured.p50_us for measured in worked]),
             "p99_us": _median([measured.p99_us for measured in worked]),
             "client_cpu_us": _median([measured.client_cpu_us for measured in worked]),
+            "server_cpu_us": _median([measured.server_cpu_us for measured in worked]),
             "rounds": [None if measured is None else round(measured.messages_per_s) for measured in rounds],
         }
         our_rate = _rate(ours.get(load, []))
@@ -318,11 +367,17 @@ def print_comparison(report: Report) -> None:
         table.add_row(name, peer["durability"], *cells)
     console = Console()
     console.print(table)
+    print_failures(report)
+    for name, reason in report["not_measurable"].items():
+        console.print(f"{name} cannot be measured: {reason}")
+
+
+def print_failures(report: Report) -> None:
+    """Print who failed, in which round, and why."""
+    console = Console()
     for name, peer in report["peers"].items():
         for failure in peer.get("failures", ()):
             console.print(f"{name} failed in {failure_words(failure)}", highlight=False, markup=False)
-    for name, reason in report["not_measurable"].items():
-        console.print(f"{name} cannot be measured: {reason}")
 
 
 def _median(values: list[float | None]) -> float | None:

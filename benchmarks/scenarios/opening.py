@@ -135,7 +135,7 @@ class _Run:
             name = f"client-{index}"
             self.clients.append(
                 await ClientProcess.spawn(
-                    self.cluster.group, name, load, log_path=data_dir / f"{name}.log", module="opening_process"
+                    self.cluster.group, name, load, log_path=data_dir / f"{name}.log", module="load.opening_process"
                 )
             )
         await all_events(self.clients, "ready")

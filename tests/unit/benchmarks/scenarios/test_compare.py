@@ -12,7 +12,7 @@ import pytest
 
 from trimaran.benchmarks.machine import data_directory
 from trimaran.benchmarks.peers.etcd import Etcd, EtcdTransactions
-from trimaran.benchmarks.peers.peer import LoadPoint, Measured, Missing, Peer
+from trimaran.benchmarks.peers.peer import LoadPoint, Measured, Missing, Peer, SessionsLoad, SessionsPeer
 from trimaran.benchmarks.peers.pipeline import (
     JetStreamDialect,
     PipelineParameters,
@@ -22,6 +22,7 @@ from trimaran.benchmarks.peers.pipeline import (
 from trimaran.benchmarks.rig.processes import ProcessGroup
 from trimaran.benchmarks.scenarios import compare
 from trimaran.benchmarks.scenarios.compare import OURS, OURS_KV, ComparedWork, CompareParameters
+from trimaran.benchmarks.scenarios.compare_sessions import print_sessions
 from trimaran.benchmarks.statistics.report import Report, write_json
 from trimaran.service_api import ClusterError, ClusterTimeoutError, ConfigurationError
 
@@ -213,7 +214,7 @@ def test_stores_are_put_to_and_got_from_with_one_session_and_with_many(
 ) -> None:
     stores: list[Peer] = [FakeStore(OURS_KV, 300.0), FakeStore("etcd", 100.0)]
     monkeypatch.setattr(CompareParameters, "make_peers", lambda parameters: stores)
-    parameters = CompareParameters(rounds=1, depths=(1, 64), sessions=50, workload=ComparedWork.KV)
+    parameters = CompareParameters(rounds=1, depths=(1, 64), sessions=(50,), workload=ComparedWork.KV)
 
     report = compare.run(parameters, directory=tmp_path)
 
@@ -240,13 +241,65 @@ def test_stores_are_put_to_and_got_from_with_one_session_and_with_many(
     assert "etcd" in capsys.readouterr().out
 
 
+class FakeSessions(FakePeer):
+    """A system with many sessions; keeps what it was asked for, and fails where its sessions are too many."""
+
+    def __init__(self, name: str, cpu_us: float, *, limit: int = 1_000_000) -> None:
+        super().__init__(name, [1.0], [])
+        self._cpu_us = cpu_us
+        self._limit = limit
+        self.asked: list[SessionsLoad] = []
+
+    def load_sessions(self, load: SessionsLoad) -> Measured:
+        self.asked.append(load)
+        if load.sessions > self._limit:
+            raise ClusterError("too many sessions")
+        return Measured(1e6 / self._cpu_us, p50_us=5.0, p99_us=9.0, client_cpu_us=2.0, server_cpu_us=self._cpu_us)
+
+
+def test_many_sessions_of_everybody_are_measured_and_who_cannot_have_so_many_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours, one, other = (
+        FakeSessions(OURS, 20.0),
+        FakeSessions(f"{OURS}, one session", 10.0),
+        FakeSessions("other", 50.0, limit=100),
+    )
+    monkeypatch.setattr(CompareParameters, "make_peers", lambda parameters: [ours, one, other])
+    parameters = CompareParameters(rounds=1, sessions=(100, 1_000), processes=3, seconds=1.0)
+
+    report = compare.run(parameters, directory=tmp_path)
+
+    assert report["scenario"] == "compare-sessions"
+    assert report["loads"] == {"100x1": "100 sessions x 1", "1000x1": "1000 sessions x 1"}
+    assert [(load.sessions, load.processes, load.measure_s) for load in ours.asked] == [(100, 3, 1.0), (1_000, 3, 1.0)]
+    assert report["peers"]["other"]["depths"]["100x1"]["trimaran_is_times_faster"] == 2.5
+    assert report["peers"]["other"]["depths"]["100x1"]["server_cpu_us"] == 50.0
+    assert report["peers"]["other"]["failures"] == [
+        {"round": 1, "load": "1000 sessions x 1", "reason": "too many sessions"}
+    ]
+    assert report["percent_of_one_session"]["1000x1"] == {OURS: {"members": 50.0, "all": 54.5}}
+    print_sessions(report)
+    assert "50 % of one session's requests per processor second" in " ".join(capsys.readouterr().out.split())
+
+
+def test_every_system_with_many_sessions_says_who_makes_the_load() -> None:
+    peers = CompareParameters(sessions=(10,)).make_peers()
+
+    assert peers[0].name == OURS
+    assert len({peer.name for peer in peers}) == len(peers)
+    assert all(isinstance(peer, SessionsPeer) and peer.client and peer.durability for peer in peers)
+
+
 def test_values_that_make_no_comparison_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="rounds=0"):
         CompareParameters(rounds=0)
     with pytest.raises(ConfigurationError, match=r"depths=\(7,\)"):
         CompareParameters(depths=(7,))
-    with pytest.raises(ConfigurationError, match="sessions=0"):
-        CompareParameters(sessions=0)
+    with pytest.raises(ConfigurationError, match=r"sessions=\(0,\)"):
+        CompareParameters(sessions=(0,))
+    with pytest.raises(ConfigurationError, match="processes=0"):
+        CompareParameters(processes=0)
     with pytest.raises(ConfigurationError, match="nobody"):
         compare.run(CompareParameters(peers=("nobody",)))
 

@@ -1,0 +1,386 @@
+"""Every system under many sessions with one message in flight on each: who makes the load, and what it took.
+
+Processor time is read from the kernel at both ends of the time that is measured, of every server and of every process
+of the load, so that a reader sees whether the load limited it. Clients in C are used where there are some that can do
+this. Ours is measured with three loads: with the bytes alone, made as those of ZooKeeper and of NATS JetStream are
+(`connections`); with the client that applications use; and with that client's sessions on shared connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Self
+
+from trimaran.cluster.documents.query import query_status
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
+
+from ..load.client_process import ClientParameters
+from ..load.coordination import ClientProcess, all_events, all_go, load_figures, run_clients, share
+from ..rig.member_status import consensus_endpoint
+from ..rig.meter import Meter, Usage
+from ..rig.processes import ManagedProcess, ProcessGroup
+from ..statistics.histogram import Histogram
+from .connections import ConnectionsParameters
+from .etcd import Etcd
+from .jetstream import JetStream
+from .peer import Measured, SessionsLoad
+from .redis import Redis
+from .trimaran import SILENCE, Trimaran
+from .zookeeper import ZooKeeper
+
+_TIME_LIMIT_S: Final = 300.0
+_ASK_TIMEOUT_S: Final = 10.0
+_SESSIONS_PER_PROCESS: Final = 5_000
+"""Of the client that applications use: three connections each, below the 20,000 files that many systems allow."""
+_IN_PYTHON: Final = "raw sockets on epoll, in Python, to the leader"
+_SESSION_LIMIT: Final = 20_000
+_OPENING_S: Final = 0.001
+"""Of a connection of h2load, more than it takes."""
+_EDGE_S: Final = 1
+"""Left out at either end of the time that h2load measures."""
+_LOOKS: Final = 50
+_PRESENT: Final = 0.95
+"""The share of connections that must have a request in flight at one time: some are always between two requests."""
+_WARMUP_ROUNDS: Final = 10
+_WARMUP_LEAST: Final = 5_000
+
+
+@dataclass(slots=True, frozen=True)
+class UsageReading:
+    """Processor time so far, at a moment."""
+
+    at_ns: int
+    """On the monotonic clock."""
+    at_us: int
+    """Of the time of day."""
+    servers_s: float
+    clients_s: float
+
+    @classmethod
+    def take(cls, servers: Sequence[ManagedProcess], clients: Sequence[ManagedProcess]) -> Self:
+        """Read it.
+
+        Raises:
+            ProcessError: one of these has ended.
+        """
+        for process in (*servers, *clients):
+            process.check_running()
+        used = [sum(Usage.of_process(process.pid).cpu_s for process in some) for some in (servers, clients)]
+        return cls(time.monotonic_ns(), time.time_ns() // 1_000, *used)
+
+    def measured_until(self, end: UsageReading, latencies: Histogram) -> Measured:
+        """The figures of the time from here to another reading, given how long each request took that ended in it.
+
+        Raises:
+            ClusterError: there was none.
+        """
+        count = latencies.count
+        if not count:
+            raise ClusterError("no request was answered in the time that was measured")
+        return Measured(
+            count / ((end.at_ns - self.at_ns) / 1e9),
+            p50_us=latencies.percentile_ns(50.0) / 1e3,
+            p99_us=latencies.percentile_ns(99.0) / 1e3,
+            client_cpu_us=(end.clients_s - self.clients_s) * 1e6 / count,
+            server_cpu_us=(end.servers_s - self.servers_s) * 1e6 / count,
+        )
+
+
+def run_connections(
+    dialect: str, port: int, load: SessionsLoad, *, servers: Sequence[ManagedProcess], directory: Path
+) -> Measured:
+    """Let load processes of `connections` keep one request of each connection in flight.
+
+    Raises:
+        ClusterError: one of them failed; the error says what it printed last.
+    """
+    return asyncio.run(_run_connections(dialect, port, load, servers, directory))
+
+
+async def _run_connections(
+    dialect: str, port: int, load: SessionsLoad, servers: Sequence[ManagedProcess], directory: Path
+) -> Measured:
+    count = min(load.processes, load.sessions)
+    clients: list[ClientProcess] = []
+    with ExitStack() as stack:
+        group = stack.enter_context(ProcessGroup())
+        try:
+            async with asyncio.timeout(_TIME_LIMIT_S):
+                first = 0
+                for index in range(count):
+                    parameters = ConnectionsParameters(
+                        dialect=dialect,
+                        host="127.0.0.1",
+                        port=port,
+                        first=first,
+                        connections=share(load.sessions, count, index),
+                        payload=load.payload,
+                    )
+                    first += parameters.connections
+                    name = f"{dialect}-connections-{index}"
+                    log_path = directory / f"{name}.log"
+                    clients.append(
+                        await ClientProcess.spawn(
+                            group, name, parameters, log_path=log_path, module="peers.connections"
+                        )
+                    )
+                    stack.callback(clients[-1].close)
+                await all_events(clients, "ready")
+                return await _measure(clients, load, servers)
+        except TimeoutError as error:
+            raise ClusterTimeoutError(f"benchmark not done: time_limit_s={_TIME_LIMIT_S:g}") from error
+
+
+async def _measure(clients: list[ClientProcess], load: SessionsLoad, servers: Sequence[ManagedProcess]) -> Measured:
+    """Start the load, warm up, measure, and collect what came in between."""
+    processes = [client.process for client in clients]
+    all_go(clients)
+    await asyncio.sleep(load.warmup_s)
+    begin = UsageReading.take(servers, processes)
+    await asyncio.sleep(load.measure_s)
+    end = UsageReading.take(servers, processes)
+    all_go(clients, f"{begin.at_ns} {end.at_ns}")
+    latencies = Histogram()
+    for event in await all_events(clients, "result"):
+        latencies.add(Histogram.from_json(event["latencies"]))
+    for client in clients:
+        await asyncio.to_thread(client.process.popen.wait)
+    return begin.measured_until(end, latencies)
+
+
+class _Started:
+    """What a peer with sessions remembers of its start."""
+
+    _place = Path()
+    _group = ProcessGroup()
+
+    @property
+    def _servers(self) -> list[ManagedProcess]:
+        return self._group.processes
+
+
+class ZooKeeperSessions(_Started, ZooKeeper):
+    """A session for each client, `setData` of one znode."""
+
+    client = _IN_PYTHON
+
+    def start(self, directory: Path, group: ProcessGroup) -> None:
+        """Start the servers and find the leader."""
+        self._place, self._group = directory, group
+        super().start(directory, group)
+
+    def load_sessions(self, load: SessionsLoad) -> Measured:
+        """Write the znode."""
+        return run_connections("zookeeper", self._leader, load, servers=self._servers, directory=self._place)
+
+
+class JetStreamSessions(_Started, JetStream):
+    """A connection for each client, with an inbox of its own for acknowledgements."""
+
+    client = _IN_PYTHON.replace("the leader", "the stream's leader")
+
+    def start(self, directory: Path, group: ProcessGroup) -> None:
+        """Start the servers, make the stream, and find the server that leads it."""
+        self._place, self._group = directory, group
+        super().start(directory, group)
+
+    def load_sessions(self, load: SessionsLoad) -> Measured:
+        """Publish."""
+        return run_connections("jetstream", self._leader, load, servers=self._servers, directory=self._place)
+
+
+class EtcdSessions(_Started, Etcd):
+    """An HTTP/2 connection for each client, `Put` of one key."""
+
+    client = "h2load (C), gRPC, to the leader"
+
+    def start(self, directory: Path, group: ProcessGroup) -> None:
+        """Start the members and find the leader."""
+        self._place, self._group = directory, group
+        super().start(directory, group)
+
+    def load_sessions(self, load: SessionsLoad) -> Measured:
+        """Let h2load put for a time; of its log those requests count that ended in the middle of that time.
+
+        Raises:
+            ClusterError: h2load failed, puts were refused, or not all connections took part.
+        """
+        path, body = self.put_request(load.payload)
+        request_file, log_file = self._place / "put", self._place / "put-latencies"
+        request_file.write_bytes(body)
+        log_file.unlink(missing_ok=True)
+        revision = self.revision()
+        # It opens its connections while it warms up.
+        warmup_s = math.ceil(load.warmup_s + load.sessions * _OPENING_S)
+        with ProcessGroup() as clients:
+            h2load = clients.spawn(
+                "h2load",
+                (
+                    "h2load",
+                    f"--duration={math.ceil(load.measure_s) + 2 * _EDGE_S}",
+                    f"--warm-up-time={warmup_s}",
+                    f"--clients={load.sessions}",
+                    "--max-concurrent-streams=1",
+                    f"--data={request_file}",
+                    f"--log-file={log_file}",
+                    "--header=content-type: application/grpc",
+                    "--header=te: trailers",
+                    f"http://127.0.0.1:{self.leader_port}{path}",
+                ),
+                log_path=self._place / "h2load.log",
+            )
+            time.sleep(warmup_s + _EDGE_S)
+            begin = UsageReading.take(self._servers, [h2load])
+            time.sleep(load.measure_s)
+            end = UsageReading.take(self._servers, [h2load])
+            try:
+                status = h2load.popen.wait(_TIME_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                raise ClusterTimeoutError(f"h2load not done: time_limit_s={_TIME_LIMIT_S:g}") from None
+        if status:
+            raise ClusterError(f"h2load failed: {h2load.log_tail()}")
+        # Of each request: when it began, by the time of day in microseconds; its status; how long it took.
+        rows = [(int(began), int(took)) for began, _, took in map(str.split, log_file.read_text().splitlines())]
+        if self.revision() - revision < len(rows):
+            raise ClusterError(f"etcd changed {self.revision() - revision} times, expected at least {len(rows)}")
+        in_flight = _most_in_flight(rows, range(begin.at_us, end.at_us, (end.at_us - begin.at_us) // _LOOKS))
+        if in_flight < _PRESENT * load.sessions:
+            raise ClusterError(f"h2load had requests in flight on {in_flight} of {load.sessions} connections at most")
+        latencies = Histogram()
+        ends = ((began_us + took_us, took_us) for began_us, took_us in rows)
+        latencies.record_all(took_us * 1_000 for ended_us, took_us in ends if begin.at_us <= ended_us < end.at_us)
+        return begin.measured_until(end, latencies)
+
+
+def _most_in_flight(rows: Sequence[tuple[int, int]], looks_us: range) -> int:
+    """How many requests were in flight at most when one looks now and then; `rows` have begin and duration of each."""
+    changes = [(began_us, 1) for began_us, _ in rows] + [(began_us + took_us, -1) for began_us, took_us in rows]
+    changes.sort()
+    most = in_flight = place = 0
+    for look_us in looks_us:
+        while place < len(changes) and changes[place][0] <= look_us:
+            in_flight += changes[place][1]
+            place += 1
+        most = max(most, in_flight)
+    return most
+
+
+class RedisSessions(_Started, Redis):
+    """A connection for each client, `SET` of one key."""
+
+    client = "redis-benchmark (C)"
+
+    def start(self, directory: Path, group: ProcessGroup) -> None:
+        """Start the server."""
+        self._place, self._group = directory, group
+        super().start(directory, group)
+
+    def load_sessions(self, load: SessionsLoad) -> Measured:
+        """Let redis-benchmark set one key, as often as it takes; what it takes to connect counts with it."""
+        warmup = self.set_one_key(load.sessions, max(5 * load.sessions, 20_000), load.payload)
+        count = max(round(warmup.messages_per_s * load.measure_s), 10 * load.sessions)
+        begin = UsageReading.take(self._servers, [])
+        measured = self.set_one_key(load.sessions, count, load.payload)
+        end = UsageReading.take(self._servers, [])
+        return replace(measured, server_cpu_us=(end.servers_s - begin.servers_s) * 1e6 / count)
+
+
+class ClientKind(StrEnum):
+    """Which load of ours."""
+
+    BYTES = "bytes"
+    """The bytes of a client alone, as those of others are sent."""
+    CLIENT = "its own client"
+    SHARED = "its own client, shared connections"
+    ONE_SESSION = "one session"
+    """As many in flight, but of one session: what many sessions are compared with."""
+
+
+_CLIENTS: Final = {
+    ClientKind.BYTES: _IN_PYTHON,
+    ClientKind.CLIENT: "ClusterClient for asyncio: a session has connections of its own to each member",
+    ClientKind.SHARED: "ClusterClient for asyncio: a process's sessions share one connection to each member",
+    ClientKind.ONE_SESSION: "ClusterClient for asyncio: one session with as many in flight",
+}
+
+
+class TrimaranSessions(Trimaran):
+    """`trimaran node` under one kind of load."""
+
+    def __init__(self, file_sync_level: int, kind: ClientKind = ClientKind.BYTES) -> None:
+        super().__init__(file_sync_level)
+        self._settings = {
+            **self._settings,
+            "session_limit": str(_SESSION_LIMIT),
+            "connection_session_limit": str(_SESSION_LIMIT),
+        }
+        self._kind = kind
+        self.client = _CLIENTS[kind]
+        if kind is not ClientKind.BYTES:
+            self.name += f", {kind}"
+
+    def load_sessions(self, load: SessionsLoad) -> Measured:
+        """Let the service echo."""
+        if self._kind is ClientKind.BYTES:
+            port = asyncio.run(self._leader_port())
+            servers = list(self.cluster.members.values())
+            return run_connections("trimaran", port, load, servers=servers, directory=self._directory)
+        return asyncio.run(self._run_clients(load))
+
+    async def _leader_port(self) -> int:
+        cluster = self.cluster
+        status = await query_status(consensus_endpoint(cluster, 0), _ASK_TIMEOUT_S, network=cluster.network)
+        if status.leader_member_id is None:
+            raise ClusterError("trimaran has no leader")
+        return int(cluster.base_ports[status.leader_member_id])
+
+    async def _run_clients(self, load: SessionsLoad) -> Measured:
+        """Start processes of the client that applications use; they open their sessions before they warm up."""
+        count = max(load.processes, -(-load.sessions // _SESSIONS_PER_PROCESS))
+        if self._kind is ClientKind.ONE_SESSION:
+            count = 1
+        sessions = [share(load.sessions, count, index) for index in range(count)]
+        clients = [
+            ClientParameters(
+                endpoints=self.cluster.ingress_endpoints,
+                payload_length=load.payload,
+                inflight=in_flight,
+                warmup_count=max(_WARMUP_ROUNDS * in_flight, _WARMUP_LEAST),
+                message_count=_WARMUP_ROUNDS * in_flight,
+                rate_per_s=None,
+                connect_timeout_s=_TIME_LIMIT_S,
+                session_count=None if self._kind is ClientKind.ONE_SESSION else in_flight,
+                is_shared=self._kind is ClientKind.SHARED,
+                measure_s=load.measure_s,
+            )
+            for in_flight in sessions
+        ]
+        meter = Meter(self.cluster)
+        with ProcessGroup() as group:
+            results, _ = await run_clients(
+                clients,
+                self.cluster,
+                group,
+                SILENCE,
+                data_dir=self._directory,
+                time_limit_s=_TIME_LIMIT_S,
+                meter=meter,
+            )
+        found = load_figures(results, meter.used)
+        messages = found["messages"]
+        used = {name: usage.cpu_s * 1e6 / messages for name, usage in meter.used.items()}
+        return Measured(
+            found["throughput_msgs_per_s"],
+            p50_us=found["p50_us"],
+            p99_us=found["p99_us"],
+            client_cpu_us=sum(us for name, us in used.items() if name.startswith("client")),
+            server_cpu_us=sum(us for name, us in used.items() if name.startswith("member")),
+        )
