@@ -42,7 +42,7 @@ def test_a_target_is_a_floor_or_a_ceiling() -> None:
 def test_what_is_measured_in_rounds_counts_by_its_median_and_says_how_far_they_lie_apart(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    echoed = samples.echo(max_us=4.0)
+    echoed = samples.echo(max_us=4.0, p50_us=480.0)
     found = iter([(141.8, 2.31), (198.2, 1.83), (230.0, 3.05), (212.0, 2.7), (150.0, 2.2)])
 
     def catch_up(*_: object, **__: object) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def test_what_is_measured_in_rounds_counts_by_its_median_and_says_how_far_they_l
 
     monkeypatch.setattr(data_directory, "settle_disk", lambda: None)
     monkeypatch.setattr(table, "measure_disk", lambda _: {"fdatasync_4k_p50_us": 90.0})
-    monkeypatch.setattr(table, "measure_processors", lambda: {"loop_ns": 27.0})
+    monkeypatch.setattr(table, "measure_processors", lambda: {"loop_ns": 27.0, "round_trip_us": 60.0})
     monkeypatch.setattr(echo, "run", lambda *_, **__: echoed)
     monkeypatch.setattr(request, "run", lambda *_, **__: {"requests_per_s": 100_000, "p99_us": 1.0})
     monkeypatch.setattr(replay, "run", lambda *_, **__: {"messages_per_s": 2e6, "in_service_s": 5.0, "idle_mib": 60.0})
@@ -64,6 +64,9 @@ def test_what_is_measured_in_rounds_counts_by_its_median_and_says_how_far_they_l
     assert table.measured_words(rate, report["rounds"]) == "198 MB/s, 142 to 230"
     assert table.measured_words(ratio, report["rounds"]) == "p99 2.31 x p99 without, 1.83 to 3.05"
     assert (rate["reached"], ratio["reached"]) == (False, False)
+    floor = rows["1 in flight, level 1", "p50_ratio"]
+    assert (floor["value"], floor["reached"]) == (2.0, False)
+    assert floor["target"] == "<= 1.2 x one round trip and two syncs"
     assert table.measured_words(rows["replay at start", "in_service_s"], report["rounds"]) == "5.00 s"
 
 
