@@ -147,6 +147,7 @@ class ConnectionsLoad:
         for connection in self._connections.values():
             connection.request = connection.dialect.requests(0, 1)
         waiting = deque(self._connections.values())
+        any_one = waiting[0]
         while waiting:
             for _ in range(min(_BEGINNING_LIMIT, len(waiting))):
                 connection = waiting.popleft()
@@ -155,7 +156,9 @@ class ConnectionsLoad:
             self._look(0, self._answer)
         while not self._commands:
             if not self._look(IDLE_S, self._answer):
-                self._keep_alive()  # a server that has lost a wake-up goes on: see `peers.zookeeper`
+                # A server that has lost a wake-up goes on with anything: see `peers.zookeeper`. One word is enough; one
+                # of each session, while the server is busy with their requests, is a load that ended leaders.
+                any_one.send(any_one.dialect.keep_alive())
         return self._next_command()
 
     def latencies(self, begin_ns: int, end_ns: int) -> Histogram:

@@ -195,6 +195,36 @@ async def test_every_connection_has_one_request_in_flight_until_the_time_is_over
     assert measured.client_cpu_us is not None
 
 
+async def test_a_server_that_is_silent_is_reminded_by_one_connection_alone(tmp_path: Path) -> None:
+    """A word of every session, while the server is busy, is a load of its own: with ten thousand it ended leaders."""
+    reminded: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
+            writer.write(struct.pack(">i", 0))
+        await reader.readexactly(len(ZooKeeperDialect(32).requests(0, 1)))
+        if await reader.read(12) == ZooKeeperDialect(32).keep_alive():
+            reminded.append(writer.get_extra_info("peername")[1])
+            writer.write(_ANSWER)
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    await asyncio.to_thread(
+        run_connections,
+        "zookeeper",
+        port,
+        SessionsLoad(sessions=4, payload=32, processes=1, warmup_s=0.0, measure_s=0.5),
+        servers=[],
+        directory=tmp_path,
+    )
+    server.close()
+
+    assert len(reminded) == 1
+
+
 async def test_a_connection_that_the_peer_closes_ends_the_load(tmp_path: Path) -> None:
     async with zookeeper(answers_before_end=3) as (port, _):
         with pytest.raises(ClusterError, match="the peer closed a connection: answered=") as raised:
