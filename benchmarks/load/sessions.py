@@ -21,6 +21,8 @@ from .echo import SEQUENCE, Phase, WaitingLoad, message_packer
 
 CONNECTING_LIMIT: Final = 64
 """Sessions that are opened, or closed, at a time."""
+SESSIONS_PER_PROCESS: Final = 5_000
+"""With connections of their own to three members: 15,000 files, below the limit of 20,000 that many systems have."""
 
 
 class _Session:

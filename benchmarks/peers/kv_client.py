@@ -1,6 +1,7 @@
 """A client process of the key-value store: sessions, and in each so many operations in flight, in a closed loop.
 
-Run as a module with the JSON of `KvClientParameters`; it prints one line of JSON. It does what an application does:
+Run as a module with the JSON of `KvClientParameters`; it talks to the harness in lines, as
+`trimaran.benchmarks.load.client_process` does: "ready", then "go", then "result". It does what an application does:
 `await kv.put(key, value)` and `await kv.get(key)` in tasks.
 """
 
@@ -13,22 +14,28 @@ import sys
 import time
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
-from typing import Final
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final, Self
 
 import uvloop
 
 from trimaran.client import ClusterClient
 from trimaran.client.ready_made.kv import KvClient
-from trimaran.service_api.errors import ClusterError, first_leaf
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
 
-from ..load.sessions import CONNECTING_LIMIT
+from ..load.coordination import ClientProcess, all_events, all_go, share
+from ..load.lines import emit, next_go, open_commands, run_process
+from ..load.sessions import CONNECTING_LIMIT, SESSIONS_PER_PROCESS
 from ..machine.environment import tune_garbage_collector
-from .load_process import print_measured, run_load_process
+from ..rig.processes import ProcessGroup
+from ..statistics.histogram import Histogram
 from .peer import Measured, StoreOperation
 
 TIME_LIMIT_S: Final = 120.0
+_PROCESSES: Final = 2
+"""That many sessions are shared out among."""
 _KEY: Final = b"trimaran-benchmark"
 
 
@@ -43,6 +50,16 @@ class KvClientParameters:
     """Operations in flight in each session."""
     operations: int
     payload: int
+
+    def to_json(self) -> str:
+        """Return the form that the process takes."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` gave."""
+        found = json.loads(text)
+        return cls(**found | {"operation": StoreOperation(found["operation"])})
 
 
 class _Load:
@@ -81,18 +98,22 @@ class _Load:
 
 async def _run(parameters: KvClientParameters) -> None:
     load = _Load(parameters)
+    commands = await open_commands()
     async with asyncio.timeout(TIME_LIMIT_S), _connected(parameters) as clients:
         await clients[0].put(_KEY, b"x" * parameters.payload)
         tune_garbage_collector()
-        before, begin_ns = os.times(), time.perf_counter_ns()
+        emit("ready")
+        await next_go(commands)
+        before, begin_ns = os.times(), time.monotonic_ns()
         async with asyncio.TaskGroup() as workers:
             for client in clients:
                 for _ in range(parameters.inflight):
                     workers.create_task(load.work(client))
-        end_ns, after = time.perf_counter_ns(), os.times()
-    print_measured(
-        load.latencies_ns, count=parameters.operations, took_ns=end_ns - begin_ns, before=before, after=after
-    )
+        end_ns, after = time.monotonic_ns(), os.times()
+        latencies = Histogram()
+        latencies.record_all(load.latencies_ns)
+        cpu_s = after.user + after.system - before.user - before.system
+        emit("result", started_ns=begin_ns, ended_ns=end_ns, cpu_s=cpu_s, latencies=latencies.to_json())
 
 
 @asynccontextmanager
@@ -120,23 +141,58 @@ async def _connected(parameters: KvClientParameters) -> AsyncIterator[list[KvCli
                 group.create_task(close(client))
 
 
-def run_kv_client(parameters: KvClientParameters) -> Measured:
-    """Run the load in a process of its own.
+def run_kv_client(parameters: KvClientParameters, directory: Path) -> Measured:
+    """Run the load: one session in a process of its own, many in two, or as many as may open the files.
 
     Raises:
         ClusterError: it failed; the error says what it printed last.
     """
-    return run_load_process("kv_client", asdict(parameters), timeout_s=TIME_LIMIT_S + 60, what="the key-value store")
+    return asyncio.run(_run_clients(parameters, directory))
+
+
+async def _run_clients(parameters: KvClientParameters, directory: Path) -> Measured:
+    sessions = parameters.sessions
+    count = min(sessions, max(_PROCESSES, -(-sessions // SESSIONS_PER_PROCESS)))
+    clients: list[ClientProcess] = []
+    with ExitStack() as stack:
+        group = stack.enter_context(ProcessGroup())
+        try:
+            async with asyncio.timeout(TIME_LIMIT_S + 60):
+                for index in range(count):
+                    shared = replace(
+                        parameters,
+                        sessions=share(sessions, count, index),
+                        operations=share(parameters.operations, count, index),
+                    )
+                    log_path = directory / f"kv-client-{index}.log"
+                    clients.append(
+                        await ClientProcess.spawn(
+                            group, f"kv-client-{index}", shared, log_path=log_path, module="peers.kv_client"
+                        )
+                    )
+                    stack.callback(clients[-1].close)
+                await all_events(clients, "ready")
+                all_go(clients)
+                results = await all_events(clients, "result")
+                for client in clients:
+                    await asyncio.to_thread(client.process.popen.wait)
+        except TimeoutError as error:
+            raise ClusterTimeoutError(f"benchmark not done: time_limit_s={TIME_LIMIT_S + 60:g}") from error
+    latencies = Histogram()
+    for result in results:
+        latencies.add(Histogram.from_json(result["latencies"]))
+    took_ns = max(result["ended_ns"] for result in results) - min(result["started_ns"] for result in results)
+    return Measured(
+        latencies.count / (took_ns / 1e9),
+        p50_us=latencies.percentile_ns(50.0) / 1e3,
+        p99_us=latencies.percentile_ns(99.0) / 1e3,
+        client_cpu_us=sum(result["cpu_s"] for result in results) * 1e6 / latencies.count,
+    )
 
 
 def main() -> None:
-    """Run the process; a failure is one line on standard error and exit status 1."""
-    parameters = json.loads(sys.argv[1])
-    try:
-        uvloop.run(_run(KvClientParameters(**parameters | {"operation": StoreOperation(parameters["operation"])})))
-    except (ClusterError, TimeoutError, BaseExceptionGroup) as error:
-        print(f"client of the key-value store: {first_leaf(error)!r}", file=sys.stderr)
-        sys.exit(1)
+    """Run the process."""
+    run_process(lambda: uvloop.run(_run(KvClientParameters.from_json(sys.argv[1]))))
 
 
 if __name__ == "__main__":

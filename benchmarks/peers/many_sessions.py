@@ -24,6 +24,7 @@ from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import ClientProcess, all_events, all_go, load_figures, run_clients, share
+from ..load.sessions import SESSIONS_PER_PROCESS
 from ..rig.member_status import consensus_endpoint
 from ..rig.meter import Meter, Usage
 from ..rig.processes import ManagedProcess, ProcessGroup
@@ -38,8 +39,6 @@ from .zookeeper import ZooKeeper
 
 _TIME_LIMIT_S: Final = 300.0
 _ASK_TIMEOUT_S: Final = 10.0
-_SESSIONS_PER_PROCESS: Final = 5_000
-"""Of the client that applications use: three connections each, below the 20,000 files that many systems allow."""
 _IN_PYTHON: Final = "raw sockets on epoll, in Python, to the leader"
 _SESSION_LIMIT: Final = 20_000
 _OPENING_S: Final = 0.001
@@ -344,7 +343,7 @@ class TrimaranSessions(Trimaran):
 
     async def _run_clients(self, load: SessionsLoad) -> Measured:
         """Start processes of the client that applications use; they open their sessions before they warm up."""
-        count = max(load.processes, -(-load.sessions // _SESSIONS_PER_PROCESS))
+        count = max(load.processes, -(-load.sessions // SESSIONS_PER_PROCESS))
         if self._kind is ClientKind.ONE_SESSION:
             count = 1
         sessions = [share(load.sessions, count, index) for index in range(count)]

@@ -110,7 +110,7 @@ class Trimaran:
 class TrimaranKv(Trimaran):
     """`trimaran serve kv` under put and get, as an application calls them."""
 
-    client = "one process, KvClient for asyncio, a task for each operation in flight"
+    client = "KvClient for asyncio, a task for each operation in flight; two processes where there are many sessions"
     _service = READY_MADE["kv"].target
 
     def __init__(self, file_sync_level: int) -> None:
@@ -132,5 +132,6 @@ class TrimaranKv(Trimaran):
                 inflight=point.inflight,
                 operations=messages,
                 payload=payload,
-            )
+            ),
+            self._directory,
         )

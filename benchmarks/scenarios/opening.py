@@ -27,6 +27,7 @@ from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..load.coordination import ClientProcess, all_events, all_go, share
 from ..load.opening_process import OpeningLoad
+from ..load.sessions import SESSIONS_PER_PROCESS
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe
 from ..options import DirectoryOption, JsonOption, KeepOption, TimeLimitOption
@@ -35,7 +36,6 @@ from ..rig.processes import ClusterProcesses, require_connections
 from ..services import REQUEST_SERVICE
 from ..statistics.histogram import Histogram
 from ..statistics.report import Report, finish
-from .scan_bench import SESSIONS_PER_PROCESS
 
 _MEMBERS: Final = 3
 _START_LIMIT_S: Final = 120.0

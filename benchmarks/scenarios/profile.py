@@ -28,6 +28,7 @@ from trimaran.service_api.errors import ConfigurationError, first_leaf
 from ..load.client_process import ClientParameters
 from ..load.coordination import load_figures, run_clients, share
 from ..load.echo import SEQUENCE
+from ..load.sessions import SESSIONS_PER_PROCESS
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings
 from ..profiling.sampling import PERF_RATE_HZ, PYTHON_RATE_HZ, CallMeter, PerfMeter, PythonMeter, Tools, find_tools
@@ -38,7 +39,7 @@ from ..rig.meter import Meter
 from ..rig.processes import ClusterProcesses, ProcessGroup, require_connections
 from ..services import ECHO_SERVICE
 from ..statistics.report import ProgressLine, Report, progress_line
-from .scan_bench import SESSIONS_PER_PROCESS, session_settings
+from .scan_bench import session_settings
 
 CORES: Final = 2
 """The bound is given for so many, whatever this machine has."""

@@ -15,6 +15,7 @@ from trimaran.service_api.errors import ClusterError, first_leaf
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import Event, load_figures, run_clients, share
+from ..load.sessions import SESSIONS_PER_PROCESS
 from ..logs.long_log import lengthen_log
 from ..machine.data_directory import measurement_directory
 from ..rig.member_status import wait_for_status, wait_until_serving
@@ -31,8 +32,6 @@ _STOP_LIMIT_S: Final = 30.0
 _WARMUP_LIMIT: Final = 20_000
 _WARMUP_BYTES: Final = 64 << 20
 _WARMUP_ROUNDS: Final = 20
-SESSIONS_PER_PROCESS: Final = 5_000
-"""With connections of their own to three members: 15,000 files, below the limit of 20,000 that many systems have."""
 _CONNECT_LIMIT_S: Final = 60.0
 
 

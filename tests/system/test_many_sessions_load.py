@@ -1,4 +1,4 @@
-"""The load of many sessions speaks our wire: with the bytes alone it opens, loads and closes sessions of a cluster."""
+"""The loads of many sessions against a real cluster: sessions are opened, answered, and closed again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 from pathlib import Path
 
 from trimaran.benchmarks.peers.many_sessions import TrimaranSessions
-from trimaran.benchmarks.peers.peer import SessionsLoad
+from trimaran.benchmarks.peers.peer import LoadPoint, SessionsLoad, StoreOperation
+from trimaran.benchmarks.peers.trimaran import TrimaranKv
 from trimaran.benchmarks.rig.member_status import wait_for_status
 from trimaran.benchmarks.rig.processes import ProcessGroup
 
 
 def test_sessions_of_the_raw_load_are_answered_and_closed_again(tmp_path: Path) -> None:
+    """The raw load speaks our wire without our client."""
     ours = TrimaranSessions(1)
     # The load waits ten seconds for the ends of its sessions: in that time none of them is to time out.
     ours._settings = {**ours._settings, "session_timeout_ms": "60000"}
@@ -25,3 +27,15 @@ def test_sessions_of_the_raw_load_are_answered_and_closed_again(tmp_path: Path) 
         assert measured.server_cpu_us is not None
         closed = wait_for_status(ours.cluster, 0, lambda status: status.session_count == 0, time_limit_s=5.0)
         assert asyncio.run(closed).session_count == 0
+
+
+def test_two_processes_share_the_sessions_and_operations_of_a_store(tmp_path: Path) -> None:
+    ours = TrimaranKv(1)
+    with ProcessGroup() as group:
+        ours.start(tmp_path, group)
+
+        measured = ours.operate(LoadPoint(2, 5, StoreOperation.PUT), messages=101, payload=32)
+
+    assert measured.messages_per_s > 0
+    assert measured.client_cpu_us is not None
+    assert sorted(path.name for path in tmp_path.glob("kv-client-*.log")) == ["kv-client-0.log", "kv-client-1.log"]

@@ -207,7 +207,7 @@ async def test_a_server_that_is_silent_is_reminded_by_one_connection_alone(tmp_p
         if await reader.read(12) == ZooKeeperDialect(32).keep_alive():
             reminded.append(writer.get_extra_info("peername")[1])
             writer.write(_ANSWER)
-            await reader.read()
+            await reader.readuntil(ZooKeeperDialect(32).farewell())
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
