@@ -10,7 +10,7 @@ PACKAGES := service_api archive client cluster src
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-report setup-spark setup-dev compiled demo notebooks test check campaign coverage sim fuzz chaos power-backup upgrade-test format bench peers bench-guard clean
+.PHONY: help setup setup-report setup-spark setup-dev compiled demo notebooks test check campaign coverage sim fuzz chaos power-backup upgrade-test format bench bench-many peers bench-guard clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -143,12 +143,28 @@ format: $(STAMP)  ## Format the code and sort its imports.
 
 RESULTS := benchmarks/results
 
-bench: $(STAMP) compiled  ## Measure everything in docs/performance.md in about ten minutes, and write it; peers where installed.
+bench: $(STAMP) compiled  ## Measure targets, growth and profile in about ten minutes, and write docs/performance.md; peers where installed.
 	@echo "==> targets"; $(BIN)/python -m trimaran.benchmarks table --json $(RESULTS)/table.json $(ARGS)
-	@echo "==> how cost grows"; $(BIN)/python -m trimaran.benchmarks scan --seconds 1 --json $(RESULTS)/scan.json
+	@echo "==> how cost grows"; $(BIN)/python -m trimaran.benchmarks scan --only payload,inflight,members,log \
+	    --seconds 1 --json $(RESULTS)/scan.json
 	@echo "==> profile"; $(BIN)/python -m trimaran.benchmarks profile --json $(RESULTS)/profile.json \
 	    || echo "==> without a new profile" >&2
 	@$(BIN)/python -m trimaran.benchmarks performance
+
+# What fails is told, and the rest goes on; 10,000 sessions need `ulimit -n 20000`.
+bench-many: $(STAMP) compiled  ## Measure many sessions, groups and a big state in about half an hour, and write docs/performance.md.
+	@failed() { echo "==> without new figures of $$1" >&2; }; run() { $(BIN)/python -m trimaran.benchmarks "$$@"; }; \
+	echo "==> growth with sessions (4 minutes)"; run scan --only sessions,shared --inflight 1000 --seconds 4 \
+	    --json $(RESULTS)/sessions.json || failed sessions; \
+	echo "==> opening, rest, fail-over (8 minutes)"; run openings --json $(RESULTS)/openings.json || failed openings; \
+	echo "==> fairness (2 minutes)"; run fairness --sessions 1000 --json $(RESULTS)/fairness.json || failed fairness; \
+	for count in 1000 10000; do \
+	    echo "==> profile of $$count sessions (4 minutes at most)"; \
+	    run profile --sessions $$count --json $(RESULTS)/profile-$$count.json || failed profile-$$count; \
+	done; \
+	echo "==> groups (3 minutes)"; run groups --json $(RESULTS)/groups.json || failed groups; \
+	echo "==> snapshots of a big state (6 minutes)"; run snapshots --json $(RESULTS)/snapshots.json || failed snapshots; \
+	run performance
 
 PEER_PACKAGES := etcd-server linux-perf nghttp2-client nats-server redis-server redis-tools valgrind zookeeper
 

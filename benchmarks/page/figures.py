@@ -144,6 +144,39 @@ def growth(points: Sequence[Report], unit: str, *, start_up: bool = False) -> Ch
         return chart
 
 
+def session_growth(kinds: Mapping[str, Sequence[Mapping[str, float]]]) -> Chart:
+    """Draw rate, processor time, p99 and memory by number of sessions: a colour for each kind of connections."""
+    with style():
+        if not any(kinds.values()):
+            return new_empty_chart("client sessions", "messages a second")
+        chart, (rate, cost, latency, memory) = new_chart(8.4, rows=4)
+        for (name, points), color in zip(kinds.items(), SERIES, strict=False):
+            x = [point["sessions"] for point in points]
+            for axes, figure in ((rate, "messages_per_s"), (cost, "cpu_us"), (latency, "p99_ms")):
+                values = [point[figure] for point in points]
+                axes.plot(x, values, color=color, marker="o", markersize=4, label=f"connections: {name}")
+            for part, look in (("leader", "-"), ("follower", ":"), ("clients", "--")):
+                values = [point[part] for point in points]
+                label = f"{part}, {name}"
+                memory.plot(x, values, color=color, linestyle=look, marker="o", markersize=3, label=label)
+        for axes, what in (
+            (rate, "messages a second"),
+            (cost, "CPU µs a message, all processes"),
+            (latency, "p99, ms, logarithmic"),
+            (memory, "memory of leader, a follower, all clients, MiB"),
+        ):
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            axes.xaxis.set_minor_locator(NullLocator())
+            name_axes(axes, "client sessions, logarithmic" if axes is memory else "", what)
+            add_legend(axes)
+        latency.set_yscale("log")
+        _plain_log(latency, (1.0,))
+        for axes in (rate, cost, memory):
+            _count(axes)
+        return chart
+
+
 def costs(rows: Mapping[str, Mapping[str, float]]) -> Chart:
     """Draw what a message costs the leader, the followers and the clients, for each of several loads.
 

@@ -14,6 +14,7 @@ from ..scenarios.table import with_comparison
 from ..statistics.report import Report
 
 NEEDED: Final = {
+    "aeron": ("rows", "aeron_version", "git_commit", "cores", "load_average"),
     "archive": ("environment",),
     "catchup": ("environment",),
     "codec": (),
@@ -44,6 +45,9 @@ NEEDED: Final = {
     "typed": ("requests_per_s", "percent_of_bytes", "p50_us", "runs", "parameters", "environment"),
 }
 """Every scenario that writes JSON, and what its page cannot do without."""
+
+HAND_MADE: Final = frozenset({"aeron"})
+"""Of these, what no command writes: see `aeron_section`."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -20,7 +20,7 @@ _OUR_LINES: Final = ("-", "--", "-.", ":", (0, (1, 3)))
 _RATIOS: Final = {"etcd": 3.0, "NATS JetStream R3": 1.5}
 """How many times as fast we mean to be with `_RATIO_SESSIONS` sessions."""
 _RATIO_SESSIONS: Final = 1_000
-_SHARES: Final = {1_000: 60.0, 10_000: 40.0}
+EFFICIENCY_TARGETS: Final = {1_000: 60.0, 10_000: 40.0}
 """Requests per processor second of so many sessions, in percent of those of one session, at least."""
 
 _METHOD: Final = """\
@@ -126,7 +126,7 @@ def _targets(report: Report) -> list[str]:
             times = figures.get("trimaran_is_times_faster")
             if times is not None:
                 rows.append((f"times {name}, {sessions:,} sessions", f"{times:g} x", f"{target:g} x", times >= target))
-        share = _SHARES.get(sessions)
+        share = EFFICIENCY_TARGETS.get(sessions)
         for name, percent in report["percent_of_one_session"].get(load, {}).items() if share is not None else ():
             for whose, what in (("members", "the members"), ("all", "members and clients")):
                 rows.append(

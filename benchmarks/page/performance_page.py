@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,13 +13,19 @@ from trimaran.service_api.errors import ConfigurationError
 from ..scenarios.encryption import cells as encryption_cells
 from ..scenarios.failover import HAND_OVER_GAP_P50_TARGET_MS, HAND_OVER_GAP_TARGET_MS
 from ..scenarios.flood import flood_rows
+from ..scenarios.scan import Dimension
 from ..scenarios.table import alone_words, measured_words, with_comparison
 from ..statistics.report import Report
 from . import captions
+from .aeron_section import aeron_section
 from .figures import PARTS, cost_parts
+from .groups_section import groups_section
 from .many_sessions_section import many_sessions_plot, many_sessions_text
 from .plots import PREFIX, Plot, comparison_plot, latency_plot, profile_plots, scan_plots
 from .sections import calls_words
+from .session_sections import fairness_section, growth_section, opening_section, profiles_section
+from .state_section import state_section
+from .summary import summary
 from .tails_section import tails_section
 
 _PROJECT_DIR: Final = Path(__file__).resolve().parents[2]
@@ -31,7 +37,8 @@ IMAGES: Final = "images"
 _INTRODUCTION: Final = """# Performance
 
 `python -m trimaran.benchmarks performance` writes this page from `benchmarks/results/*.json`: change the benchmarks,
-not this page. `make bench` measures everything again except the comparison: for that, run `make peers` and then
+not this page. `make bench` measures the targets, how cost grows and the profile; `make bench-many` measures many
+sessions, groups and a big state. The comparison is by itself: run `make peers` and then
 `python -m trimaran.benchmarks compare --rounds 5 --json benchmarks/results/compare.json`.
 Two more are measured by themselves: our key-value store beside etcd and Redis by
 `python -m trimaran.benchmarks compare --workload kv --rounds 5 --json benchmarks/results/kv.json`, and messages as
@@ -89,7 +96,8 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     if table is None:
         raise ConfigurationError(f"no results: expected {results / 'table.json'}, which `make bench` writes")
     plots = _Plots()
-    parts = [_INTRODUCTION, _environment(table), "## Targets\n", _targets(table), _costs(table)]
+    reports = {path.name: found for path in sorted(results.glob("*.json")) if (found := _load(path)) is not None}
+    parts = [_INTRODUCTION, summary(reports), _environment(table), "## Targets\n", _targets(table), _costs(table)]
     for directory in sorted(path for path in results.iterdir() if path.is_dir()):
         other = _table(directory)
         if other is not None:
@@ -97,12 +105,13 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     latencies = latency_plot(table)
     if latencies is not None:
         parts += ["## Latencies\n", plots.add([latencies])]
+    parts += _many_sessions(reports, plots)
     tailed = _load(results / "tails.json")
     if tailed is not None:
         parts += ["## Steady tails\n", tails_section(tailed, plots.add)]
-    scanned = _load(results / "scan.json")
+    scanned, counted = _load(results / "scan.json"), "sessions.json" in reports
     if scanned is not None:
-        parts += ["## How cost grows\n", _scan(scanned, plots)]
+        parts += ["## How cost grows\n", _scan(scanned, plots, without=_SESSION_DIMENSIONS if counted else ())]
     compared = _load(results / "compare.json") or next(iter(table["reports"].get("compare", [])), None)
     if compared is not None:
         parts += ["## Beside others\n", _comparison(compared, plots)]
@@ -110,6 +119,9 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     if crowded is not None:
         plot = plots.add([many_sessions_plot(crowded)])
         parts += ["## Many sessions beside others\n", plot, many_sessions_text(crowded)]
+    for name, title, write in _SECTIONS:
+        if name in reports:
+            parts += [f"## {title}\n", write(reports[name])]
     stored = _load(results / "kv.json")
     if stored is not None:
         parts += ["## The key-value store beside others\n", _key_value(stored)]
@@ -132,6 +144,32 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     if profiled is not None:
         parts += ["## Where each microsecond goes\n", _profile(profiled, plots)]
     return "\n".join(parts), plots.all
+
+
+_SECTIONS: Final = (
+    ("aeron.json", "Beside Aeron's own Java", aeron_section),
+    ("snapshots.json", "Snapshots of a big state", state_section),
+    ("groups.json", "Groups", groups_section),
+)
+"""Sections without plots: the file, the heading, and what writes it."""
+
+_SESSION_DIMENSIONS: Final = (Dimension.SESSIONS, Dimension.SHARED)
+
+
+def _many_sessions(reports: Mapping[str, Report], plots: _Plots) -> list[str]:
+    """The sections about many sessions, as far as they were measured."""
+    parts = []
+    if "sessions.json" in reports:
+        parts += ["## Many sessions\n", growth_section(reports["sessions.json"], plots.add)]
+    if "openings.json" in reports:
+        parts += ["## Opening sessions and losing the leader\n", opening_section(reports["openings.json"])]
+    if "fairness.json" in reports:
+        parts += ["## A greedy session beside modest ones\n", fairness_section(reports["fairness.json"])]
+    names = {1: "profile.json", 1_000: "profile-1000.json", 10_000: "profile-10000.json"}
+    profiles = {count: reports[name] for count, name in names.items() if name in reports}
+    if profiles and max(profiles) > 1:
+        parts += ["## Where each microsecond goes with many sessions\n", profiles_section(profiles)]
+    return parts
 
 
 class _Plots:
@@ -199,7 +237,7 @@ def _costs(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _scan(report: Report, plots: _Plots) -> str:
+def _scan(report: Report, plots: _Plots, *, without: Sequence[Dimension]) -> str:
     seconds = report["parameters"]["seconds"]
     text = (
         f"One thing is varied at a time; the rest is 3 members, 32 bytes, 1,024 in flight, one session, level 1. "
@@ -209,8 +247,9 @@ def _scan(report: Report, plots: _Plots) -> str:
     missing = [
         f"\nNot measured: {failure['dimension']} {failure['value']:,}: {failure['reason']}.\n"
         for failure in report["failures"]
+        if failure["dimension"] not in without
     ]
-    return "\n".join([text, plots.add(scan_plots(report)), *missing])
+    return "\n".join([text, plots.add(scan_plots(report, without=without)), *missing])
 
 
 def _comparison(report: Report, plots: _Plots) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -57,6 +57,10 @@ class Plot:
         )
 
 
+AddPlots = Callable[[Iterable[Plot]], str]
+"""Shows plots on the page: gives what is written there."""
+
+
 def digest_in(path: Path) -> str:
     """The digest that a file carries."""
     return path.read_text(encoding="utf-8").partition("<desc>")[2].partition("</desc>")[0]
@@ -70,10 +74,12 @@ def latency_plot(table: Report) -> Plot | None:
     return Plot("latencies", captions.latencies(curves), curves, partial(figures.latencies, curves))
 
 
-def scan_plots(scan: Report) -> list[Plot]:
-    """Throughput against messages in flight, and how cost grows with everything that was varied."""
+def scan_plots(scan: Report, *, without: Sequence[Dimension] = ()) -> list[Plot]:
+    """Throughput against messages in flight, and how cost grows with everything that was varied but some."""
     plots = []
     for dimension in Dimension:
+        if dimension in without:
+            continue
         points = scan_points(scan, dimension)
         if not points:
             continue

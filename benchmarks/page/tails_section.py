@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,10 +14,7 @@ from ..tails.moments import HOST, INSIDE, LATE, OTHERS, SHARED
 from ..tails.open_loop import FIGURE_NAMES, FIGURES
 from ..tails.parameters import SLOW_MS
 from . import figures
-from .plots import Plot
-
-AddPlots = Callable[[Iterable[Plot]], str]
-"""Shows plots on the page: gives what is written there."""
+from .plots import AddPlots, Plot
 
 _CAUSES: Final = {
     LATE: "the load was sent late, for half of the latency or more",

@@ -99,7 +99,8 @@ def run(parameters: ProfileParameters, *, directory: Path | None = None, keep: b
     if parameters.sessions is not None:
         of_process = -(-parameters.sessions // parameters.client_count)
         require_connections(max(of_process * parameters.members, parameters.sessions))
-        settings = {**session_settings(parameters.sessions), **settings}
+        # Sessions that were closed in a hurry are open until they time out, so each run finds those before it.
+        settings = {**session_settings(len(_PHASES) * parameters.sessions), **settings}
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "profile", keep=keep))
         cluster = stack.enter_context(ClusterProcesses(data_dir, ECHO_SERVICE, parameters.members, settings=settings))
