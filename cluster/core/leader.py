@@ -252,9 +252,13 @@ class LeaderTerm:
     def _say_commit_position(self) -> None:
         """Leave it to the log that follows to tell the followers, or tell them now if one of them does not get that.
 
-        A standby that follows another one waits for the next heartbeat: it is not to cost anything.
+        They are told now as well where the service is slow: their callbacks are to run beside this member's then. A
+        standby that follows another one waits for the next heartbeat: it is not to cost anything.
         """
         ctx = self._ctx
+        if ctx.now_ns < ctx.slow_delivery_until_ns:
+            self._publish_commit_position()
+            return
         for member in ctx.others:
             is_waiting = member.is_catching_up or member.live_join_position is None
             if member.is_reachable and is_waiting and not member.is_relayed:

@@ -557,12 +557,15 @@ class ConsensusModuleAgent:
         self._is_delivery_due = False
         if self._is_closed:
             return
-        ctx, adapter = self._ctx, self._adapter
+        ctx, adapter, monotonic_ns = self._ctx, self._adapter, self._clock.monotonic_ns
+        begin_ns = monotonic_ns()
         try:
             has_more = adapter.poll(self._delivery_bytes())
         except Exception as error:
             self._fail(error)
             return
+        if self.module.leader is not None:
+            ctx.note_delivery(begin_ns, monotonic_ns())
         if has_more:
             self._deliver_soon()
         ctx.log_buffer.discard_before(ctx.commit_position)

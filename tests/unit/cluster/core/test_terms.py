@@ -8,6 +8,7 @@ from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import S, Solo, messages, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.context import SLOW_DELIVERY_NS, SLOW_SERVICE_NS
 from trimaran.cluster.core.reason import Reason
 from trimaran.cluster.core.reason import ReasonKind as K
 from trimaran.cluster.messages.consensus import (
@@ -132,6 +133,27 @@ def test_commit_waits_a_few_milliseconds_for_log_to_go_with() -> None:
     assert messages(solo.wait(4 * MS - 1), CommitPosition) == []
     assert [message.log_position for message in messages(solo.wait(1), CommitPosition)] == [736, 736]
     assert solo.ctx.take_pending_commit_position() is None
+
+
+def test_followers_are_told_before_a_slow_service_is_given_what_is_committed() -> None:
+    """Else theirs begins when the leader's is done, and clients wait for both."""
+    solo = live_leader()
+    solo.ctx.note_delivery(solo.now_ns - SLOW_DELIVERY_NS, solo.now_ns)
+
+    effects = solo.feed(solo.append_position(1, 704))
+
+    assert [type(effect) for effect in effects] == [fx.SendToMember, fx.SendToMember, fx.CommitAdvanced]
+    assert [message.log_position for message in messages(effects, CommitPosition)] == [704, 704]
+    assert solo.ctx.take_pending_commit_position() is None
+
+
+@pytest.mark.parametrize("case", ["quick", "long ago"])
+def test_service_that_is_quick_or_was_slow_long_ago_does_not_count_as_slow(case: str) -> None:
+    solo = live_leader()
+    end_ns = solo.now_ns - (SLOW_SERVICE_NS if case == "long ago" else 0)
+    solo.ctx.note_delivery(end_ns - SLOW_DELIVERY_NS + (case == "quick"), end_ns)
+
+    assert solo.feed(solo.append_position(1, 704)) == [fx.CommitAdvanced(704)]
 
 
 @pytest.mark.parametrize("case", ["never joined", "in catch-up", "gone"])

@@ -23,6 +23,11 @@ class FakeContext:
     timestamp: int = 0
     now_ns: int = 0
     effects: list[fx.Effect] = field(default_factory=list)
+    deliveries: list[tuple[int, int]] = field(default_factory=list)
+    """When each began and ended."""
+
+    def note_delivery(self, begin_ns: int, end_ns: int) -> None:
+        self.deliveries.append((begin_ns, end_ns))
 
 
 @dataclass

@@ -326,6 +326,25 @@ async def test_effects_asked_for_by_delivered_entries_are_performed(rig: Rig) ->
     await rig.until(lambda: ("send", 1, HELLO) in rig.journal)
 
 
+@pytest.mark.parametrize("leads", [True, False])
+async def test_core_of_a_leader_is_told_how_long_each_delivery_took(rig: Rig, leads: bool) -> None:
+    """A follower delivers as much in one go as it can, so that this says nothing of its service."""
+    rig.agent.post("start")
+    rig.module.leader = object() if leads else None
+
+    def take_a_while() -> None:
+        rig.clock.now_ns += 700
+
+    rig.parts.on_deliver = take_a_while
+    begin_ns = rig.clock.now_ns
+    rig.module.script["commit"] = [fx.CommitAdvanced(96)]
+
+    rig.agent.post("commit")
+    await rig.until(lambda: rig.parts.position == 96)
+
+    assert rig.module.ctx.deliveries == [(begin_ns, begin_ns + 700)] * leads
+
+
 async def test_replay_is_done_when_everything_up_to_its_end_is_delivered(rig: Rig) -> None:
     rig.parts.time = 77
     size = 3 << 20
