@@ -14,6 +14,8 @@ from typing import Any, Final
 from trimaran.archive.disk.file_system import FileSystem
 from trimaran.service_api import ClusteredService
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.groups.group import ONLY_GROUP, Group
+from trimaran.service_api.groups.ports import GROUP_PORT_STRIDE, group_endpoint
 from trimaran.service_api.identity import Caller, CallerRole, Proof
 from trimaran.service_api.types import MemberId
 
@@ -22,17 +24,20 @@ from ..node import Node
 from ..runtime.agent import NodeEnd
 from ..runtime.links.gathered_ingress import LEAST_CONNECTIONS
 from ..settings.config import NodeConfig
+from ..settings.groups import group_members, of_group
 from ..settings.member_endpoints import MemberEndpoints, format_members, parse_witnesses
 from .backups.object_store import SimulatedObjects, SimulatedStore
 from .service_faults import ServiceFailure
-from .world.machine import Machine
+from .world.machine import Machine, Site
 from .world.network import Network
 from .world.scheduler import Scheduler
 
 DIRECTORY: Final = Path("/trimaran")
 _BASE_PORT: Final = 20_110
-_PORT_STEP: Final = 100
-"""How far a member that moves goes."""
+_PORT_STEP: Final = 10
+"""How far a member that moves goes; between the ports of two groups there is room for this often."""
+PLACE_LIMIT: Final = GROUP_PORT_STRIDE // _PORT_STEP
+"""How many places a member can be at, one after another."""
 _ALWAYS_NS: Final = 1 << 62
 
 
@@ -114,8 +119,26 @@ class Member:
         return self.node is not None and self.node.module.leader is not None
 
 
+class World:
+    """What the groups of a simulated cluster share: time, the network, the machines, and who is no member."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.scheduler = Scheduler()
+        self.network = Network(self.scheduler, Random(f"{seed} network"))
+        self.sites: dict[str, Site] = {}
+        """The machines of members, by address: each has a process of every group."""
+        self.clients: dict[str, Machine] = {}
+
+    def __repr__(self) -> str:
+        return f"<World seed={self.seed} now={self.scheduler.now_ns / 1e9:.3f}s machines={[*self.sites]}>"
+
+
 class SimulatedCluster:
-    """Members, clients and the time they live in. Everything that chance decides comes from one seed."""
+    """Members, clients and the time they live in. Everything that chance decides comes from one seed.
+
+    In a cluster with groups it is one of them: its members, on machines that it shares with those of other groups.
+    """
 
     def __init__(
         self,
@@ -125,11 +148,14 @@ class SimulatedCluster:
         *,
         make_others: Callable[[Member], Sequence[ClusteredService]] = lambda member: (),
         clock_skew: Callable[[Random], tuple[int, int]] = lambda random: (0, 0),
+        world: World | None = None,
+        group: Group = ONLY_GROUP,
     ) -> None:
-        self.seed, self.settings = seed, settings
-        self.scheduler = Scheduler()
+        """Make the members. Without a `world` it has one of its own."""
+        self.seed, self.settings, self.group = seed, settings, group
+        self.world = world or World(seed)
+        self.scheduler, self.network = self.world.scheduler, self.world.network
         self.random = Random(f"{seed} cluster")
-        self.network = Network(self.scheduler, Random(f"{seed} network"))
         self.store = SimulatedStore(Random(f"{seed} store"))
         self.unhandled: list[tuple[str, BaseException | str]] = []
         """What no process caught: address and error."""
@@ -140,21 +166,28 @@ class SimulatedCluster:
         self.on_member_exit: Callable[[Member, BaseException | None], None] = lambda member, error: None
         self._make_service, self._make_others, self._clock_skew = make_service, make_others, clock_skew
         self._disks = Random(f"{seed} disks")
-        founders = tuple(_at(number, _BASE_PORT) for number in range(settings.member_count))
+        self._named = tuple(_at(number, _BASE_PORT) for number in range(settings.member_count))
+        """The members as settings name them: at the ports of group 0."""
+        founders = group_members(self._named, group.index)
         witness_ids = parse_witnesses(settings.witnesses)
         self.founding = Configuration.of_settings(
-            founder.configured(MemberKind.WITNESS if founder.member_id in witness_ids else MemberKind.VOTER)
-            for founder in founders
+            (
+                founder.configured(MemberKind.WITNESS if founder.member_id in witness_ids else MemberKind.VOTER)
+                for founder in founders
+            ),
+            group,
         )
         """The members that the cluster begins with."""
         self.members = {
-            MemberId(founder.member_id): self._make_member(founder.member_id, founders) for founder in founders
+            MemberId(founder.member_id): self._make_member(founder.member_id, self._named) for founder in founders
         }
         """Every member that there is or was, whatever the cluster takes it for."""
-        self.clients: dict[str, Machine] = {}
+        self.clients = self.world.clients
 
     def __repr__(self) -> str:
-        return f"<SimulatedCluster seed={self.seed} now={self.scheduler.now_ns / 1e9:.3f}s {[*self.members.values()]}>"
+        group = "" if self.group == ONLY_GROUP else f" {self.group}"
+        now_s = self.scheduler.now_ns / 1e9
+        return f"<SimulatedCluster seed={self.seed}{group} now={now_s:.3f}s {[*self.members.values()]}>"
 
     @property
     def now_ns(self) -> int:
@@ -167,7 +200,9 @@ class SimulatedCluster:
         return tuple(member.config.me.ingress for member in self.members.values())
 
     def _make_member(self, number: int, members: Sequence[MemberEndpoints], join: str = "") -> Member:
-        machine = self._make_machine(f"member-{number}")
+        address = f"member-{number}"
+        machine = self._make_machine(address, site=self.world.sites.get(address))
+        self.world.sites[address] = machine.site
         self.network.identify(machine.address, Caller(CallerRole.MEMBER, str(number), Proof.CERTIFICATE))
         told = asdict(self.settings)
         del told["member_count"], told["gathers_from"]
@@ -178,13 +213,16 @@ class SimulatedCluster:
         config = NodeConfig(
             member_id=number,
             members=tuple(members),
-            join=join,
+            join=format_members(self._named) if join else "",
             directory=DIRECTORY,
             service="simulation:Service",
             shared_machine="on" if is_tuned else "off",
             check_queries=True,
+            groups=self.group.count,
             **told,
         )
+        # Each group has a disk of its own here, and whom to join it knows from the group itself.
+        config = of_group(config, self.group.index).model_copy(update={"directory": DIRECTORY, "join": join})
         member = Member(machine, config)
         machine.on_exit = lambda error: self._on_exit(member, error)
         return member
@@ -218,7 +256,11 @@ class SimulatedCluster:
         members = tuple(mine if one.member_id == member.member_id else one for one in member.config.members)
         member.config = member.config.model_copy(update={"members": members})
 
-    def _make_machine(self, address: str) -> Machine:
+    def endpoints_at(self, number: int, place: int) -> tuple[str, str, str, str, str]:
+        """Where a member of this group can be dialled: at another place, other ports of its machine."""
+        return derive_endpoints(group_endpoint(f"member-{number}:{_BASE_PORT + place * _PORT_STEP}", self.group.index))
+
+    def _make_machine(self, address: str, *, site: Site | None = None) -> Machine:
         drift_ppm, epoch_offset_ns = self._clock_skew(self.random)
         machine = Machine(
             self.scheduler,
@@ -227,6 +269,7 @@ class SimulatedCluster:
             address,
             drift_ppm=drift_ppm,
             epoch_offset_ns=epoch_offset_ns,
+            site=site,
         )
         machine.on_error = lambda context: self._on_unhandled(address, context)
         machine.open_objects = partial(self.open_objects, machine)
@@ -344,11 +387,6 @@ class SimulatedCluster:
         with _unheard():
             for machine in machines:
                 machine.bury()
-
-
-def endpoints_at(number: int, place: int) -> tuple[str, str, str, str, str]:
-    """Where a member can be dialled: at another place, other ports of its machine."""
-    return derive_endpoints(f"member-{number}:{_BASE_PORT + place * _PORT_STEP}")
 
 
 def _at(number: int, port: int) -> MemberEndpoints:

@@ -40,7 +40,7 @@ class DiskFaults:
 
     def draw_timing(self, member: Member) -> None:
         """Give a member's disk its ordinary speed: the same one whenever it is drawn."""
-        random = Random(f"{self._cluster.seed} timing {member.member_id}")
+        random = Random(f"{self._cluster.world.seed} timing {member.member_id}")
         timing = member.machine.timing
         timing.min_ns = random.choice((30_000, 80_000, 400_000))
         timing.mean_ns = timing.min_ns * random.choice((2, 3, 8))

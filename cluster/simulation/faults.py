@@ -8,7 +8,7 @@ is ever without a sound copy of its files, since no cluster survives more.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from .backups.scrubs import SCRUB
 from .clients.queries import QUERY_KIND
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .disk_faults import DiskFaults, draw_bit
+from .groups.drawing import GROUPS, SESSIONS
 from .kinds.hidden_flip import HiddenFlip, voters_of
 from .kinds.standby_chains import CHAIN, SourceFaults, StandbyChains
 from .member_orders import MemberOrders
@@ -53,10 +54,16 @@ class Kind:
     interval: float
     strike: Callable[[Nemesis, Random], bool]
     """Makes it happen; False if there was nothing to strike."""
+    is_shared: bool = False
+    """Whether it strikes machines and what is between them, and so every group that there is."""
 
 
 class Nemesis:
-    """Makes things go wrong, and repairs them after a while, as an operator would."""
+    """Makes things go wrong, and repairs them after a while, as an operator would.
+
+    In a cluster with groups each has its own. What strikes machines is done by the first one, to the members of all
+    groups; what strikes a process is sometimes done to the processes of all groups on a machine.
+    """
 
     def __init__(
         self,
@@ -66,7 +73,9 @@ class Nemesis:
         *,
         without: frozenset[str],
         kill_client: Callable[[Random], bool],
+        beside: Sequence[Nemesis] = (),
     ) -> None:
+        """Begin; `beside` are those of the groups before this one."""
         self.fired: dict[str, int] = dict.fromkeys(KIND_NAMES, 0)
         self._cluster, self._referee, self._trace = cluster, referee, trace
         self.kill_client: Callable[[Random], bool] = kill_client
@@ -109,6 +118,9 @@ class Nemesis:
         """Members that were removed, and are not started any more."""
         self._removal_random = Random(f"{cluster.seed} removed")
         cluster.on_member_exit = self._on_exit
+        self._groups: list[Nemesis] = [*beside, self]
+        for other in beside:
+            other._groups.append(self)
         self._plan_all(without)
         self._after(self._unit_ns // 8, self._look_after_damage)
 
@@ -120,7 +132,8 @@ class Nemesis:
     def _plan_all(self, without: frozenset[str]) -> None:
         for kind in KINDS:
             random = Random(f"{self._cluster.seed} {kind.name}")
-            if random.random() < kind.chance and kind.name not in without:
+            is_mine = self._groups[0] is self or not kind.is_shared
+            if random.random() < kind.chance and kind.name not in without and is_mine:
                 self._plan(kind, random)
 
     def _plan(self, kind: Kind, random: Random) -> None:
@@ -152,12 +165,25 @@ class Nemesis:
 
     # --- processes and machines
 
+    def _on_machine(self, member: Member) -> list[tuple[Nemesis, Member]]:
+        """Return the members of all groups on the machine of one, each with who strikes it."""
+        found = ((each, each._cluster.members.get(member.member_id)) for each in self._groups)
+        return [(each, one) for each, one in found if one is not None]
+
+    def _victims(self, member: Member, random: Random) -> list[tuple[Nemesis, Member]]:
+        """Return who is struck: a group's process alone, or with those of the other groups on its machine."""
+        everyone = self._on_machine(member)
+        return everyone if len(everyone) == 1 or random.random() < 0.5 else [(self, member)]
+
     def _kill(self, random: Random) -> bool:
-        return self._kill_member(self._member(random), random)
+        victims = self._victims(self._member(random), random)
+        return _any_of(each._kill_member(one, random) for each, one in victims)
 
     def _kill_leader(self, random: Random) -> bool:
         leader = self._cluster.leader()
-        return leader is not None and self._kill_member(leader, random)
+        if leader is None:
+            return False
+        return _any_of(each._kill_member(one, random) for each, one in self._victims(leader, random))
 
     def _kill_member(self, member: Member, random: Random) -> bool:
         if not member.is_running:
@@ -170,7 +196,7 @@ class Nemesis:
 
     def _stop(self, random: Random) -> bool:
         """SIGTERM: the member stops in order."""
-        return self._stop_member(self._member(random))
+        return _any_of(each._stop_member(one) for each, one in self._victims(self._member(random), random))
 
     def _stop_all(self, random: Random) -> bool:
         """All at once, as an operator would restart a cluster."""
@@ -187,14 +213,18 @@ class Nemesis:
 
     def _power_loss(self, random: Random) -> bool:
         member = self._member(random)
-        if not member.machine.has_power or member.member_id in self._referee.damaged:
+        if not member.machine.has_power or self._has_damage(member):
             return False  # a flipped bit and a torn write in one place cannot be told apart: the atlas has one or other
         self._cut_power(member, random)
         return True
 
+    def _has_damage(self, member: Member) -> bool:
+        """Whether files on its machine are damaged, of whatever group."""
+        return any(one.member_id in each._referee.damaged for each, one in self._on_machine(member))
+
     def _power_loss_all(self, random: Random) -> bool:
         members = self._active()
-        if any(member.member_id in self._referee.damaged for member in members):
+        if any(self._has_damage(member) for member in members):
             return False
         for member in members:
             if member.machine.has_power:
@@ -203,18 +233,24 @@ class Nemesis:
 
     def _cut_power(self, member: Member, random: Random) -> None:
         rate = random.choice((0.0, 0.5, 0.5, 1.0))
-        keep = self._keep_random
+        for each, one in self._on_machine(member):
+            each._lose_power(one, rate, random)
+
+    def _lose_power(self, member: Member, rate: float, random: Random) -> None:
+        """The machine of a member stops; it keeps a part of what was not synced."""
+        keep, was_running = self._keep_random, member.is_running
         if self._excused.get(member.member_id) == "stop":
             del self._excused[member.member_id]
         self._cluster.lose_power(member.member_id, lambda: keep.random() < rate)
-        self._restart_later(member, random)
+        if was_running or len(self._groups) == 1:  # of another group it may not have begun yet
+            self._restart_later(member, random)
 
     def _end_midway(self, random: Random) -> bool:
         """The machine or the process stops between two operations of the disk, in the middle of a job or not."""
         member = self._member(random)
         machine = member.machine
         remaining, is_power = random.randrange(1, 30), random.random() < 0.7
-        if not member.is_running or member.member_id in self._excused or member.member_id in self._referee.damaged:
+        if not member.is_running or member.member_id in self._excused or self._has_damage(member):
             return False
 
         def stop(name: str, path: object, length: int) -> None:
@@ -222,7 +258,7 @@ class Nemesis:
             remaining -= 1
             if remaining == 0 and member.is_running:
                 machine.on_disk_operation = _off
-                if is_power and member.member_id not in self._referee.damaged:
+                if is_power and not self._has_damage(member):
                     self._cut_power(member, random)
                 else:
                     self._kill_member(member, random)
@@ -232,7 +268,7 @@ class Nemesis:
         return True
 
     def _pause(self, random: Random) -> bool:
-        return self._pause_member(self._member(random), random)
+        return _any_of(each._pause_member(one, random) for each, one in self._victims(self._member(random), random))
 
     def _pause_member(self, member: Member, random: Random) -> bool:
         if not member.is_running or member.is_paused:
@@ -407,7 +443,11 @@ class Nemesis:
 
     def _wipe(self, random: Random) -> bool:
         """A member loses its disk."""
-        return self._wipe_member(self._member(random), random)
+        member = self._member(random)
+        victims = self._victims(member, random)
+        if not all(each._may_damage(one) for each, one in victims):
+            victims = [(self, member)]
+        return _any_of(each._wipe_member(one, random) for each, one in victims)
 
     def _wipe_member(self, member: Member, random: Random) -> bool:
         if not self._may_damage(member):
@@ -598,6 +638,8 @@ class Nemesis:
                 self._cluster.kill(member.member_id)
             case 1:
                 self._cluster.pause(member.member_id)
+            case _ if len(self._groups) > 1:  # which may need the machine
+                self._cluster.kill(member.member_id)
             case _:
                 self.network.cut_off(member)
 
@@ -607,29 +649,34 @@ def _off(name: str, path: object, length: int) -> None:
     raise OSError(errno.EIO, "the process has ended", str(path))
 
 
+def _any_of(struck: Iterable[bool]) -> bool:
+    """Whether anybody was struck; each is tried."""
+    return any([*struck])
+
+
 def _no_fault(name: str, path: object, length: int) -> None:
     """The disk does what it is asked."""
 
 
 KINDS: Final = (
-    Kind("delay", 0.5, 4.0, lambda nemesis, random: nemesis.network.delay(random)),
-    Kind("reset", 0.5, 2.0, lambda nemesis, random: nemesis.network.reset(random)),
-    Kind("stall", 0.5, 2.0, lambda nemesis, random: nemesis.network.stall(random)),
-    Kind("partition", 0.5, 6.0, lambda nemesis, random: nemesis.network.partition(random)),
-    Kind("one_way", 0.4, 5.0, lambda nemesis, random: nemesis.network.one_way(random)),
-    Kind("isolate", 0.5, 6.0, lambda nemesis, random: nemesis.network.isolate(random)),
-    Kind("swizzle_clog", 0.3, 10.0, lambda nemesis, random: nemesis.network.swizzle_clog(random)),
+    Kind("delay", 0.5, 4.0, lambda nemesis, random: nemesis.network.delay(random), is_shared=True),
+    Kind("reset", 0.5, 2.0, lambda nemesis, random: nemesis.network.reset(random), is_shared=True),
+    Kind("stall", 0.5, 2.0, lambda nemesis, random: nemesis.network.stall(random), is_shared=True),
+    Kind("partition", 0.5, 6.0, lambda nemesis, random: nemesis.network.partition(random), is_shared=True),
+    Kind("one_way", 0.4, 5.0, lambda nemesis, random: nemesis.network.one_way(random), is_shared=True),
+    Kind("isolate", 0.5, 6.0, lambda nemesis, random: nemesis.network.isolate(random), is_shared=True),
+    Kind("swizzle_clog", 0.3, 10.0, lambda nemesis, random: nemesis.network.swizzle_clog(random), is_shared=True),
     Kind("kill", 0.7, 4.0, Nemesis._kill),
     Kind("kill_leader", 0.5, 6.0, Nemesis._kill_leader),
-    Kind("power_loss", 0.6, 5.0, Nemesis._power_loss),
-    Kind("power_loss_all", 0.3, 15.0, Nemesis._power_loss_all),
+    Kind("power_loss", 0.6, 5.0, Nemesis._power_loss, is_shared=True),
+    Kind("power_loss_all", 0.3, 15.0, Nemesis._power_loss_all, is_shared=True),
     Kind("end_midway", 0.5, 5.0, Nemesis._end_midway),
     Kind("stop", 0.4, 6.0, Nemesis._stop),
     Kind("stop_all", 0.2, 15.0, Nemesis._stop_all),
     Kind("pause", 0.5, 5.0, Nemesis._pause),
-    Kind("clock_jump", 0.4, 4.0, Nemesis._clock_jump),
-    Kind("disk_slow", 0.4, 6.0, lambda nemesis, random: nemesis.disks.slow(random)),
-    Kind("disk_stall", 0.4, 6.0, lambda nemesis, random: nemesis.disks.stall(random)),
+    Kind("clock_jump", 0.4, 4.0, Nemesis._clock_jump, is_shared=True),
+    Kind("disk_slow", 0.4, 6.0, lambda nemesis, random: nemesis.disks.slow(random), is_shared=True),
+    Kind("disk_stall", 0.4, 6.0, lambda nemesis, random: nemesis.disks.stall(random), is_shared=True),
     Kind("flip_recording", 0.3, 12.0, Nemesis._flip_recording),
     Kind("flip_below_snapshot", 0.5, 1.5, lambda nemesis, random: nemesis.hidden_flip.strike(random)),
     Kind("flip_catalog", 0.2, 15.0, partial(Nemesis._flip_small_file, name=_CATALOG, begin=32, end=128)),
@@ -640,7 +687,7 @@ KINDS: Final = (
     Kind("short_write", 0.3, 5.0, lambda nemesis, random: nemesis.disks.short_write(random)),
     Kind("store", 0.6, 1.5, lambda nemesis, random: nemesis.disks.fail_store(random)),
     Kind("wipe", 0.3, 12.0, Nemesis._wipe),
-    Kind("client_kill", 0.3, 6.0, lambda nemesis, random: nemesis.kill_client(random)),
+    Kind("client_kill", 0.3, 6.0, lambda nemesis, random: nemesis.kill_client(random), is_shared=True),
     Kind("snapshot", 0.5, 2.0, lambda nemesis, random: nemesis.operator.snapshot(random)),
     Kind("suspend", 0.3, 5.0, lambda nemesis, random: nemesis.operator.suspend(random)),
     Kind("shutdown", 0.2, 12.0, lambda nemesis, random: nemesis.operator.shutdown(random)),
@@ -657,5 +704,5 @@ KINDS: Final = (
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
-KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY, BACKUP, COLD, SCRUB)
-"""All that a run can do without. The last five are no faults: a part of the seeds has each of them."""
+KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY, BACKUP, COLD, SCRUB, GROUPS, SESSIONS)
+"""All that a run can do without. The last seven are no faults: a part of the seeds has each of them."""

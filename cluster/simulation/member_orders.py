@@ -23,7 +23,7 @@ from ..core.membership.configuration import ChangeRefusedError, Configuration, C
 from ..core.membership.member_change import MemberChange, MemberChangeKind
 from ..runtime.agent import ConsensusModuleAgent
 from ..settings.config import parse_members
-from .cluster import Member, SimulatedCluster, endpoints_at
+from .cluster import PLACE_LIMIT, Member, SimulatedCluster
 from .membership_rules import MembershipRules
 from .operator import post
 from .world.loop import SimulatedLoop
@@ -153,8 +153,11 @@ class MemberOrders:
         member = self._cluster.members[MemberId(member_id)]
         if not member.machine.has_power or member.member_id in self._early:
             return False
-        place = self._moved_count[member_id] = self._moved_count.get(member_id, 0) + 1
-        endpoints = endpoints_at(member_id, place)
+        place = self._moved_count.get(member_id, 0) + 1
+        if place >= PLACE_LIMIT:
+            return False
+        self._moved_count[member_id] = place
+        endpoints = self._cluster.endpoints_at(member_id, place)
         if is_early:
             self._early[member_id] = self._cluster.now_ns + 3 * self._unit_ns
             self._move_to(member, endpoints)
@@ -225,7 +228,7 @@ class MemberOrders:
         number = max(current.high_member_id, *self._cluster.members) + 1
         member = self._cluster.add_member(number, current.members, is_standby=kind is MemberChangeKind.ADD_STANDBY)
         self._on_added(member)
-        change = MemberChange(kind, number, endpoints_at(number, 0))
+        change = MemberChange(kind, number, self._cluster.endpoints_at(number, 0))
         self._wish(_Wish(change, lambda: self._rules.current.find(number) is not None), random)
         self._after(delay_ns, self._start, member)
         return number

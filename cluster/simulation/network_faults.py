@@ -27,7 +27,7 @@ class NetworkFaults:
         self._cluster, self._network, self._unit_ns = cluster, cluster.network, unit_ns
         self._after, self._draw_member, self._draw_duration_ns = after, draw_member, draw_duration_ns
         self._is_over = False
-        self._base_quality = _draw_quality(Random(f"{cluster.seed} quality"), unit_ns)
+        self._base_quality = _draw_quality(Random(f"{cluster.world.seed} quality"), unit_ns)
         self._network.quality = self._base_quality
 
     def __repr__(self) -> str:

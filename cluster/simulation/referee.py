@@ -17,6 +17,7 @@ from typing import Final
 
 from trimaran.archive.format.segment_names import segment_base_positions
 from trimaran.service_api import ClusteredService, Role
+from trimaran.service_api.groups.group import ONLY_GROUP
 from trimaran.service_api.types import MemberId, TermId
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
 
@@ -28,6 +29,7 @@ from .backups.cold_rules import ColdRules
 from .backups.object_store import SimulatedStore
 from .clock_rules import ClockRules
 from .cluster import Member, SimulatedCluster
+from .groups.rules import GroupRules
 from .kept_log import complete_snapshot_positions, read_kept_log
 from .member_disks import MemberDisks, durable_candidate_term, durable_last_term
 from .membership_rules import MembershipRules
@@ -87,8 +89,10 @@ class Referee:
         make_relay: Callable[[], Relay | Messenger] = Relay,
         make_further: Sequence[Callable[[], ClusteredService]] = (),
         checks: ServiceChecks = NO_CHECKS,
+        group_rules: GroupRules | None = None,
     ) -> None:
         self._checks = checks
+        self._group_rules = group_rules or GroupRules(ONLY_GROUP)
         self.committed = bytearray()
         """The log as far as any member has called it committed."""
         self.delivered: dict[int, tuple[object, ...]] = {}
@@ -176,7 +180,7 @@ class Referee:
             self._on_member(member)
         cluster.on_member = self._on_member
         cluster.on_node = self._on_node
-        cluster.network.on_segment = self._on_segment
+        cluster.network.segment_watchers.append(self._on_segment)
         cluster.store.watchers.append(partial(self._on_object, cluster.store))
 
     def _on_member(self, member: Member) -> None:
@@ -246,6 +250,7 @@ class Referee:
                 self._on_leader(member)
         self.actions.look(member)
         self.membership.look(member)
+        self._group_rules.look(member)
         expect_agreement(member)
         entry_count = module.ctx.recording_log.next_entry_index
         if entry_count != view.entry_count:
@@ -507,6 +512,7 @@ class Referee:
                     now=timestamp,
                 )
                 self._newest_position, self._newest_time = position, timestamp
+                self._group_rules.on_entry(position, what)
                 self.counts.delivered_entries += 1
                 self.counts.by_kind[str(what[0])] = self.counts.by_kind.get(str(what[0]), 0) + 1
 

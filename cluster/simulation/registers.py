@@ -216,6 +216,9 @@ class Registers(ClusteredService):
         if answers is None:
             self._report(f"session_id={session.id} a message of a session that is not open")
             return
+        if not self.cluster.group.owns(request.key):
+            self._report(f"session_id={session.id} key={request.key} a message about a key of another group")
+            return
         answer: bytes | None
         if request.sequence <= answers.last_sequence:
             answer = answers.find(request.sequence)
@@ -240,6 +243,7 @@ class Registers(ClusteredService):
         except (struct.error, ValueError):
             self._report(f"session_id={session.id} a request that is none: length={len(payload)}")
             return b""
+        self.cluster.group.check_key(request.key)
         answer = self._apply(request, timestamp)
         self._absorb(answer)
         return answer

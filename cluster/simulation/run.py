@@ -8,32 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
 from random import Random
 from typing import Final
 
 from trimaran.client import ClientConfig
+from trimaran.client.groups.group_table import group_config
 from trimaran.service_api import ClusteredService
+from trimaran.service_api.groups.group import Group, GroupTable
+from trimaran.service_api.groups.ports import group_endpoint
 
-from .backups.actor import BACKUP, BackupActor, has_backup
-from .backups.cold_rules import COLD, COLD_URL, waiting_bytes
-from .backups.restored import RestoredCluster
-from .backups.scrubs import SCRUB, Scrubs, has_scrubs
-from .clients.history import History
-from .clients.linearizability import SearchVerdict, check_linearizability, check_log_order
-from .clients.queries import QUERY_KIND, QueryMix, check_stale_reads, has_queries
-from .clients.register_model import RegisterModel, explained
+from .backups.cold_rules import COLD, COLD_URL
+from .clients.queries import QUERY_KIND, QueryMix, has_queries
 from .clients.request_workload import RequestWorkload
 from .clients.service_workload import ClientApplication, MakeWorkload
 from .clients.workload import Workload, WorkloadSettings
-from .cluster import Member, Settings, SimulatedCluster
-from .faults import Nemesis
-from .messenger import Messenger, draw_message_of
-from .referee import Referee
-from .registers import Registers, Request
-from .relay import RELAY, RELAY_CHANCE, Relay
+from .cluster import Settings, World
+from .groups.drawing import GROUPS, SESSIONS, draw_group_count, draw_session_count
+from .groups.rules import KeyOf, RanAt, expect_ran_once
+from .groups.stranger import Stranger, key_of_register
+from .part import Part, Services
+from .registers import Registers
 from .rules import NO_CHECKS, RuleBroken, ServiceChecks, expect
-from .trace import Trace
 from .world.quiet import quiet_log
 
 _MS: Final = 1_000_000
@@ -46,7 +43,18 @@ _LIVENESS_TIMEOUTS: Final = 40
 """How long a healed majority may take to go on: elections, catch-ups and clients' back-offs, with room."""
 
 _LIVENESS_FLOOR_NS: Final = 20_000 * _MS
-_SEARCH_STEP_LIMIT: Final = 400_000
+_CROWD_PAUSE: Final = 0.25
+"""Between two requests of one of many clients, times how many there are: with more of them each asks less often."""
+
+
+class _ClientKind(Enum):
+    """What a client application of a run does; its value is part of the name of its generator."""
+
+    PLAIN = "client"
+    REQUESTER = "requester"
+    CROWD = "crowd"
+    """Many clients with one request in flight each, in one process."""
+    STRANGER = "stranger"
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -62,6 +70,11 @@ class Options:
     """Clients that ask with `request`, of the simulation's own service."""
     requester_session_count: int = 1
     """Sessions that each of them has at once; more than 1 share its connection."""
+    session_count: int | None = None
+    """Further clients with a session, a connection and one request in flight each, of the simulation's own service.
+    None: drawn per seed, mostly 0."""
+    group_count: int | None = None
+    """How many groups the cluster has. None: of the simulation's own service drawn per seed, mostly 1."""
     without: frozenset[str] = frozenset()
     """Kinds of faults left out."""
     safety_timeouts: float = _SAFETY_TIMEOUTS
@@ -81,6 +94,10 @@ class Options:
             flags += ["--requesters", str(self.requester_count)]
         if self.requester_session_count != 1:
             flags += ["--requester-sessions", str(self.requester_session_count)]
+        if self.session_count is not None:
+            flags += ["--sessions", str(self.session_count)]
+        if self.group_count is not None:
+            flags += ["--groups", str(self.group_count)]
         if self.without:
             flags += ["--without", ",".join(sorted(self.without))]
         if self.safety_timeouts != _SAFETY_TIMEOUTS:
@@ -106,6 +123,9 @@ class RunOutcome:
     seed: int
     options: Options
     member_count: int = 0
+    group_count: int = 1
+    session_count: int = 0
+    """How many of its clients are those of `Options.session_count`."""
     failure: Failure | None = None
     simulated_ns: int = 0
     event_count: int = 0
@@ -126,16 +146,20 @@ def run_seed(
     make_further: Sequence[Callable[[], ClusteredService]] = (),
     make_workload: MakeWorkload = Workload,
     checks: ServiceChecks = NO_CHECKS,
+    key_of: KeyOf = key_of_register,
     write_line: Callable[[str], None] | None = None,
 ) -> RunOutcome:
     """Run one seed to its end and give what became of it. Never raises for what the cluster does wrong.
 
     Members run the service and the further ones, with ids in this order. With clients of another kind than `Workload`
-    only what holds for every service is checked.
+    only what holds for every service is checked. Where the cluster has groups, `key_of` takes a message of a client to
+    the key that it is about.
     """
     options = Options() if options is None else options
+    has_registers, has_histories = make_service is Registers, make_workload is Workload
+    services = Services(make_service, make_further, checks, key_of, has_registers, has_histories)
     with quiet_log(is_quiet=write_line is None):
-        return _Run(seed, options, make_service, make_further, make_workload, checks, write_line).run()
+        return _Run(seed, options, services, make_workload, write_line).run()
 
 
 def draw_settings(
@@ -178,234 +202,149 @@ def draw_settings(
 
 
 class _Run:
-    """One run under way."""
+    """One run under way: its groups, which are one part or several, and the clients, which use all of them."""
 
     def __init__(
         self,
         seed: int,
         options: Options,
-        make_service: Callable[[], ClusteredService],
-        make_further: Sequence[Callable[[], ClusteredService]],
+        services: Services,
         make_workload: MakeWorkload,
-        checks: ServiceChecks,
         write_line: Callable[[str], None] | None,
     ) -> None:
-        self._seed, self._options = seed, options
+        self._seed, self._options, self._make_workload = seed, options, make_workload
         settings = draw_settings(seed, options.member_count, options.witness_count, without=options.without)
         self._unit_ns = settings.leader_heartbeat_timeout_ms * _MS
-        drawn = (draw_message_of(make) for make in (make_service, *make_further))
-        draw_message = next((draw for draw in drawn if draw is not None), None)
-        make_relay = Relay if draw_message is None else partial(Messenger, draw_message)
-        self._referee = Referee(
-            make_service,
-            make_relay=make_relay,
-            make_further=make_further,
-            checks=checks,
-        )
-        self._has_relay = (
-            (make_service is Registers or draw_message is not None)
-            and RELAY not in options.without
-            and Random(f"{seed} {RELAY}").random() < RELAY_CHANCE
-        )
-        self._makers = [make_service, *make_further, *([make_relay] if self._has_relay else [])]
-        """Of the services that each member runs."""
-        self._cluster = SimulatedCluster(
-            seed,
-            settings,
-            self._referee.make_service,
-            make_others=partial(self._referee.make_others, has_relay=self._has_relay),
-            clock_skew=_draw_skew,
-        )
-        self._trace = Trace(self._cluster, write_line)
-        self._referee.watch(self._cluster, self._trace)
-        self._referee.membership.on_changed = self._correct_clients
-        self._history = History()
-        self._make_workload = make_workload
+        self._has_histories = services.has_histories
+        group_count, self._session_count = _draw_sizes(seed, options, settings, is_drawn=self._has_histories)
+        self._world, self._parts = World(seed), list[Part]()
+        for index in range(group_count):
+            part = Part(
+                seed,
+                Group(index, group_count),
+                settings,
+                services,
+                self._world,
+                without=options.without,
+                session_count=self._session_count,
+                beside=(*self._parts,),
+                write_line=write_line,
+            )
+            part.referee.membership.on_changed = self._correct_clients
+            self._parts.append(part)
         self._workloads: dict[str, ClientApplication] = {}
         self._live: dict[str, None] = {}
         """Clients whose process is there."""
-        self._nemesis: Nemesis | None = None
-        self._backup: BackupActor | None = None
-        self._scrubs: Scrubs | None = None
-        self._has_queries = make_workload is Workload and QUERY_KIND not in options.without and has_queries(seed)
+        self._kinds: dict[str, _ClientKind] = {}
 
     def run(self) -> RunOutcome:
         """Go through both phases."""
-        outcome = RunOutcome(self._seed, self._options, member_count=len(self._cluster.members))
+        outcome = RunOutcome(self._seed, self._options, member_count=len(self._parts[0].cluster.members))
+        outcome.group_count, outcome.session_count = len(self._parts), self._session_count
         try:
             self._safety_phase()
             self._liveness_phase()
-            outcome.undecided_count = self._check_history()
+            outcome.undecided_count = sum(part.check_history() for part in self._parts)
+            self._check_groups()
         except RuleBroken as broken:
-            outcome.failure = Failure(broken.rule, str(broken), self._cluster.now_ns / 1e9)
+            outcome.failure = Failure(broken.rule, str(broken), self._parts[0].cluster.now_ns / 1e9)
         finally:
-            self._cluster.close()
+            for part in self._parts:
+                part.cluster.close()
         self._fill(outcome)
         return outcome
 
     def _fill(self, outcome: RunOutcome) -> None:
-        outcome.simulated_ns = self._cluster.now_ns
-        outcome.event_count = self._cluster.scheduler.event_count
-        outcome.elections = self._referee.counts.elections
-        outcome.committed_bytes = self._referee.counts.committed_bytes
-        outcome.acknowledged_count = self._history.acknowledged_count
-        outcome.unknown_count = self._history.unknown_count
-        if self._nemesis is not None:
-            outcome.fired = {**self._nemesis.fired, QUERY_KIND: self._history.query_count}
-            outcome.fired[COLD] = self._referee.cold.segment_count
-            outcome.fired[SCRUB] = 0 if self._scrubs is None else self._scrubs.asked_count
-            outcome.fired[QUERY_KIND] += len(self._history.stale_reads) + self._history.service_query_count
-        outcome.trace_hash = self._trace.hexdigest()
+        parts = self._parts
+        outcome.simulated_ns = parts[0].cluster.now_ns
+        outcome.event_count = self._world.scheduler.event_count
+        outcome.elections = sum(part.referee.counts.elections for part in parts)
+        outcome.committed_bytes = sum(part.referee.counts.committed_bytes for part in parts)
+        outcome.acknowledged_count = sum(part.history.acknowledged_count for part in parts)
+        outcome.unknown_count = sum(part.history.unknown_count for part in parts)
+        for part in parts:
+            for name, count in part.fired().items():
+                outcome.fired[name] = outcome.fired.get(name, 0) + count
+        outcome.fired[GROUPS] = len(parts) if len(parts) > 1 else 0
+        outcome.fired[SESSIONS] = self._session_count
+        outcome.trace_hash = parts[0].trace.hexdigest()
 
     # --- the phases
 
     def _safety_phase(self) -> None:
-        cluster = self._cluster
-        for member_id in cluster.members:
-            cluster.start(member_id)
+        for part in self._parts:
+            part.start()
         for _ in range(self._options.client_count):
-            self._start_client(self._make_workload)
-        if self._make_workload is Workload:
+            self._start_client(_ClientKind.PLAIN)
+        if self._has_histories:
             for _ in range(self._options.requester_count):
-                self._start_client(RequestWorkload)
-        self._nemesis = Nemesis(
-            cluster, self._referee, self._trace, without=self._options.without, kill_client=self._kill_client
-        )
-        self._nemesis.fired[RELAY] = int(self._has_relay)
-        if SCRUB not in self._options.without and has_scrubs(self._seed):
-            self._scrubs = Scrubs(cluster, self._referee)
-        if BACKUP not in self._options.without and has_backup(self._seed):
-            self._backup = BackupActor(cluster, self._referee)
-            self._nemesis.fired[BACKUP] = 1
-        cluster.run_for(int(self._options.safety_timeouts * self._unit_ns))
+                self._start_client(_ClientKind.REQUESTER)
+            if self._session_count:
+                self._start_client(_ClientKind.CROWD)
+            if len(self._parts) > 1:
+                self._start_client(_ClientKind.STRANGER)
+        for part in self._parts:
+            part.strike(self._kill_client)
+        self._parts[0].cluster.run_for(int(self._options.safety_timeouts * self._unit_ns))
 
     def _liveness_phase(self) -> None:
-        cluster, nemesis = self._cluster, self._nemesis
-        assert nemesis is not None
-        core = nemesis.end()
-        if self._backup is not None:
-            self._backup.end()
+        run_until, parts = self._parts[0].cluster.run_until, self._parts
+        for part in parts:
+            part.mend()
         limit_ns = max(_LIVENESS_TIMEOUTS * self._unit_ns, _LIVENESS_FLOOR_NS)
-        before = self._served_count()
-        wanted = before + 5 * len(self._live) if self._options.operation_limit is None else before
-        is_live = cluster.run_until(lambda: self._served_count() >= wanted, limit_ns=limit_ns)
-        self._expect_live(is_live, "a healed majority serves its clients", core)
+        wanted = [part.served_count() + self._wanted_count() for part in parts]
+        is_live = run_until(
+            lambda: all(part.served_count() >= count for part, count in zip(parts, wanted, strict=True)),
+            limit_ns=limit_ns,
+        )
+        self._expect_live(is_live, "a healed majority serves its clients")
         for name in self._live:
             self._workloads[name].stop()
-        is_done = cluster.run_until(lambda: self._is_at_rest(nemesis.core()), limit_ns=limit_ns)
-        core = nemesis.core()
-        self._expect_live(is_done, "a healed majority comes to rest, all equal", core)
-        is_done = cluster.run_until(lambda: not nemesis.lingering(), limit_ns=limit_ns)
-        self._expect_live(is_done, "a member that was removed stops when it is told", nemesis.lingering())
-        nemesis.hidden_flip.mend()  # the members have come to rest before it looked again
-        self._referee.expect_equal(core)
-        self._referee.look_at_rest(core)
-        is_done = cluster.run_until(lambda: not any(map(waiting_bytes, core)), limit_ns=5 * limit_ns)
-        expect(is_done, "cold storage comes to have what is to go", waiting=[*map(waiting_bytes, core)])
-        if self._backup is not None:
-            is_done = cluster.run_until(self._backup.has_all, limit_ns=2 * limit_ns)
-            expect(is_done, "a backup comes to have everything", backup=self._backup, cluster=cluster)
-            self._check_restored(self._backup)
-        expect(not cluster.unhandled, "no error is left unhandled", errors=cluster.unhandled[:3])
-
-    def _check_restored(self, backup: BackupActor) -> None:
-        """Make a cluster of what is in the store, up to some position, and have it come to what this one was there."""
-        referee = self._referee
-        delivered = [referee.delivered, *referee.further, *([referee.relayed] if self._has_relay else [])]
-        services = [*zip(self._makers, delivered, strict=True)]
-        RestoredCluster(self._cluster, backup.machine, services, backup.place).check()
-
-    def _served_count(self) -> int:
-        """Count answers; where clients cannot tell them, messages that were delivered."""
-        if self._make_workload is Workload:
-            return self._history.acknowledged_count - self._history.query_count
-        by_kind = self._referee.counts.by_kind
-        return by_kind.get("message", 0) + by_kind.get("request", 0)
-
-    def _is_at_rest(self, core: list[Member]) -> bool:
-        if self._live:
-            return False
-        leader = self._cluster.leader()
-        if leader is None or leader.node is None:
-            return False
-        end = leader.node.module.ctx.log_buffer.append_position
-        return all(
-            member.node is not None
-            and member.node.module.election is None
-            and member.node.delivered_position == end
-            and member.node.module.ctx.commit_position == end
-            and not any(member.node.module.service_messages.trackers)
-            for member in core
+        is_done = run_until(
+            lambda: not self._live and all(part.is_at_rest() for part in parts),
+            limit_ns=limit_ns,
         )
+        self._expect_live(is_done, "a healed majority comes to rest, all equal")
+        is_done = run_until(lambda: not any(part.nemesis.lingering() for part in parts), limit_ns=limit_ns)
+        self._expect_live(is_done, "a member that was removed stops when it is told")
+        for part in parts:
+            part.expect_equal()
+        for part in parts:
+            part.expect_kept_elsewhere(limit_ns)
 
-    def _expect_live(self, is_live: bool, rule: str, core: list[Member]) -> None:
+    def _wanted_count(self) -> int:
+        """How many more answers each group has to give to be alive."""
+        if self._options.operation_limit is not None:
+            return 0
+        return 5 * len(self._live) if len(self._parts) == 1 else 5
+
+    def _expect_live(self, is_live: bool, rule: str) -> None:
         expect(
             is_live,
             rule,
-            core=[member.member_id for member in core],
-            cluster=self._cluster,
-            history=self._history,
+            core=[[member.member_id for member in part.nemesis.core()] for part in self._parts],
+            clusters=[part.cluster for part in self._parts],
+            histories=[part.history for part in self._parts],
             workloads=[repr(workload) for workload in self._workloads.values()],
-            unhandled=self._cluster.unhandled[:3],
+            unhandled=[error for part in self._parts for error in part.cluster.unhandled][:3],
         )
 
-    def _check_history(self) -> int:
-        """Check what the clients saw, in two independent ways; give how many keys the search left undecided."""
-        history, model = self._history, RegisterModel()
-        operations = explained(history)
-        expect(not history.faults, "clients see nothing impossible", faults=history.faults[:3])
-        problems = check_log_order(operations, model)
-        expect(not problems, "answers are those of the log's order, which agrees with time", problems=problems[:2])
-        for operation in operations:
-            if operation.is_acknowledged and not operation.is_query:
-                expect(
-                    operation.log_position in self._referee.delivered,
-                    "what was acknowledged is in the log",
-                    operation=str(operation),
-                )
-        if self._make_workload is Workload:
-            self._check_requests()
-        problems = check_stale_reads(operations, history.stale_reads, model)
-        expect(not problems, "a read is no staler than it says", problems=problems[:2])
-        report = check_linearizability(operations, model, step_limit=_SEARCH_STEP_LIMIT)
-        expect(
-            report.verdict is not SearchVerdict.NOT_LINEARIZABLE,
-            "clients see one linearizable object",
-            violations=report.violations,
-        )
-        return report.undecided_count
-
-    def _check_requests(self) -> None:
-        """Hold what services have run of requests against what clients were told."""
-        ran: dict[tuple[int, int], int] = {}
-        for position, (kind, *what) in sorted(self._referee.delivered.items()):
-            if kind != "request":
-                continue
-            assert isinstance(what[1], bytes)
-            request = Request.decode(what[1])
-            key = request.client_id, request.sequence
-            expect(key not in ran, "a request runs once", request=request, at=(ran.get(key), position))
-            ran[key] = position
-        for operation in self._history:
-            if operation.sequence is None or operation.client_id is None:
-                continue
-            position_or_none = ran.get((operation.client_id, operation.sequence))
-            if operation.is_rejected:
-                expect(position_or_none is None, "what was rejected never runs", operation=str(operation))
-            elif operation.is_acknowledged:
-                expect(
-                    position_or_none == operation.log_position,
-                    "the reply to a request is the one of its only run",
-                    operation=str(operation),
-                    ran_at=position_or_none,
-                )
+    def _check_groups(self) -> None:
+        """Check what no group can know alone."""
+        if not self._has_histories or len(self._parts) == 1:
+            return
+        ran: dict[tuple[int, int], list[RanAt]] = {}
+        for part in self._parts:
+            for key, places in part.find_requests().items():
+                ran.setdefault(key, []).extend(places)
+        expect_ran_once(ran, [part.history for part in self._parts], GroupTable(len(self._parts)))
 
     # --- clients
 
-    def _start_client(self, make_workload: MakeWorkload) -> None:
+    def _start_client(self, kind: _ClientKind) -> None:
         number = len(self._workloads)
         unit_s = self._unit_ns / 1e9
-        random = Random(f"{self._seed} {'requester' if make_workload is RequestWorkload else 'client'} {number}")
+        random = Random(f"{self._seed} {kind.value} {number}")
         config = ClientConfig(
             endpoints=self._ingress_endpoints(),
             connect_timeout_s=2 * unit_s,
@@ -415,48 +354,93 @@ class _Run:
             close_timeout_s=unit_s,
             keep_alive_interval_s=unit_s / 2,
             reconnect_max_s=unit_s / 2,
-            network=self._cluster.network,
+            network=self._world.network,
             random=random.random,
             make_secret=partial(Random(f"{self._seed} secrets of client {number}").randbytes, 32),
         )
+        part = self._part_of(number)
         settings = WorkloadSettings(
             think_mean_s=unit_s * random.choice((0.03, 0.08, 0.3)),
             idle_max_s=unit_s,
             timer_delay_max_ms=int(2_000 * unit_s),
             operation_limit=self._options.operation_limit,
+            keys=part.keys,
+            timer_keys=part.timer_keys,
         )
-        if make_workload is RequestWorkload:
-            make_workload = partial(RequestWorkload, parallel_count=self._options.requester_session_count)
-        elif self._has_queries:
-            make_workload = partial(Workload, queries=self._make_query_mix(number, settings))
-        workload = make_workload(
-            config,
-            number,
-            history=self._history,
-            random=random,
-            now_ns=lambda: self._cluster.now_ns,
-            settings=settings,
-        )
+        workload = self._make_application(kind, number, config, settings, random)
         name = f"client-{number}"
+        self._kinds[name] = kind
         self._workloads[name] = workload
         self._live[name] = None
-        self._cluster.add_client(name, lambda: self._drive(name, workload))
+        part.cluster.add_client(name, lambda: self._drive(name, workload))
+
+    def _make_application(
+        self, kind: _ClientKind, number: int, config: ClientConfig, settings: WorkloadSettings, random: Random
+    ) -> ClientApplication:
+        parts, part = self._parts, self._part_of(number)
+        if kind is _ClientKind.STRANGER:
+            keys = {each.group.index: each.keys for each in parts}
+            return Stranger(config, number, len(parts), keys, random=random, unit_s=self._unit_ns / 1e9)
+        make: MakeWorkload = self._make_workload
+        if kind is not _ClientKind.PLAIN:
+            is_crowd, options = kind is _ClientKind.CROWD, self._options
+            if is_crowd:
+                think_mean_s = settings.think_mean_s * self._session_count * _CROWD_PAUSE
+                settings = replace(settings, in_flight_limit=1, think_mean_s=think_mean_s)
+            settings = replace(settings, keys=tuple(key for each in parts for key in each.keys))
+            make = partial(
+                RequestWorkload,
+                parallel_count=self._session_count if is_crowd else options.requester_session_count,
+                shares_connection=not is_crowd,
+                histories=[each.history for each in parts],
+            )
+        elif self._has_histories:
+            config = self._config_for(config, number)
+            if QUERY_KIND not in self._options.without and has_queries(self._seed):
+                make = partial(Workload, queries=self._make_query_mix(number, settings))
+        return make(
+            config,
+            number,
+            history=part.history,
+            random=random,
+            now_ns=lambda: self._world.scheduler.now_ns,
+            settings=settings,
+        )
+
+    def _part_of(self, number: int) -> Part:
+        """Return the group of a client that uses one only."""
+        return self._parts[number % len(self._parts)]
+
+    def _config_for(self, config: ClientConfig, number: int) -> ClientConfig:
+        """Return how a client connects that uses one group only."""
+        return config if len(self._parts) == 1 else group_config(config, self._part_of(number).group)
 
     def _correct_clients(self) -> None:
         for name in self._live:
             workload = self._workloads[name]
-            workload.config = replace(workload.config, endpoints=self._ingress_endpoints())
+            config = replace(workload.config, endpoints=self._ingress_endpoints())
+            is_of_group = workload.config.group is not None
+            workload.config = self._config_for(config, int(name.removeprefix("client-"))) if is_of_group else config
 
     def _ingress_endpoints(self) -> tuple[str, ...]:
-        """Where a new client finds the cluster: at its members, as they are now."""
-        return tuple(member.ingress for member in self._referee.membership.current.members)
+        """Where a new client finds the cluster: at its members, as they are now.
+
+        In a cluster with groups these are the members of every group, at the ports of group 0: an operator changes them
+        in one group after the other, and clients are told of all.
+        """
+        found = {
+            group_endpoint(member.ingress, -part.group.index): None
+            for part in self._parts
+            for member in part.referee.membership.current.members
+        }
+        return (*found,)
 
     def _make_query_mix(self, number: int, settings: WorkloadSettings) -> QueryMix:
         return QueryMix(
-            self._history,
+            self._part_of(number).history,
             Random(f"{self._seed} queries {number}"),
-            lambda: self._cluster.now_ns,
-            key_count=settings.key_count + settings.timer_key_count,
+            lambda: self._world.scheduler.now_ns,
+            keys=(*settings.keys, *settings.timer_keys),
             unit_s=self._unit_ns / 1e9,
         )
 
@@ -470,14 +454,19 @@ class _Run:
             return False
         name = random.choice([*self._live])
         del self._live[name]
-        self._cluster.clients[name].kill()
-        workload = self._workloads[name]
-        workload.abandon()
-        self._start_client(RequestWorkload if isinstance(workload, RequestWorkload) else self._make_workload)
+        self._world.clients[name].kill()
+        self._workloads[name].abandon()
+        self._start_client(self._kinds[name])
         return True
 
 
-def _draw_skew(random: Random) -> tuple[int, int]:
-    """Draw a machine's drift in parts per million and how far its time of day is off, in nanoseconds."""
-    drift_ppm = random.choice((0, 0, random.randint(-500, 500), random.randint(-20_000, 20_000)))
-    return drift_ppm, random.choice((0, random.randint(-2_000, 2_000), random.randint(-60_000, 60_000))) * _MS
+def _draw_sizes(seed: int, options: Options, settings: Settings, *, is_drawn: bool) -> tuple[int, int]:
+    """Return how many groups and further sessions a run has; `is_drawn`: where the options do not say, drawn ones."""
+    group_count, session_count = options.group_count, options.session_count
+    if group_count is None:
+        may_have = is_drawn and GROUPS not in options.without
+        group_count = draw_group_count(seed, settings.member_count) if may_have else 1
+    if session_count is None:
+        may_have = is_drawn and SESSIONS not in options.without and group_count == 1
+        session_count = draw_session_count(seed, settings.member_count) if may_have else 0
+    return group_count, session_count

@@ -91,7 +91,14 @@ class _Shrinker:
 
     def shrink(self) -> Shrunk:
         """Repeat the passes until none helps."""
-        passes = (self._shorten, self._drop_kinds, self._drop_members, self._drop_clients, self._drop_operations)
+        passes = (
+            self._shorten,
+            self._drop_groups,
+            self._drop_kinds,
+            self._drop_members,
+            self._drop_clients,
+            self._drop_operations,
+        )
         try:
             before: Options | None = None
             while before != self._options:
@@ -157,6 +164,17 @@ class _Shrinker:
         if self._options.member_count is None:
             # The count that was drawn, said aloud: the command then shows it.
             self._try(replace(self._options, member_count=now), f"members {now}")
+
+    def _drop_groups(self) -> None:
+        """Fewer groups and sessions, also where their number was drawn: the command then shows it."""
+        outcome = self._result.outcome
+        for count in range(1, outcome.group_count):
+            if self._try(replace(self._options, group_count=count), f"groups {outcome.group_count} to {count}"):
+                break
+        now = self._result.outcome.session_count
+        for count in (0, 2, 10, 30):
+            if count < now and self._try(replace(self._options, session_count=count), f"sessions {now} to {count}"):
+                return
 
     def _drop_clients(self) -> None:
         now = self._options.client_count

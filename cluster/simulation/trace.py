@@ -10,6 +10,8 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final
 
+from trimaran.service_api.groups.group import ONLY_GROUP
+
 from ..node import Node
 from .cluster import Member, SimulatedCluster
 
@@ -18,13 +20,18 @@ _NUMBERS: Final = struct.Struct("<5q")
 
 
 class Trace:
-    """The trace of one run."""
+    """The trace of one run; of a run with groups, what happens to one of them."""
 
-    def __init__(self, cluster: SimulatedCluster, write_line: Callable[[str], None] | None) -> None:
+    def __init__(
+        self, cluster: SimulatedCluster, write_line: Callable[[str], None] | None, *, beside: Trace | None = None
+    ) -> None:
+        """With `beside` it goes on with the trace of another group of the run, which has the arrivals of both."""
         self._cluster, self._write_line = cluster, write_line
-        self._hash = blake2b(digest_size=16)
+        self._hash: blake2b = blake2b(digest_size=16) if beside is None else beside._hash
         self._states: dict[int, tuple[object, ...]] = {}
-        cluster.network.trace = self._on_arrival
+        self._begin = "" if cluster.group == ONLY_GROUP else f"group {cluster.group.index}  "
+        if beside is None:
+            cluster.network.trace = self._on_arrival
 
     def __repr__(self) -> str:
         return f"<Trace {self.hexdigest()}>"
@@ -35,7 +42,7 @@ class Trace:
 
     def on_fault(self, what: str) -> None:
         """Note that a fault strikes, or that all are mended."""
-        self._hash.update(what.encode())
+        self._hash.update(self._begin.encode() + what.encode())
         self._write(f"fault     {what}")
 
     def on_member(self, member: Member) -> None:
@@ -57,7 +64,7 @@ class Trace:
             return
         self._states[member.member_id] = state
         name = "TERM" if election is None else election.state.name
-        self._hash.update(b"%d %s %d " % (member.member_id, name.encode(), ctx.role.value))
+        self._hash.update(b"%s%d %s %d " % (self._begin.encode(), member.member_id, name.encode(), ctx.role.value))
         self._hash.update(_NUMBERS.pack(*numbers))
         if self._write_line is not None:
             self._write(_describe(member.member_id, node))
@@ -67,7 +74,7 @@ class Trace:
 
     def _write(self, text: str) -> None:
         if self._write_line is not None:
-            self._write_line(f"{self._cluster.now_ns / 1e9:12.6f}  {text}")
+            self._write_line(f"{self._cluster.now_ns / 1e9:12.6f}  {self._begin}{text}")
 
 
 def _describe(member_id: int, node: Node) -> str:

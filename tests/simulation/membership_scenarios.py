@@ -16,7 +16,7 @@ from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.core.membership.configuration import MemberKind
 from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
 from trimaran.cluster.runtime.agent import ConsensusModuleAgent
-from trimaran.cluster.simulation.cluster import Member, endpoints_at
+from trimaran.cluster.simulation.cluster import Member
 from trimaran.cluster.simulation.rules import expect
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _add_standby(scene: Scene, source: Member | None) -> Member:
     member = scene.cluster.add_member(number, scene.referee.membership.current.members, is_standby=True)
     scene.cluster.set_log_source(member, None if source is None else source.member_id)
     scene.cluster.start(number)
-    add = MemberChange(MemberChangeKind.ADD_STANDBY, number, endpoints_at(number, 0))
+    add = MemberChange(MemberChangeKind.ADD_STANDBY, number, scene.cluster.endpoints_at(number, 0))
     _change(scene, add, lambda kind: kind is not None)
     scene.run_until(
         lambda: member.node is not None and member.node.module.follower is not None, 20, "a standby takes part"
@@ -143,7 +143,7 @@ def _add_two(scene: Scene) -> list[Member]:
         number = max(scene.cluster.members) + 1
         member = scene.cluster.add_member(number, current.members)
         scene.cluster.start(number)
-        add = MemberChange(MemberChangeKind.ADD, number, endpoints_at(number, 0))
+        add = MemberChange(MemberChangeKind.ADD, number, scene.cluster.endpoints_at(number, 0))
         _change(scene, add, lambda kind: kind is not None)
         _change(scene, MemberChange(MemberChangeKind.PROMOTE, number), lambda kind: kind is MemberKind.VOTER)
         made.append(member)

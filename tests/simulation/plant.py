@@ -57,8 +57,8 @@ _MEMBER_ORDERS: Final = frozenset({"add_member", "remove_member", "replace_membe
 ORDERS: Final = frozenset({"suspend", "shutdown", "abort", "transfer"}) | _MEMBER_ORDERS
 """What an operator orders of a cluster, and of its members."""
 
-COPIES: Final = frozenset({"backup", "cold", "scrub", "store"})
-"""What keeps a log elsewhere: plants in the members' own files are found without it, and in less time."""
+COPIES: Final = frozenset({"backup", "cold", "scrub", "store", "groups", "sessions"})
+"""What keeps a log elsewhere, or is more of the same: plants are found without it, and in less time."""
 
 SNAPSHOT_HUNT_OPTIONS: Final = Options(
     safety_timeouts=8, requester_count=0, without=frozenset({"query", "relay"}) | ORDERS | COPIES

@@ -136,7 +136,7 @@ class Scene:
     def add_reader(self) -> str:
         """Start a client that does nothing but query, some hundred times a second."""
         queries = QueryMix(
-            self.history, Random("reader"), lambda: self.cluster.now_ns, key_count=4, unit_s=0.05, stale_rate=0.1
+            self.history, Random("reader"), lambda: self.cluster.now_ns, keys=range(4), unit_s=0.05, stale_rate=0.1
         )
 
         async def read() -> None:

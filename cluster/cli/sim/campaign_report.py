@@ -133,6 +133,8 @@ def _seed_as_dict(outcome: RunOutcome) -> dict[str, Any]:  # JSON
     return {
         "seed": outcome.seed,
         "members": outcome.member_count,
+        "groups": outcome.group_count,
+        "sessions": outcome.session_count,
         "simulated_s": round(outcome.simulated_ns / 1e9, 3),
         "elections": outcome.elections,
         "acknowledged_count": outcome.acknowledged_count,
@@ -255,9 +257,11 @@ def print_campaign_report(report: SimulationReport, console: Console) -> None:
 def describe_outcome(outcome: RunOutcome) -> str:
     """Return one line about a seed."""
     failure = "" if outcome.failure is None else f"  FAILED {outcome.failure.rule}"
+    sizes = f"  groups={outcome.group_count}" if outcome.group_count > 1 else ""
+    sizes += f"  sessions={outcome.session_count}" if outcome.session_count else ""
     kinds = sum(1 for name in KIND_NAMES if outcome.fired.get(name))
     return (
-        f"seed {outcome.seed}  trace={outcome.trace_hash or '-'}  members={outcome.member_count}"
+        f"seed {outcome.seed}  trace={outcome.trace_hash or '-'}  members={outcome.member_count}{sizes}"
         f"  {outcome.simulated_ns / 1e9:.1f} s  elections={outcome.elections}"
         f"  acknowledged={outcome.acknowledged_count}  kinds of faults={kinds}{failure}"
     )

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.groups.group import GROUP_COUNT_MAX
 
 SeedsFlag = Annotated[
     str,
@@ -38,6 +39,24 @@ ClientsFlag = Annotated[int, typer.Option(min=0, help="Number of clients.")]
 RequestersFlag = Annotated[int, typer.Option(min=0, help="Number of additional clients that use `request`.")]
 RequesterSessionsFlag = Annotated[
     int, typer.Option(min=1, help="Sessions of each of those at once; more than 1 share one connection.")
+]
+SessionsFlag = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=1000,
+        help="Number of additional clients with one request in flight each. [default: drawn per seed, mostly 0]",
+        show_default=False,
+    ),
+]
+GroupsFlag = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=GROUP_COUNT_MAX,
+        help="Number of groups, each with a log of its own. [default: drawn per seed, mostly 1]",
+        show_default=False,
+    ),
 ]
 LengthFlag = Annotated[float, typer.Option(min=0.01, help="How long faults occur, in heartbeat timeouts.")]
 OperationsFlag = Annotated[

@@ -17,6 +17,7 @@ from ...simulation.clients.service_workload import (
     ServiceWorkload,
     draw_query_of,
     draw_request_of,
+    key_of_request,
     takes_requests,
 )
 from ...simulation.run import Options, RunOutcome, run_seed
@@ -51,6 +52,8 @@ class SeedJob:
             draw_request=draw_request_of(requested),
             uses_requests=takes_requests(requested),
             draw_query=None if QUERY_KIND in options.without else next(filter(None, draw_queries), None),
+            key_of=key_of_request(requested),
+            group_count=options.group_count or 1,
         )
         return run_seed(
             seed,
@@ -58,6 +61,7 @@ class SeedJob:
             make_service=services[0],
             make_further=services[1:],
             make_workload=make_workload,
+            key_of=key_of_request(requested),
             write_line=write_line,
         )
 

@@ -37,6 +37,7 @@ from .campaign_report import SimulationReport, as_json, describe_outcome, find_c
 from .flags import (
     CheckDeterminismFlag,
     ClientsFlag,
+    GroupsFlag,
     JobsFlag,
     LengthFlag,
     MembersFlag,
@@ -48,6 +49,7 @@ from .flags import (
     SeedsFlag,
     ServiceDirFlag,
     ServiceFlag,
+    SessionsFlag,
     TraceFileFlag,
     TraceFlag,
     UntilFailureFlag,
@@ -105,6 +107,8 @@ def sim(
     clients: ClientsFlag = DEFAULTS.client_count,
     requesters: RequestersFlag = DEFAULTS.requester_count,
     requester_sessions: RequesterSessionsFlag = DEFAULTS.requester_session_count,
+    sessions: SessionsFlag = None,
+    groups: GroupsFlag = None,
     length: LengthFlag = DEFAULTS.safety_timeouts,
     operations: OperationsFlag = None,
     service: ServiceFlag = None,
@@ -121,7 +125,8 @@ def sim(
     Every random decision comes from the seed: the same seed, options and commit give the same run, event by event. The
     command makes a failing run smaller and prints one command that repeats it.
 
-    With --service your own service runs, and every member must reach the same state: see docs/simulation.md.
+    With --groups the cluster has several logs, on the same machines, and clients send each request to the log that owns
+    its key. With --service your own service runs, and every member must reach the same state: see docs/simulation.md.
     Exit status 0: every rule held; 1: a rule was broken; 2: wrong usage; 130: Ctrl-C, with the counts so far.
     """
     begin, end = parse_seeds(seeds)
@@ -131,10 +136,13 @@ def sim(
         client_count=clients,
         requester_count=requesters,
         requester_session_count=requester_sessions,
+        session_count=sessions,
+        group_count=groups,
         without=kinds_left_out(without, only),
         safety_timeouts=length,
         operation_limit=operations,
     )
+    _expect_possible(options, service)
     job = SeedJob(service, service_dir, check_determinism)
     if service is not None:
         job.load_services(service)
@@ -154,6 +162,23 @@ def sim(
         typer.echo(as_json(report, indent=2 if output is OutputFormat.JSON else None))
     if report.is_interrupted or report.totals.failures:
         raise typer.Exit(EXIT_INTERRUPTED if report.is_interrupted else EXIT_FAILED)
+
+
+def _expect_possible(options: Options, service: str | None) -> None:
+    """Refuse options that exclude each other.
+
+    Raises:
+        ConfigurationError: the user's: names them.
+    """
+    if service is not None and options.session_count:
+        raise ConfigurationError(
+            f"--sessions={options.session_count} is for the simulator's own service: with --service use --clients"
+        )
+    if options.group_count is not None and options.group_count > 1 and options.requester_session_count > 1:
+        raise ConfigurationError(
+            f"--groups={options.group_count} --requester-sessions={options.requester_session_count}: sessions with "
+            "several groups cannot share a connection: leave one of these out, or use --sessions"
+        )
 
 
 def _expect_one_seed(seeds: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from trimaran.archive.config import ArchiveConfig
 from trimaran.service_api import ConfigurationError
+from trimaran.service_api.groups.group import ONLY_GROUP
 from trimaran.service_api.identity import Caller, CallerRole, Proof
 
 from ...backup.agent import BackupAgent
@@ -45,8 +46,9 @@ def has_backup(seed: int) -> bool:
 
 def add_backup_machine(cluster: SimulatedCluster) -> Machine:
     """Add the machine that a backup runs on: it shows the certificate of an observer."""
-    cluster.network.identify(_NAME, Caller(CallerRole.OBSERVER, _NAME, Proof.CERTIFICATE))
-    return cluster.add_client_machine(_NAME)
+    name = _NAME if cluster.group == ONLY_GROUP else f"{_NAME}-{cluster.group.index}"
+    cluster.network.identify(name, Caller(CallerRole.OBSERVER, name, Proof.CERTIFICATE))
+    return cluster.add_client_machine(name)
 
 
 def archive_config(settings: Settings) -> ArchiveConfig:

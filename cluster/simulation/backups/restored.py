@@ -68,6 +68,7 @@ class RestoredCluster:
             lambda member: self._observed(0),
             make_others=lambda member: [self._observed(number) for number in range(1, len(services))],
             clock_skew=lambda random: skew,
+            group=cluster.group,
         )
         self._cluster.on_member_exit = self._on_exit
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Final
 
@@ -53,13 +53,13 @@ class QueryMix:
         random: Random,
         now_ns: Callable[[], int],
         *,
-        key_count: int,
+        keys: Sequence[int],
         unit_s: float,
         stale_rate: float = 0.5,
     ) -> None:
         """`unit_s` is the heartbeat timeout: pauses and bounds are drawn in proportion."""
         self._history, self._random, self._now_ns = history, random, now_ns
-        self._key_count, self._unit_s, self._stale_rate = key_count, unit_s, stale_rate
+        self._keys, self._unit_s, self._stale_rate = keys, unit_s, stale_rate
         self._seen_position = 0
         """The highest position that this client was told of."""
         self._pending: ClientOperation | None = None
@@ -68,7 +68,7 @@ class QueryMix:
         """Query until the session is lost, or this is cancelled."""
         while not client.is_closed:
             await asyncio.sleep(self._random.expovariate(1 / (0.1 * self._unit_s)))
-            key = self._random.randrange(self._key_count)
+            key = self._random.choice(self._keys)
             timeout_s = self._unit_s * self._random.uniform(0.5, 4.0)
             try:
                 if self._random.random() < self._stale_rate:

@@ -19,28 +19,34 @@ from typing import Final, Protocol
 from trimaran.client import (
     ClientConfig,
     ClusterClient,
-    ConnectRejectedError,
     QueryRefusedError,
     RejectedError,
     RequestFailedError,
     RequestIndeterminateError,
 )
-from trimaran.service_api import ClusteredService, ClusterTimeoutError, SessionClosedError
+from trimaran.service_api import ClusteredService
+from trimaran.service_api.groups.group import GroupTable
+from trimaran.service_api.groups.key_hash import GroupKey
 from trimaran.service_api.wire.session import EventCode
 
 from ..rules import RuleBroken
 from ..world.loop import SimulatedLoop
 from .history import History
+from .paths import NO_SESSION, GroupSessions, OneSession, Path
 from .workload import WorkloadSettings
 
 REQUEST_FUNCTION: Final = "simulation_request"
 QUERY_FUNCTION: Final = "simulation_query"
+KEY_FUNCTION: Final = "simulation_key"
 _QUERY_CHANCE: Final = 0.3
 _STALENESS_S: Final = 1.0
 WORKLOAD_RULE: Final = "clients see what the author of their workload expects"
 
 DrawRequest = Callable[[Random, int], bytes]
 """Gives a client's next request, from its chance and how many it has sent in this session."""
+
+KeyOfRequest = Callable[[bytes], GroupKey]
+"""Gives the key that a request is about."""
 
 UseCluster = Callable[[ClusterClient, Random], Awaitable[None]]
 """One round of a client."""
@@ -97,6 +103,12 @@ def draw_query_of(service_class: type[ClusteredService]) -> DrawRequest | None:
     return draw_query
 
 
+def key_of_request(service_class: type[ClusteredService]) -> KeyOfRequest:
+    """Return the service's own function, or one by which the whole request is its key."""
+    key_of: KeyOfRequest = getattr(service_class, KEY_FUNCTION, bytes)
+    return key_of
+
+
 def takes_requests(service_class: type[ClusteredService]) -> bool:
     """Whether a service has an `on_request`."""
     return service_class.on_request is not ClusteredService.on_request
@@ -122,8 +134,12 @@ class ServiceWorkload:
         draw_request: DrawRequest = random_request,
         uses_requests: bool = False,
         draw_query: DrawRequest | None = None,
+        key_of: KeyOfRequest = bytes,
+        group_count: int = 1,
     ) -> None:
+        """In a cluster with groups each request goes to the group of its key."""
         self.number = number
+        self._key_of, self._table = key_of, GroupTable(group_count)
         self.sent_count = 0
         self.session_count = 0
         self.config, self._settings, self._random = config, settings, random
@@ -149,28 +165,36 @@ class ServiceWorkload:
         while not self._stopped.is_set():
             config = replace(self.config, random=Random(self._random.getrandbits(64)).random)
             try:
-                async with await ClusterClient.connect([], egress_listener=self, config=config) as client:
+                path = await self._connect(config)
+                try:
                     self.session_count += 1
                     pause_s = _RETRY_MIN_S
-                    await self._use(client)
-            except (ClusterTimeoutError, ConnectRejectedError, SessionClosedError):
+                    await self._use(path)
+                finally:
+                    await path.aclose()
+            except NO_SESSION:
                 await self._pause(pause_s * (1 - self._random.random() / 2))
                 pause_s = min(2 * pause_s, _RETRY_MAX_S)
 
-    async def _use(self, client: ClusterClient) -> None:
+    async def _connect(self, config: ClientConfig) -> Path:
+        if self._table.group_count == 1:
+            return OneSession(await ClusterClient.connect([], egress_listener=self, config=config))
+        return await GroupSessions.open(config, self._table, self._random, lambda group: self)
+
+    async def _use(self, path: Path) -> None:
         """Send requests until the session is lost, or ends as sessions do; then wait for what is under way."""
         chance, settings = self._random, self._settings
         number = 0
         async with asyncio.TaskGroup() as tasks:
-            while not (client.is_closed or self._stopped.is_set()):
+            while not (path.is_closed or self._stopped.is_set()):
                 if self.sent_count == settings.operation_limit:
                     await self._stopped.wait()
                     return
                 request = bytes(self._draw_request(chance, number))
-                if not await self._send(client, request, tasks):
+                if not await self._send(path, request, tasks):
                     return
                 if self._draw_query is not None and self._query_random.random() < _QUERY_CHANCE:
-                    tasks.create_task(self._query(client, bytes(self._draw_query(self._query_random, number))))
+                    tasks.create_task(self._query(path, bytes(self._draw_query(self._query_random, number))))
                 number += 1
                 self.sent_count += 1
                 if chance.random() < settings.close_rate:
@@ -180,38 +204,39 @@ class ServiceWorkload:
                     chance.random() * settings.idle_max_s if is_idle else chance.expovariate(1 / settings.think_mean_s)
                 )
 
-    async def _send(self, client: ClusterClient, request: bytes, tasks: asyncio.TaskGroup) -> bool:
+    async def _send(self, path: Path, request: bytes, tasks: asyncio.TaskGroup) -> bool:
         """Send one request once there is room; False if the session ends before, or it is time to stop."""
-        while not (client.is_closed or self._stopped.is_set()):
+        while not (path.is_closed or self._stopped.is_set()):
             if not self._uses_requests:
-                if client.try_offer(request):
+                if (await path.client_for(self._key_of(request))).try_offer(request):
                     return True
             elif self._asking_count < self._settings.in_flight_limit:
                 self._asking_count += 1
-                tasks.create_task(self._ask(client, request))
+                tasks.create_task(self._ask(path, request))
                 return True
             await self._pause(FULL_PAUSE_S)
         return False
 
-    async def _ask(self, client: ClusterClient, request: bytes) -> None:
+    async def _ask(self, path: Path, request: bytes) -> None:
         """Have a request run; whatever it comes to is an answer, save that the session ended."""
         try:
-            await client.request(request)
+            await (await path.client_for(self._key_of(request))).request(request)
             self._history.acknowledged_count += 1
         except RequestFailedError:
             self._history.acknowledged_count += 1
-        except (RejectedError, RequestIndeterminateError, SessionClosedError):
+        except (RejectedError, RequestIndeterminateError, *NO_SESSION):
             return
         finally:
             self._asking_count -= 1
 
-    async def _query(self, client: ClusterClient, payload: bytes) -> None:
+    async def _query(self, path: Path, payload: bytes) -> None:
         """Ask for the state; what the service or the cluster refuses is an answer."""
         is_stale = self._query_random.random() < 0.5
         try:
+            client = await path.any_client(self._query_random)
             await client.query(payload, max_staleness_s=_STALENESS_S if is_stale else None)
             self._history.service_query_count += 1
-        except (QueryRefusedError, ClusterTimeoutError, SessionClosedError):
+        except (QueryRefusedError, *NO_SESSION):
             return
 
     async def _pause(self, duration_s: float) -> None:
@@ -272,7 +297,7 @@ class RoundsWorkload:
             except self._weather:
                 await self._pause(_RETRY_MIN_S + self._random.random() * _RETRY_MIN_S)
             except Exception as error:
-                _end_run(self._broken(error))
+                end_run(self._broken(error))
                 return
 
     def _broken(self, error: Exception) -> RuleBroken:
@@ -293,7 +318,7 @@ class RoundsWorkload:
         await pause_until(self._stopped, duration_s)
 
 
-def _end_run(broken: RuleBroken) -> None:
+def end_run(broken: RuleBroken) -> None:
     """Let the environment raise it, out of the run: in the process of a client it would end that one only."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)

@@ -50,10 +50,10 @@ _FULL_PAUSE_S: Final = 0.02
 class WorkloadSettings:
     """What a workload does, and how much of it. Rates are of 1."""
 
-    key_count: int = 4
-    """Keys 0.. are used for everything but timers."""
-    timer_key_count: int = 1
-    """The keys after them are read, appended to, and written by timers."""
+    keys: tuple[int, ...] = (0, 1, 2, 3)
+    """These are used for everything but timers."""
+    timer_keys: tuple[int, ...] = (4,)
+    """These are read, appended to, and written by timers."""
     in_flight_limit: int = 4
     """Requests of this client that are not answered, at most."""
     key_in_flight_limit: int = 8
@@ -76,7 +76,7 @@ class WorkloadSettings:
 
     def __post_init__(self) -> None:
         assert 1 <= self.in_flight_limit <= ANSWER_LIMIT
-        assert self.key_count >= 1
+        assert self.keys
         assert self.key_in_flight_limit >= 1
 
 
@@ -239,10 +239,10 @@ class Workload:
     def _issue(self, session: _Session) -> bool:
         """Queue one more request; False when every key that was drawn has enough in flight."""
         settings, chance = self.settings, self._random
-        is_timed = settings.timer_key_count > 0 and chance.random() < 2 * settings.timer_rate
-        key = chance.randrange(settings.key_count)
+        is_timed = len(settings.timer_keys) > 0 and chance.random() < 2 * settings.timer_rate
+        key = chance.choice(settings.keys)
         if is_timed:
-            key = settings.key_count + chance.randrange(settings.timer_key_count)
+            key = chance.choice(settings.timer_keys)
         if self.history.pending_count_of(key) >= settings.key_in_flight_limit:
             return False
         sequence = session.next_sequence

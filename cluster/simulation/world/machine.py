@@ -33,8 +33,24 @@ class DiskTiming:
         return busy_ns + self.min_ns + int(random.expovariate(1.0) * (self.mean_ns - self.min_ns))
 
 
+class Site:
+    """What the processes on one machine share: its clock, its power, and how fast its disk is."""
+
+    def __init__(self, scheduler: Scheduler, *, drift_ppm: int = 0, epoch_offset_ns: int = 0) -> None:
+        self.clock = LocalClock(scheduler, drift_ppm=drift_ppm, epoch_offset_ns=epoch_offset_ns)
+        self.timing = DiskTiming()
+        self.has_power = True
+        self.boot_count = 1
+
+    def __repr__(self) -> str:
+        return f"<Site boot={self.boot_count} power={self.has_power}>"
+
+
 class Machine:
-    """One machine and the process on it. A process is started from a coroutine and dies alone or with its machine."""
+    """One machine and the process on it. A process is started from a coroutine and dies alone or with its machine.
+
+    Where a machine has processes of several groups, each has a `Machine` with a disk of its own, and they share a site.
+    """
 
     def __init__(
         self,
@@ -45,19 +61,19 @@ class Machine:
         *,
         drift_ppm: int = 0,
         epoch_offset_ns: int = 0,
+        site: Site | None = None,
     ) -> None:
+        """Make it; with a `site` that is the one of another process on the same machine, and its clock, too."""
         self.address = address
-        self.timing = DiskTiming()
+        self.site = site or Site(scheduler, drift_ppm=drift_ppm, epoch_offset_ns=epoch_offset_ns)
+        self.timing, self.clock = self.site.timing, self.site.clock
         self.loop: SimulatedLoop | None = None
-        self.has_power = True
         self.incarnation = 0
-        self.clock = LocalClock(scheduler, drift_ppm=drift_ppm, epoch_offset_ns=epoch_offset_ns)
         self.on_exit: Callable[[BaseException | None], None] = lambda error: None
         """Called when the process ends by itself."""
         self.on_error: Callable[[dict[str, Any]], None] = lambda context: None
         """Called with what nobody in the process caught."""
         self._scheduler, self._network, self._random = scheduler, network, random
-        self._boot_count = 1
         self._graves: list[SimulatedLoop] = []
         self.on_disk_operation: Callable[[str, object, int], None] = lambda name, path, length: None
         """Called before each operation of the disk; what it raises the process sees."""
@@ -68,7 +84,12 @@ class Machine:
         self.disk = self._make_disk()
 
     def __repr__(self) -> str:
-        return f"<Machine {self.address} boot={self._boot_count} {self.loop!r}>"
+        return f"<Machine {self.address} boot={self.site.boot_count} {self.loop!r}>"
+
+    @property
+    def has_power(self) -> bool:
+        """Whether the machine is on."""
+        return self.site.has_power
 
     @property
     def is_running(self) -> bool:
@@ -85,7 +106,7 @@ class Machine:
             file_system=self.disk,
             make_worker=lambda name: _Worker(self),
             open_objects=self.open_objects,
-            boot_id=f"{self.address}-boot-{self._boot_count}",
+            boot_id=f"{self.address}-boot-{self.site.boot_count}",
             set_session_nice=lambda nice: True,
             read_wait=lambda: 0,
             sched_yield=None,
@@ -136,11 +157,15 @@ class Machine:
             self.disk.crash_process()
 
     def lose_power(self, keep: Callable[[], bool]) -> None:
-        """End everything at once; of what was not synced only what `keep` says survives."""
+        """End everything at once; of what was not synced only what `keep` says survives.
+
+        Each process on the machine has to be told, one right after the other.
+        """
         self._end_process()
-        self.has_power = False
-        self._boot_count += 1
-        self._network.lose_power(self.address)
+        if self.site.has_power:
+            self.site.has_power = False
+            self.site.boot_count += 1
+            self._network.lose_power(self.address)
         self.disk.crash(keep)
 
     def _end_process(self) -> SimulatedLoop | None:
@@ -153,7 +178,7 @@ class Machine:
 
     def regain_power(self) -> None:
         """Start the machine, without a process."""
-        self.has_power = True
+        self.site.has_power = True
         self._network.regain_power(self.address)
 
     def replace_disk(self) -> None:

@@ -69,7 +69,7 @@ class Network(NetworkStack):
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
         self.scheduler = scheduler
         self.quality = LinkQuality()
-        self.on_segment: Callable[[SimulatedTransport, bytes | bytearray], None] | None = None
+        self.segment_watchers: list[Callable[[SimulatedTransport, bytes | bytearray], None]] = []
         """Called with what a process writes, when it writes it."""
         self.trace: Callable[[int, int], None] = lambda connection_number, length: None
         """Called with every arrival: the number of the connection's end, the bytes (-1: its end, -2: reset)."""
@@ -427,8 +427,8 @@ class SimulatedTransport(asyncio.Transport):
             return
         piece = bytes(data) if isinstance(data, memoryview) else data
         network = self._network
-        if network.on_segment is not None:
-            network.on_segment(self, piece)
+        for watch in network.segment_watchers:
+            watch(self, piece)
         self._outgoing.append(piece)
         self._outgoing_bytes += len(piece)
         self._pump()

@@ -14,7 +14,7 @@ from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.core.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
-from trimaran.cluster.simulation.cluster import Member, Settings, SimulatedCluster, endpoints_at
+from trimaran.cluster.simulation.cluster import Member, Settings, SimulatedCluster
 from trimaran.cluster.simulation.referee import Referee
 from trimaran.cluster.simulation.trace import Trace
 from trimaran.service_api import ClientSession, ClusteredService
@@ -99,7 +99,7 @@ class SmallCluster:
         is_standby = kind is MemberChangeKind.ADD_STANDBY
         member = self.cluster.add_member(member_id, self.cluster.founding.members, is_standby=is_standby)
         member.config = member.config.model_copy(update=settings)
-        change = MemberChange(kind, member_id, endpoints_at(member_id, 0))
+        change = MemberChange(kind, member_id, self.cluster.endpoints_at(member_id, 0))
         self.order(ActionRequested(0, ControlToggle.CHANGE_MEMBERS, change=change))
         self.cluster.start(member_id)
         self.wait(lambda: member.node is not None and self.is_at_rest())

@@ -13,7 +13,7 @@ from tests.unit.cluster.core.membership.test_configuration import entry, frames_
 from trimaran.cluster.core.election_state import ElectionState
 from trimaran.cluster.core.membership.configuration import Configuration, ConfigurationCause, MemberKind
 from trimaran.cluster.messages.settings import MemberSettings, MembersNotice
-from trimaran.cluster.simulation.cluster import Member, endpoints_at
+from trimaran.cluster.simulation.cluster import Member
 from trimaran.cluster.simulation.faults import KIND_NAMES, Nemesis
 from trimaran.cluster.simulation.membership_rules import MembershipRules
 from trimaran.cluster.simulation.rules import RuleBroken
@@ -120,7 +120,8 @@ def test_a_member_that_waits_for_members_of_before_is_told_of_those_there_are(sm
     small.cluster.wipe(follower.member_id)
     small.referee.damaged[follower.member_id] = None
     small.cluster.rejoin(
-        follower, [replace(current(small).members[0], member_id=MemberId(9), endpoints=endpoints_at(9, 0))]
+        follower,
+        [replace(current(small).members[0], member_id=MemberId(9), endpoints=small.cluster.endpoints_at(9, 0))],
     )
 
     small.cluster.start(follower.member_id)
@@ -206,7 +207,9 @@ def test_a_member_that_once_was_alone_does_not_lead_while_it_copies_the_log_agai
 def grown(small: SmallCluster, **changes: object) -> Configuration:
     """What comes after the members of three: a learner more."""
     before = current(small)
-    learner = replace(before.members[0], member_id=MemberId(3), kind=MemberKind.LEARNER, endpoints=endpoints_at(3, 0))
+    learner = replace(
+        before.members[0], member_id=MemberId(3), kind=MemberKind.LEARNER, endpoints=small.cluster.endpoints_at(3, 0)
+    )
     made = replace(
         before,
         members=(*before.members, learner),

@@ -519,7 +519,7 @@ def test_everything_that_is_written_and_everything_that_arrives_can_be_watched()
     with connected() as (it, a, b):
         written: list[tuple[int, bytes]] = []
         arrived: list[tuple[int, int]] = []
-        it.network.on_segment = lambda transport, data: written.append((transport.number, bytes(data)))
+        it.network.segment_watchers.append(lambda transport, data: written.append((transport.number, bytes(data))))
         it.network.trace = lambda number, length: arrived.append((number, length))
         a.transport.write(b"one")
         it.network.block("b", "a")
