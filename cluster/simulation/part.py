@@ -22,7 +22,7 @@ from .clients.register_model import RegisterModel, explained
 from .cluster import Settings, SimulatedCluster, World
 from .faults import Nemesis
 from .groups.drawing import keys_of, seed_of_group
-from .groups.rules import GroupRules, KeyOf, RanAt
+from .groups.rules import KeyOf, RanAt
 from .messenger import Messenger, draw_message_of
 from .referee import Referee
 from .registers import Request
@@ -79,7 +79,7 @@ class Part:
             make_relay=make_relay,
             make_further=services.make_further,
             checks=services.checks,
-            group_rules=GroupRules(group, services.key_of),
+            key_of=services.key_of,
         )
         self._has_relay = (
             (services.has_registers or draw_message is not None)

@@ -29,7 +29,7 @@ from .backups.cold_rules import ColdRules
 from .backups.object_store import SimulatedStore
 from .clock_rules import ClockRules
 from .cluster import Member, SimulatedCluster
-from .groups.rules import GroupRules
+from .groups.rules import GroupRules, KeyOf, no_key
 from .kept_log import complete_snapshot_positions, read_kept_log
 from .member_disks import MemberDisks, durable_candidate_term, durable_last_term
 from .membership_rules import MembershipRules
@@ -89,10 +89,10 @@ class Referee:
         make_relay: Callable[[], Relay | Messenger] = Relay,
         make_further: Sequence[Callable[[], ClusteredService]] = (),
         checks: ServiceChecks = NO_CHECKS,
-        group_rules: GroupRules | None = None,
+        key_of: KeyOf = no_key,
     ) -> None:
-        self._checks = checks
-        self._group_rules = group_rules or GroupRules(ONLY_GROUP)
+        self._checks, self._key_of = checks, key_of
+        self._group_rules = GroupRules(ONLY_GROUP)
         self.committed = bytearray()
         """The log as far as any member has called it committed."""
         self.delivered: dict[int, tuple[object, ...]] = {}
@@ -175,6 +175,7 @@ class Referee:
         """Look at everything that happens in this cluster."""
         self._cluster = cluster
         self._trace = trace
+        self._group_rules = GroupRules(cluster.group, self._key_of)
         self.membership.start(cluster.founding)
         for member in cluster.members.values():
             self._on_member(member)

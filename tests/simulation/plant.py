@@ -49,6 +49,7 @@ CHECKLIST: Final = {
     33: "the disk is full",
     35: "a replay of the archive differs from the live order or time",
     36: "a backup is taken during a purge, or is not whole",
+    37: "a key is served by a group that does not own it, or a log forgets which group it is of",
 }
 """The classes of bugs that have plants, numbered as in the project's checklist; `report.NOT_PLANTED` has the others."""
 

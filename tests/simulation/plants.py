@@ -23,6 +23,7 @@ from . import (
     cold_plants,
     consensus_plants,
     digest_plants,
+    group_plants,
     identity_plants,
     membership_plants,
     query_plants,
@@ -42,6 +43,7 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
         (
             *consensus_plants.PLANTS,
             *digest_plants.PLANTS,
+            *group_plants.PLANTS,
             *identity_plants.PLANTS,
             *membership_plants.PLANTS,
             *storage_plants.PLANTS,

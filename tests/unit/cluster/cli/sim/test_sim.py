@@ -158,6 +158,23 @@ def test_a_trace_is_the_same_text_each_time(capsys: pytest.CaptureFixture[str], 
     assert (tmp_path / "trace.txt").read_text() == printed.out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--groups", "0"), "--groups"),
+        (("--groups", "65"), "--groups"),
+        (("--sessions", "-1"), "--sessions"),
+        (("--groups", "2", "--requester-sessions", "3"), "--requester-sessions=3"),
+        (("--sessions", "60", "--service", "services:Counter"), "--sessions=60"),
+    ],
+)
+def test_groups_and_sessions_that_cannot_be_are_refused(
+    arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--seeds", "0:1", *arguments) == 2
+    assert named in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_with_the_counts_so_far(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "trimaran", "sim", "--seeds", "0:100000", *SHORT, "--jobs", "1", "-v"]
