@@ -5,6 +5,7 @@ And where a bit may be flipped: in a frame that is there, where a checksum or a 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -102,3 +103,12 @@ def _is_unprotected(frame_offset: int, bit: int) -> bool:
 def _is_padding(header: bytes) -> bool:
     """Whether a frame header is that of padding; what is too short is none."""
     return len(header) == HEADER_LENGTH and unpack_header(header, 0).type == TYPE_PADDING
+
+
+def process_gone(name: str, path: object, length: int) -> None:
+    """The process is gone: what it still tries to do must not reach the disk."""
+    raise OSError(errno.EIO, "the process has ended", str(path))
+
+
+def no_fault(name: str, path: object, length: int) -> None:
+    """The disk does what it is asked."""

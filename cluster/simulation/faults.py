@@ -27,7 +27,7 @@ from .backups.cold_rules import COLD
 from .backups.scrubs import SCRUB
 from .clients.queries import QUERY_KIND
 from .cluster import DIRECTORY, Member, SimulatedCluster
-from .disk_faults import DiskFaults, draw_bit
+from .disk_faults import DiskFaults, draw_bit, no_fault, process_gone
 from .groups.drawing import GROUPS, SESSIONS
 from .kinds.hidden_flip import HiddenFlip, voters_of
 from .kinds.standby_chains import CHAIN, SourceFaults, StandbyChains
@@ -257,12 +257,12 @@ class Nemesis:
             nonlocal remaining
             remaining -= 1
             if remaining == 0 and member.is_running:
-                machine.on_disk_operation = _off
+                machine.on_disk_operation = process_gone
                 if is_power and not self._has_damage(member):
                     self._cut_power(member, random)
                 else:
                     self._kill_member(member, random)
-                _off(name, path, length)
+                process_gone(name, path, length)
 
         machine.on_disk_operation = stop
         return True
@@ -282,8 +282,8 @@ class Nemesis:
 
     def _restart(self, member: Member) -> None:
         if not self._is_over and not member.is_running and not self._retires(member):
-            if member.machine.on_disk_operation is _off:
-                member.machine.on_disk_operation = _no_fault
+            if member.machine.on_disk_operation is process_gone:
+                member.machine.on_disk_operation = no_fault
             self._cluster.start(member.member_id)
 
     # --- services
@@ -337,7 +337,7 @@ class Nemesis:
             nonlocal remaining
             remaining -= 1
             if remaining == 0:
-                member.machine.on_disk_operation = _no_fault
+                member.machine.on_disk_operation = no_fault
                 if name == "sync":
                     assert isinstance(path, Path)
                     member.machine.disk.drop_unsynced(path)
@@ -556,7 +556,7 @@ class Nemesis:
 
     def _excuse_no_more(self, member: Member) -> None:
         self._excused.pop(member.member_id, None)
-        member.machine.on_disk_operation = _no_fault
+        member.machine.on_disk_operation = no_fault
         member.service_failure.disarm()
         self._free_disk(member)
 
@@ -622,7 +622,7 @@ class Nemesis:
 
     def _mend_machine(self, member: Member) -> None:
         machine = member.machine
-        machine.on_disk_operation = _no_fault
+        machine.on_disk_operation = no_fault
         member.service_failure.disarm()
         machine.disk.capacity_bytes = machine.disk.write_limit_bytes = None
         machine.timing.stall_until_ns = 0
@@ -644,18 +644,9 @@ class Nemesis:
                 self.network.cut_off(member)
 
 
-def _off(name: str, path: object, length: int) -> None:
-    """The process is gone: what it still tries to do must not reach the disk."""
-    raise OSError(errno.EIO, "the process has ended", str(path))
-
-
 def _any_of(struck: Iterable[bool]) -> bool:
     """Whether anybody was struck; each is tried."""
     return any([*struck])
-
-
-def _no_fault(name: str, path: object, length: int) -> None:
-    """The disk does what it is asked."""
 
 
 KINDS: Final = (

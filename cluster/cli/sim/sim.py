@@ -144,8 +144,7 @@ def sim(
     )
     _expect_possible(options, service)
     job = SeedJob(service, service_dir, check_determinism)
-    if service is not None:
-        job.load_services(service)
+    job.check_services()
     if trace or trace_file is not None:
         _expect_one_seed(seeds)
         raise typer.Exit(_trace(begin, options, job, trace_file))
@@ -156,12 +155,16 @@ def sim(
     seed_range = itertools.count(begin) if end is None else iter(range(begin, end))
     with SimView(Console(stderr=True), None if end is None else end - begin) as view:
         _run(report, view, seed_range, until_failure=until_failure, is_shrunk=not no_shrink, is_verbose=verbose)
+    _print(report, output)
+    if report.is_interrupted or report.totals.failures:
+        raise typer.Exit(EXIT_INTERRUPTED if report.is_interrupted else EXIT_FAILED)
+
+
+def _print(report: SimulationReport, output: OutputFormat) -> None:
     if output is OutputFormat.TABLE:
         print_campaign_report(report, make_console(WIDTH_IN_PIPE))
     else:
         typer.echo(as_json(report, indent=2 if output is OutputFormat.JSON else None))
-    if report.is_interrupted or report.totals.failures:
-        raise typer.Exit(EXIT_INTERRUPTED if report.is_interrupted else EXIT_FAILED)
 
 
 def _expect_possible(options: Options, service: str | None) -> None:
