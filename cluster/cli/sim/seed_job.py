@@ -65,11 +65,6 @@ class SeedJob:
             write_line=write_line,
         )
 
-    def check_services(self) -> None:
-        """Raise what `load_services` raises, before any process is started."""
-        if self.service is not None:
-            self.load_services(self.service)
-
     def load_services(self, names: str) -> list[type[ClusteredService]]:
         """Import the classes that `names` stands for.
 

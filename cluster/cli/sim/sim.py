@@ -142,9 +142,7 @@ def sim(
         safety_timeouts=length,
         operation_limit=operations,
     )
-    _expect_possible(options, service)
-    job = SeedJob(service, service_dir, check_determinism)
-    job.check_services()
+    job = _make_job(options, service, service_dir, check_determinism)
     if trace or trace_file is not None:
         _expect_one_seed(seeds)
         raise typer.Exit(_trace(begin, options, job, trace_file))
@@ -167,8 +165,8 @@ def _print(report: SimulationReport, output: OutputFormat) -> None:
         typer.echo(as_json(report, indent=2 if output is OutputFormat.JSON else None))
 
 
-def _expect_possible(options: Options, service: str | None) -> None:
-    """Refuse options that exclude each other.
+def _make_job(options: Options, service: str | None, service_dir: Path, is_run_twice: bool) -> SeedJob:
+    """Make what worker processes do; refuse options that exclude each other, and services that are not there.
 
     Raises:
         ConfigurationError: the user's: names them.
@@ -182,6 +180,10 @@ def _expect_possible(options: Options, service: str | None) -> None:
             f"--groups={options.group_count} --requester-sessions={options.requester_session_count}: sessions with "
             "several groups cannot share a connection: leave one of these out, or use --sessions"
         )
+    job = SeedJob(service, service_dir, is_run_twice)
+    if service is not None:
+        job.load_services(service)
+    return job
 
 
 def _expect_one_seed(seeds: str) -> None:
