@@ -36,7 +36,7 @@ from .echo import EchoLoad, Phase
 from .lines import emit, next_go, open_commands, run_process
 from .requests import RequestLoad, TypedRequestLoad
 from .sessions import SessionLoad
-from .slow_moments import latencies_since_sent, latencies_within, slow_moments
+from .slow_moments import STEP_BITS, latencies_since_sent, latencies_within, slow_moments
 from .waits import CollectionWatch, loop_wait_ns
 
 _PROGRESS_INTERVAL_S = 0.25
@@ -105,7 +105,7 @@ async def run(parameters: ClientParameters) -> None:
         after, waited_ns = os.times(), loop_wait_ns(os.getpid()) - waited_ns
         emit("measured")
         groups = await next_go(commands)
-        result = _result(phase, before, after)
+        result = _result(phase, before, after, step_bits=0 if parameters.slow_ms is None else STEP_BITS)
         if parameters.slow_ms is not None and collections is not None:
             result |= _by_time(phase, parameters.slow_ms, json.loads(groups or "{}"))
             result |= {"collections": collections.to_json(), "loop_wait_ns": waited_ns}
@@ -156,10 +156,10 @@ def _message_count(parameters: ClientParameters, warmup: Phase) -> int:
     return max(parameters.message_count, round(parameters.warmup_count / warmup_s * parameters.measure_s))
 
 
-def _result(phase: Phase, before: os.times_result, after: os.times_result) -> dict[str, Any]:  # JSON
+def _result(phase: Phase, before: os.times_result, after: os.times_result, *, step_bits: int) -> dict[str, Any]:  # JSON
     latencies, lags = Histogram(), Histogram()
-    latencies.record_all(phase.latencies_ns)
-    lags.record_all(phase.send_lags_ns)
+    latencies.record_all(phase.latencies_ns, step_bits=step_bits)
+    lags.record_all(phase.send_lags_ns, step_bits=step_bits)
     return {
         "started_ns": phase.started_ns,
         "ended_ns": phase.ended_ns,

@@ -19,6 +19,8 @@ Spans: TypeAlias = Sequence[Sequence[int]]
 
 _JOIN_NS: Final = 20_000_000
 """Slow messages that were due so close to each other are of one moment."""
+STEP_BITS: Final = 8
+"""Latencies are counted in steps of 256 ns: a run has millions of them, and they are milliseconds long."""
 MOMENT_LIMIT: Final = 2_000
 """More moments than these are not kept: a load that is slow throughout is one moment."""
 
@@ -56,7 +58,7 @@ def latencies_within(phase: Phase, groups: Mapping[str, Spans]) -> dict[str, Any
 def latencies_since_sent(phase: Phase) -> Histogram:
     """Collect latencies without what the messages were sent late."""
     histogram = Histogram()
-    histogram.record_all(map(sub, phase.latencies_ns, phase.send_lags_ns))
+    histogram.record_all(map(sub, phase.latencies_ns, phase.send_lags_ns), step_bits=STEP_BITS)
     return histogram
 
 
@@ -65,5 +67,5 @@ def _within(phase: Phase, spans: Spans) -> Histogram:
     for begin_ns, end_ns in spans:
         part = slice(bisect_left(phase.sent_at_ns, begin_ns), bisect_left(phase.sent_at_ns, end_ns))
         latencies_ns: Iterable[int] = map(sub, phase.replied_at_ns[part], phase.sent_at_ns[part])
-        histogram.record_all(latencies_ns)
+        histogram.record_all(latencies_ns, step_bits=STEP_BITS)
     return histogram

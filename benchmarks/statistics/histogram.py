@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import repeat
+from operator import rshift
 from typing import Final, Self
 
 _SUB_BUCKET_BITS: Final = 11
@@ -31,9 +33,19 @@ class Histogram:
         """How many latencies were recorded."""
         return self._counts.total()
 
-    def record_all(self, latencies_ns: Iterable[int]) -> None:
-        """Add latencies; negative ones, which a clock must not give, count as 0."""
-        for value_ns, count in Counter(latencies_ns).items():
+    def record_all(self, latencies_ns: Iterable[int], *, step_bits: int = 0) -> None:
+        """Add latencies; negative ones, which a clock must not give, count as 0.
+
+        With `step_bits` they are rounded to steps of so many bits first, to the middle: 1.0 -> 0.2 us a latency of
+        millions that all differ, with 8.
+        """
+        if step_bits:
+            half_ns = 1 << (step_bits - 1)
+            steps = Counter(map(rshift, latencies_ns, repeat(step_bits)))
+            found = {(step << step_bits) + half_ns: count for step, count in steps.items()}
+        else:
+            found = Counter(latencies_ns)
+        for value_ns, count in found.items():
             value_ns = max(value_ns, 0)
             self._counts[_bucket_of(value_ns)] += count
             self.max_ns = max(self.max_ns, value_ns)

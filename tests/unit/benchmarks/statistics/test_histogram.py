@@ -30,6 +30,20 @@ def test_percentiles_are_those_of_sorting_within_a_thousandth(limit: int) -> Non
     assert histogram.count == 5_000
 
 
+def test_coarse_steps_are_as_good_where_latencies_are_long() -> None:
+    generator = random.Random(1)
+    values = [generator.randrange(1_000_000, 50_000_000) for _ in range(5_000)]
+    exact, coarse = Histogram(), Histogram()
+
+    exact.record_all(values)
+    coarse.record_all(values, step_bits=8)
+
+    assert coarse.count == 5_000
+    assert coarse.max_ns == pytest.approx(exact.max_ns, abs=128)
+    for percentile in (1, 50, 99, 99.9):
+        assert coarse.percentile_ns(percentile) == pytest.approx(exact.percentile_ns(percentile), rel=0.002)
+
+
 def test_values_below_2048_ns_are_exact() -> None:
     for value in (0, 1, 1023, 1024, 2047):
         histogram = Histogram()
