@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..statistics.report import Report
+from ..tails.open_loop import FIGURE_NAMES
 from . import captions
 from .sections import scan_points
 from .session_sections import CONNECTIONS
@@ -75,6 +76,14 @@ def _aeron(report: Report) -> str:
     return f"{min(times):.2f} to {max(times):.2f} times the rate of Aeron Cluster {report['aeron_version']} in Java"
 
 
+def _tails(report: Report) -> str:
+    if "open_loop" not in report:
+        return "Disturbances and slow callbacks"
+    found, runs = report["open_loop"]["median"], len(report["open_loop"]["runs"])
+    figures = ", ".join(f"{name} {found[figure] / 1e3:,.1f} ms" for figure, name in FIGURE_NAMES.items())
+    return f"Open loop at half of the peak, the median of {runs}: {figures}; disturbances; slow callbacks"
+
+
 def _always(text: str) -> Callable[[Report], str]:
     return lambda report: text
 
@@ -85,7 +94,7 @@ ENTRIES: Final = (
     SummaryEntry("openings.json", "Opening sessions and losing the leader", _openings),
     SummaryEntry("fairness.json", "A greedy session beside modest ones", _fairness),
     SummaryEntry("profile-1000.json", "Where each microsecond goes with many sessions", _always("1,000 beside one")),
-    SummaryEntry("tails.json", "Steady tails", _always("Open loop at half of the peak; disturbances; slow callbacks")),
+    SummaryEntry("tails.json", "Steady tails", _tails),
     SummaryEntry("snapshots.json", "Snapshots of a big state", _state),
     SummaryEntry("groups.json", "Groups", _groups),
     SummaryEntry("aeron.json", "Beside Aeron's own Java", _aeron),

@@ -88,6 +88,7 @@ def test_the_section_is_on_the_page_where_there_are_figures(tmp_path: Path) -> N
 
     assert "## Steady tails" not in without
     assert "## Steady tails" in page
+    assert "the median of 3: p50 1.0 ms, p99 4.0 ms, p99.9 12.0 ms, max 24.0 ms; disturbances" in page
     assert "tails" in [plot.name for plot in plots]
 
 
