@@ -88,6 +88,7 @@ class ClientParameters:
 async def run(parameters: ClientParameters) -> None:
     """Connect, warm up, measure, report."""
     commands = await open_commands()
+    watch = None if parameters.slow_ms is None else CollectionWatch()  # before anything is timed: it imports much
     async with _open_load(parameters) as (load, run_phase, cluster):
         tune_garbage_collector()
         emit("ready")
@@ -97,7 +98,7 @@ async def run(parameters: ClientParameters) -> None:
         emit("warmed", message_count=message_count)
         await next_go(commands)
         before, waited_ns = os.times(), loop_wait_ns(os.getpid())
-        with nullcontext() if parameters.slow_ms is None else CollectionWatch() as collections:
+        with watch or nullcontext():
             async with asyncio.TaskGroup() as tasks:
                 progress = tasks.create_task(_report_progress(load))
                 phase = await run_phase(message_count)
@@ -106,9 +107,9 @@ async def run(parameters: ClientParameters) -> None:
         emit("measured")
         groups = await next_go(commands)
         result = _result(phase, before, after, step_bits=0 if parameters.slow_ms is None else STEP_BITS)
-        if parameters.slow_ms is not None and collections is not None:
+        if parameters.slow_ms is not None and watch is not None:
             result |= _by_time(phase, parameters.slow_ms, json.loads(groups or "{}"))
-            result |= {"collections": collections.to_json(), "loop_wait_ns": waited_ns}
+            result |= {"collections": watch.to_json(), "loop_wait_ns": waited_ns}
         ran_twice_count = load.ran_twice_count if isinstance(load, RequestLoad) else 0
         emit("result", ran_twice_count=ran_twice_count, leader_member_id=cluster.leader_member_id, **result)
         await next_go(commands)
