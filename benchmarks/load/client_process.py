@@ -32,12 +32,12 @@ from ..machine.environment import tune_garbage_collector
 from ..rig.resident import resident_bytes
 from ..statistics.histogram import Histogram
 from .arrivals import Burst
+from .collection_watch import CollectionWatch
 from .echo import EchoLoad, Phase
 from .lines import emit, next_go, open_commands, run_process
 from .requests import RequestLoad, TypedRequestLoad
 from .sessions import SessionLoad
 from .slow_moments import STEP_BITS, latencies_since_sent, latencies_within, slow_moments
-from .waits import CollectionWatch, loop_wait_ns
 
 _PROGRESS_INTERVAL_S = 0.25
 _SESSIONS_PER_LINE = 100
@@ -97,19 +97,19 @@ async def run(parameters: ClientParameters) -> None:
         message_count = _message_count(parameters, warmup)
         emit("warmed", message_count=message_count)
         await next_go(commands)
-        before, waited_ns = os.times(), loop_wait_ns(os.getpid())
+        before = os.times()
         with watch or nullcontext():
             async with asyncio.TaskGroup() as tasks:
                 progress = tasks.create_task(_report_progress(load))
                 phase = await run_phase(message_count)
                 progress.cancel()
-        after, waited_ns = os.times(), loop_wait_ns(os.getpid()) - waited_ns
+        after = os.times()
         emit("measured")
         groups = await next_go(commands)
         result = _result(phase, before, after, step_bits=0 if parameters.slow_ms is None else STEP_BITS)
         if parameters.slow_ms is not None and watch is not None:
             result |= _by_time(phase, parameters.slow_ms, json.loads(groups or "{}"))
-            result |= {"collections": watch.to_json(), "loop_wait_ns": waited_ns}
+            result["collections"] = watch.to_json()
         ran_twice_count = load.ran_twice_count if isinstance(load, RequestLoad) else 0
         emit("result", ran_twice_count=ran_twice_count, leader_member_id=cluster.leader_member_id, **result)
         await next_go(commands)

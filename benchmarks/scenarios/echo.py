@@ -163,7 +163,7 @@ def _report(parameters: EchoParameters, results: list[Event], used: dict[str, Us
             name: {**latency_figures(histogram), "messages": histogram.count}
             for name, histogram in ((name, Histogram.from_json(found)) for name, found in result["groups"].items())
         }
-        report |= {name: result[name] for name in ("moments", "collections", "loop_wait_ns", "started_ns", "ended_ns")}
+        report |= {name: result[name] for name in ("moments", "collections", "started_ns", "ended_ns")}
     report["parameters"] = asdict(parameters)
     return report
 

@@ -1,4 +1,4 @@
-"""What holds a load process up besides its own work: waits for a processor, and garbage collections."""
+"""The garbage collections of a load process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import gc
 from time import monotonic_ns
 from types import TracebackType
 from typing import Any, Final, Self
-
-from ..machine.schedule import thread_times
 
 _NEVER_NS: Final = 1 << 62
 
@@ -37,8 +35,3 @@ class CollectionWatch:
             for name, spans in self._stalls.slow_spans.items()
             if spans.count
         }
-
-
-def loop_wait_ns(pid: int) -> int:
-    """Return how long the first thread of a process, that of its loop, was ready to run and did not."""
-    return next((times.waited_ns for times in thread_times(pid) if times.thread_id == pid), 0)
