@@ -156,8 +156,8 @@ bench-many: $(STAMP) compiled  ## Measure many sessions, groups and a big state 
 	@failed() { echo "==> without new figures of $$1" >&2; }; run() { $(BIN)/python -m trimaran.benchmarks "$$@"; }; \
 	echo "==> growth with sessions (4 minutes)"; run scan --only sessions,shared --inflight 1000 --seconds 4 \
 	    --json $(RESULTS)/sessions.json || failed sessions; \
-	echo "==> opening, rest, fail-over (8 minutes)"; run openings --json $(RESULTS)/openings.json || failed openings; \
-	echo "==> fairness (2 minutes)"; run fairness --sessions 1000 --json $(RESULTS)/fairness.json || failed fairness; \
+	echo "==> opening, rest, fail-over (11 minutes)"; run openings --rounds 3 --json $(RESULTS)/openings.json || failed openings; \
+	echo "==> fairness (a minute)"; run fairness --sessions 1000 --json $(RESULTS)/fairness.json || failed fairness; \
 	for count in 1000 10000; do \
 	    echo "==> profile of $$count sessions (4 minutes at most)"; \
 	    run profile --sessions $$count --json $(RESULTS)/profile-$$count.json || failed profile-$$count; \

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from trimaran.archive.report import words
+
 from ..scenarios.openings import FAILOVER_MAX_TARGETS_MS, FAILOVER_P50_TARGETS_MS, OPENING_TARGETS_S
 from ..scenarios.scan import Dimension
 from ..statistics.report import Report
@@ -34,7 +36,8 @@ def growth_section(report: Report, add_plots: AddPlots) -> str:
         f"{parameters['inflight']:,} in flight over all sessions and at least one on each; from 10,000 sessions on of "
         f"several client processes. {parameters['seconds']:g} s for each row, {measured_at(report['environment'])}. "
         "*CPU* is processor time of all processes for a message, which in this load is a request and its reply. "
-        "*Efficiency* is how many messages a processor second does, in percent of one session. Memory is what a "
+        "*Efficiency* is how many messages a processor second does, in percent of one session on a connection of its "
+        "own. Memory is what a "
         "session adds to a process, all client processes together. Again: `python -m trimaran.benchmarks scan "
         "--only sessions,shared --inflight 1000 --seconds 4 --json benchmarks/results/sessions.json`.\n",
         "| sessions | connections | messages/s | p50 | p99 | CPU: leader | a follower | clients | all | efficiency "
@@ -43,7 +46,8 @@ def growth_section(report: Report, add_plots: AddPlots) -> str:
     ]
     for dimension in CONNECTIONS:
         points = scan_points(report, dimension)
-        lines += [_growth_row(point, dimension, points[0]) for point in points]
+        least = (scan_points(report, Dimension.SESSIONS) or points)[:1]
+        lines += [_growth_row(point, dimension, points[0], least[0]) for point in points]
     lines += [
         f"\nNot measured: {failure['value']:,} sessions, {failure['dimension']}: {failure['reason']}."
         for failure in report["failures"]
@@ -102,11 +106,12 @@ def efficiency_percent(point: Report, one: Report) -> float:
     return float(100 * least / spent) if spent else 0.0
 
 
-def _growth_row(point: Report, dimension: Dimension, one: Report) -> str:
+def _growth_row(point: Report, dimension: Dimension, one: Report, least: Report) -> str:
+    """Write a point: memory beside `one` session of its kind, efficiency beside the `least` load of all."""
     parts = cost_parts(point["cpu_seconds_per_100k"], point["leader"])
     follower_us = parts["followers"] / max(point["members"] - 1, 1)
     costs = (parts["leader"], follower_us, parts["clients"], sum(parts.values()))
-    percent, wanted = efficiency_percent(point, one), EFFICIENCY_TARGETS.get(point["value"])
+    percent, wanted = efficiency_percent(point, least), EFFICIENCY_TARGETS.get(point["value"])
     added = session_bytes(point, one)
     cells = [
         f"{point['value']:,}",
@@ -124,13 +129,15 @@ def _growth_row(point: Report, dimension: Dimension, one: Report) -> str:
 
 def opening_section(report: Report) -> str:
     """Write what it takes to open and to hold sessions, and until all are answered after the leader was killed."""
+    rounds = words.count(report["parameters"]["rounds"], "round")
     highest = max((case["load_average_before"] for case in report["cases"]), default=0.0)
     lines = [
         "Sessions are opened, 64 at a time by each client process, held for "
         f"{report['parameters']['rest_s']:g} s, and asked once each right after the leader is killed: the wait is from "
-        "the kill to the answer of the next leader. Members, clients and harness share the cores; "
+        f"the kill to the answer of the next leader. Medians of {rounds}, "
+        "the least and the most in brackets. Members, clients and harness share the cores; "
         f"{measured_at(report['environment'])}, and of at most {highest:g} before a case. Again: "
-        "`python -m trimaran.benchmarks openings --json benchmarks/results/openings.json`.\n",
+        "`python -m trimaran.benchmarks openings --rounds 3 --json benchmarks/results/openings.json`.\n",
         "| sessions | connections | password | open in | target | CPU a session: leader | client | at rest: leader "
         "| client | answered after the kill: p50 | p99 | max | target |",
         "|" + "---|" * 13,
@@ -141,11 +148,14 @@ def opening_section(report: Report) -> str:
             f"{case['sessions']:,}",
             _EACH_SIDE[case["share"]],
             "yes" if case["password"] else "no",
-            f"{opened['s']:.1f} s",
+            f"{opened['s']:.1f} s{_spread(case, 'opening s', 1)}",
             _opening_target(case),
             *(f"{opened[name]:,.0f} µs" for name in ("leader_us", "client_us")),
             *(f"{rested[name]:.1f} µs/s" for name in ("leader_us", "client_us")),
-            *(f"{failed_over[name]:,.0f} ms" for name in ("p50_ms", "p99_ms", "max_ms")),
+            *(
+                f"{failed_over[name]:,.0f} ms{_spread(case, f'failover {name}', 0)}"
+                for name in ("p50_ms", "p99_ms", "max_ms")
+            ),
             _failover_target(case),
         ]
         lines.append("| " + " | ".join(cells) + " |")
@@ -153,6 +163,12 @@ def opening_section(report: Report) -> str:
         said = f"{failure['sessions']:,} sessions, connections: {_EACH_SIDE[failure['share']]}"
         lines.append(f"\nNot measured: {said}{', password' * failure['password']}: {failure['reason']}.")
     return "\n".join(lines) + "\n"
+
+
+def _spread(case: Report, figure: str, digits: int) -> str:
+    """Say the least and the most of several rounds."""
+    rounds = case["rounds_of"][figure]
+    return f" ({rounds[0]:,.{digits}f} to {rounds[-1]:,.{digits}f})" if len(rounds) > 1 else ""
 
 
 def _opening_target(case: Report) -> str:

@@ -54,9 +54,9 @@ def _openings(report: Report) -> str:
 
 
 def _fairness(report: Report) -> str:
-    depth = max(int(depth) for depth in report["parameters"]["depths"])
-    times, modest = report[f"beside {depth} in flight,"]["p99_times_alone"], report["parameters"]["sessions"]
-    return f"Beside a greedy session the p99 of {modest:,} modest ones is {times:g} times as long"
+    depths, modest = report["parameters"]["depths"], report["parameters"]["sessions"]
+    times = max(report[f"beside {depth} in flight,"]["p99_times_alone"] for depth in depths)
+    return f"Beside a greedy session the p99 of {modest:,} modest ones is at most {times:g} times as long"
 
 
 def _groups(report: Report) -> str:
@@ -120,7 +120,7 @@ def summary(reports: Mapping[str, Report]) -> str:
     """Write a row for each file that is there, those measured last first; undated ones come last."""
     found = [(entry, reports[entry.file_name]) for entry in ENTRIES if entry.file_name in reports]
     found.sort(key=lambda pair: _date_of(pair[1]), reverse=True)
-    lines = ["| what | in a line | measured |", "|---|---|---|"]
+    lines = ["What is on this page, measured last first:\n", "| what | in a line | measured |", "|---|---|---|"]
     for entry, report in found:
         facts = report.get("environment", report)
         when = _date_of(report) or f"commit {facts['git_commit']}"

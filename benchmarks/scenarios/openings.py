@@ -104,13 +104,23 @@ def _name(case: OpeningParameters) -> str:
 
 
 def _medians(case: OpeningParameters, reports: list[Report]) -> Report:
-    """Give each figure of a case as the median of its rounds."""
+    """Give each figure of a case as the median of its rounds, and of some figures all rounds, growing."""
     figures = {
         part: {name: round(median(report[part][name] for report in reports), 2) for name in reports[0][part]}
         for part in ("opening", "a second at rest", "failover")
     }
     loads = [report["environment"]["load_average_before"][0] for report in reports]
-    return {**_key(case), "rounds": len(reports), "load_average_before": max(loads), **figures}
+    spreads = {
+        f"{part} {name}": sorted(report[part][name] for report in reports)
+        for part, name in (("opening", "s"), ("failover", "p50_ms"), ("failover", "p99_ms"), ("failover", "max_ms"))
+    }
+    return {
+        **_key(case),
+        "rounds": len(reports),
+        "load_average_before": max(loads),
+        **figures,
+        "rounds_of": spreads,
+    }
 
 
 def openings(

@@ -13,9 +13,11 @@ shares are those of the first.
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -46,6 +48,7 @@ CORES: Final = 2
 
 _START_LIMIT_S: Final = 60.0
 _PHASE_LIMIT_S: Final = 240.0
+_CLOSE_LIMIT_S: Final = 60.0
 _WARMUP: Final = 50_000
 _PHASES: Final = ("alone", "with perf", "with py-spy", "with system calls counted")
 CLIENT: Final = "client-0"
@@ -99,7 +102,7 @@ def run(parameters: ProfileParameters, *, directory: Path | None = None, keep: b
     if parameters.sessions is not None:
         of_process = -(-parameters.sessions // parameters.client_count)
         require_connections(max(of_process * parameters.members, parameters.sessions))
-        # Sessions that were closed in a hurry are open until they time out, so each run finds those before it.
+        # Sessions that could not be closed in time are open until they time out.
         settings = {**session_settings(len(_PHASES) * parameters.sessions), **settings}
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "profile", keep=keep))
@@ -213,7 +216,18 @@ class _Profile:
                     meter=meter,
                 )
             )
+            if told.sessions is not None:
+                self._progress.describe("closing the sessions")
+                _wait_ended(group)
         return load_figures(results, meter.used), meter
+
+
+def _wait_ended(clients: ProcessGroup) -> None:
+    """Let client processes close their sessions: those that they leave open would end in the middle of the next run."""
+    deadline_s = time.monotonic() + _CLOSE_LIMIT_S
+    for client in clients.processes:
+        with suppress(subprocess.TimeoutExpired):
+            client.popen.wait(max(deadline_s - time.monotonic(), 0.0))
 
 
 def _bound(alone: Report) -> dict[str, float]:

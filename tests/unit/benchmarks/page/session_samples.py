@@ -61,13 +61,17 @@ def openings() -> dict[str, Any]:
             "opening": {"s": seconds, "per_s": 1.0, "leader_us": 400.0, "follower_us": 30.0, "client_us": 600.0},
             "a second at rest": {"leader_us": 2.5, "follower_us": 1.0, "client_us": 3.5},
             "failover": {"p50_ms": 501.0, "p99_ms": 900.0, "max_ms": 2_999.0},
+            "rounds_of": {
+                "opening s": [seconds - 0.5, seconds, seconds + 1] if count == 1_000 else [seconds],
+                **{f"failover {name}": [1.0] for name in ("p50_ms", "p99_ms", "max_ms")},
+            },
         }
 
     return {
         "scenario": "openings",
         "cases": [case(1_000, 1.5), case(10_000, 5.5), case(10_000, 5.5, share=True, password=True)],
         "failures": [{"sessions": 10_000, "share": False, "password": True, "reason": "the time was up"}],
-        "parameters": {"rest_s": 5.0},
+        "parameters": {"rest_s": 5.0, "rounds": 3},
         "environment": DATED,
     }
 

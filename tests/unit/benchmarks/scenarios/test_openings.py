@@ -48,6 +48,7 @@ def test_every_opening_is_measured_and_medians_count(
     assert first["opening"]["s"] == 1.0  # of 1 and, six cases later, 1
     assert first["failover"]["p50_ms"] == 10.0
     assert first["load_average_before"] == 0.25
+    assert first["rounds_of"]["opening s"] == [1.0, 1.0]
     failed = {"sessions": 20, "share": True, "password": False, "reason": "a process needs 60,000 open files"}
     assert report["failures"][0] == failed
     openings._print(report)
