@@ -90,7 +90,9 @@ class ClientProcess:
         self.process.popen.wait()
         process = self.process
         status = process.popen.returncode
-        raise ProcessError(f"{process.name} failed: exit_status={status}\n{process.log_tail()}")
+        tail = process.log_tail()
+        last = tail.rpartition("\n")[2]
+        raise ProcessError(f"{process.name} failed: exit_status={status}: {last or 'nothing was said'}\n{tail}")
 
 
 async def all_events(

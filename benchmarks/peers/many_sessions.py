@@ -68,9 +68,9 @@ class UsageReading:
         """Read it.
 
         Raises:
-            ProcessError: one of these has ended.
+            ProcessError: a server has ended; a client that has says why itself.
         """
-        for process in (*servers, *clients):
+        for process in servers:
             process.check_running()
         used = [sum(Usage.of_process(process.pid).cpu_s for process in some) for some in (servers, clients)]
         return cls(time.monotonic_ns(), time.time_ns() // 1_000, *used)
