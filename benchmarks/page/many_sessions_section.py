@@ -21,7 +21,7 @@ _RATIOS: Final = {"etcd": 3.0, "NATS JetStream R3": 1.5}
 """How many times as fast we mean to be with `_RATIO_SESSIONS` sessions."""
 _RATIO_SESSIONS: Final = 1_000
 EFFICIENCY_TARGETS: Final = {1_000: 60.0, 10_000: 40.0}
-"""Requests per processor second of so many sessions, in percent of those of one session, at least."""
+"""Requests per processor second of so many sessions, in percent of those of one with 1,000 in flight, at least."""
 
 _METHOD: Final = """\
 One message is in flight on each connection: a client that has its answer sends the next message. Opening the

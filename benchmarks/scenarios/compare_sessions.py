@@ -1,4 +1,4 @@
-"""Many sessions beside others: who takes part, and what many sessions cost us beside one with as many in flight.
+"""Many sessions beside others: who takes part, and what many sessions cost us beside one with many in flight.
 
 A row of ours for each way to make the load. The first, with a client's bytes alone, is what others are compared with:
 their clients are made in the same way, or in C. The client that applications use costs more, and takes that from the
@@ -35,8 +35,9 @@ def make_session_peers() -> list[Peer]:
 
 
 def of_one_session(peers: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
-    """Requests per processor second of many sessions, in percent of those of one session with as many in flight.
+    """Requests per processor second of many sessions, in percent of those of one session with 1,000 in flight.
 
+    With fewer sessions than that the one session has as many in flight as there are sessions.
     By the load and the name of the row: of the members alone, and of members and clients together. What was not
     measured is left out.
     """
