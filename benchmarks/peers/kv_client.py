@@ -145,7 +145,7 @@ def run_kv_client(parameters: KvClientParameters, directory: Path) -> Measured:
     """Run the load: one session in a process of its own, many in two, or as many as may open the files.
 
     Raises:
-        ClusterError: it failed; the error says what it printed last.
+        ClusterError: it took too long. The errors of processes, which say what each printed last, come in a group.
     """
     return asyncio.run(_run_clients(parameters, directory))
 

@@ -101,7 +101,7 @@ def run_connections(
     """Let load processes of `connections` keep one request of each connection in flight.
 
     Raises:
-        ClusterError: one of them failed; the error says what it printed last.
+        ClusterError: it took too long. The errors of processes, which say what each printed last, come in a group.
     """
     return asyncio.run(_run_connections(dialect, port, load, servers, directory))
 
@@ -141,16 +141,18 @@ async def _run_connections(
 
 
 async def _measure(clients: list[ClientProcess], load: SessionsLoad, servers: Sequence[ManagedProcess]) -> Measured:
-    """Start the load, warm up, measure, and collect what came in between."""
+    """Start the load, warm up, measure, and collect what came in between; ends as soon as a load process does."""
     processes = [client.process for client in clients]
-    all_go(clients)
-    await asyncio.sleep(load.warmup_s)
-    begin = UsageReading.take(servers, processes)
-    await asyncio.sleep(load.measure_s)
-    end = UsageReading.take(servers, processes)
-    all_go(clients, f"{begin.at_ns} {end.at_ns}")
+    async with asyncio.TaskGroup() as tasks:
+        results = tasks.create_task(all_events(clients, "result"))
+        all_go(clients)
+        await asyncio.sleep(load.warmup_s)
+        begin = UsageReading.take(servers, processes)
+        await asyncio.sleep(load.measure_s)
+        end = UsageReading.take(servers, processes)
+        all_go(clients, f"{begin.at_ns} {end.at_ns}")
     latencies = Histogram()
-    for event in await all_events(clients, "result"):
+    for event in results.result():
         latencies.add(Histogram.from_json(event["latencies"]))
     for client in clients:
         await asyncio.to_thread(client.process.popen.wait)
