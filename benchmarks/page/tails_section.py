@@ -21,7 +21,7 @@ _CAUSES: Final = {
     HOST: "the host gave the processors to others, for 5 % of their time or more",
     OTHERS: "other processes of this machine, or the kernel's own, had 20 % of the processors or more",
     SHARED: "the loop of a member or of the client was ready to run and did not for 40 % of the time or more",
-    INSIDE: "none of these: a disk, or what a process itself did",
+    INSIDE: "a disk, or what a process itself did",
 }
 
 
@@ -220,4 +220,6 @@ def _longest(loops: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _ms(us: float) -> str:
+    if not us:
+        return "no message"
     return f"{us / 1e3:,.2f} ms" if us < 10_000 else f"{us / 1e3:,.1f} ms"

@@ -86,4 +86,4 @@ async def _call(callback_ms: float, count: int, meter: DisturbingMeter) -> None:
         meter.mark("slow", begin_ns, after_s=interval_s(callback_ms))
         await asyncio.sleep(interval_s(callback_ms))
     ended = await meter.find_leader()
-    meter.facts["elections"] = int(ended.leadership_term_id != begun.leadership_term_id)
+    meter.facts["slow"] = {"elections": int(ended.leadership_term_id != begun.leadership_term_id)}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
-from typing import Any, Final
+from typing import Final
 
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.documents.query import query_status
@@ -55,7 +55,8 @@ class DisturbingMeter(Meter):
         self.cluster: Final = cluster
         self.calm_s: Final = calm_s
         self.leader_id = -1
-        self.facts: dict[str, Any] = {}  # JSON
+        self.facts: dict[str, dict[str, int]] = {}
+        """What else is told in a row, by the name of its spans."""
         self.started_ns = 0
         self._disturbance = disturbance
 
@@ -176,7 +177,7 @@ def _row(name: str, what: str, report: Report, meter: DisturbingMeter) -> Report
         "during": figures[name],
         "slow_until_ms": round(max(slow_ns, default=0) / 1e6, 1),
         "send_lag_max_us": report["send_lag"]["max_us"],
-        **meter.facts,
+        **meter.facts.get(name, {}),
     }
 
 
@@ -239,8 +240,10 @@ async def _snapshot(meter: DisturbingMeter) -> None:
     log_position = await request_snapshot(meter.cluster, meter.leader_id)
     taken = await wait_taken(logs, log_position)
     meter.mark("snapshot", begin_ns)
-    meter.facts["delivery_stop_ms"] = max(event["stop_ms"] for event in taken.values())
-    meter.facts["taken_ms"] = max(event["duration_ms"] for event in taken.values())
+    meter.facts["snapshot"] = {
+        "delivery_stop_ms": max(event["stop_ms"] for event in taken.values()),
+        "taken_ms": max(event["duration_ms"] for event in taken.values()),
+    }
 
 
 async def _bursts(short: Burst, long: Burst, meter: DisturbingMeter) -> None:
@@ -268,7 +271,7 @@ async def _killed(meter: DisturbingMeter) -> None:
         lambda status: is_in_term(status) and status.append_position >= missed,
         time_limit_s=_LIMIT_S,
     )
-    meter.facts["returned_ms"] = round((time.monotonic_ns() - begin_ns) / 1e6)
+    meter.facts["back"] = {"returned_ms": round((time.monotonic_ns() - begin_ns) / 1e6)}
     meter.mark("back", begin_ns)
 
 
