@@ -40,7 +40,7 @@ from ..reading.export import (
 from ..reading.frame_columns import choose_columns
 from .source.columns import frame_struct
 from .source.data_source import SHORT_NAME, register
-from .source.options import ReadOptions, parse_options
+from .source.options import ReadOptions, expect_one_log, parse_options
 from .source.partitions import choose_recordings, find_bound, find_read_time_unit
 
 _PADDING: Final = 0
@@ -97,6 +97,7 @@ def plan_log(options: ReadOptions, parquet: Path) -> LogPlan:
         OSError: the disk or the store refused.
     """
     location = locate_archive(options.path)
+    expect_one_log(options)
     descriptors, problems = choose_recordings(options, location)
     manifest = _read_manifest(parquet, options)
     columns = choose_columns(options.columns)

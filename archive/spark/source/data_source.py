@@ -32,8 +32,9 @@ from .batch_reader import read_partition
 from .catalog_tables import find_options, keep_options, table_options
 from .columns import check_struct, frame_struct
 from .error_lines import said_in_one_line
+from .groups import GroupPartition, GroupPlan, add_group, count_groups, group_struct, plan_groups, without_group
 from .options import STREAM_OPTIONS, ReadMode, ReadOptions, parse_options
-from .partitions import FramePartition, plan_read
+from .partitions import FramePartition, ReadPlan, plan_read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,9 @@ class AeronArchiveDataSource(DataSource):
         with said_in_one_line():
             of_table = table_options(self.options)
             options = self.options if of_table is None else of_table
-            schema = frame_struct(parse_options(options, also=STREAM_OPTIONS).columns)
+            parsed = parse_options(options, also=STREAM_OPTIONS)
+            make_struct = frame_struct if count_groups(parsed) is None else group_struct
+            schema = make_struct(parsed.columns)
             return schema if of_table is None else keep_options(schema, of_table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -77,7 +80,7 @@ class AeronArchiveDataSource(DataSource):
         """
         with said_in_one_line():
             options = parse_options(find_options(schema, self.options))
-            return AeronArchiveReader(options, check_struct(schema), schema)
+            return AeronArchiveReader(options, schema, count_groups(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # the name is Spark's
         """Make the reader of a streaming query, which checks options and columns when it is first asked."""
@@ -87,10 +90,17 @@ class AeronArchiveDataSource(DataSource):
 class AeronArchiveReader(DataSourceReader):
     """Plans and reads the partitions of one query; Spark evaluates its filters."""
 
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...], schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, group_count: int | None = None) -> None:
+        """`group_count` is that of a directory with groups.
+
+        Raises:
+            ConfigurationError: a column of the schema is unknown, named twice, or of another type.
+        """
         self._options = options
-        self._columns = columns
+        self._group_count = group_count
         self._schema = schema
+        self._frame_schema = schema if group_count is None else without_group(schema)
+        self._columns = check_struct(self._frame_schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read; Spark wants a list.
@@ -102,7 +112,11 @@ class AeronArchiveReader(DataSourceReader):
             OSError: the disk or the store refused.
         """
         with said_in_one_line():
-            plan = plan_read(self._options, self._columns)
+            plan: ReadPlan | GroupPlan
+            if self._group_count is None:
+                plan = plan_read(self._options, self._columns)
+            else:
+                plan = plan_groups(self._options, self._columns, self._group_count)
             for problem in plan.problems:
                 _problem_handler(self._options.mode)(problem)
             return [InputPartition(partition) for partition in plan.partitions]
@@ -114,11 +128,19 @@ class AeronArchiveReader(DataSourceReader):
             CorruptionError: frames are not valid, and the mode is FAILFAST.
             OSError: the disk or the store refused.
         """
-        frames = partition.value
-        if isinstance(frames, FramePartition):
-            schema = to_arrow_schema(self._schema, timezone="UTC")
-            with said_in_one_line():
-                yield from read_partition(frames, schema, _problem_handler(frames.settings.mode))
+        value = partition.value
+        frames = value.frames if isinstance(value, GroupPartition) else value
+        if not isinstance(frames, FramePartition):
+            return
+        schema = to_arrow_schema(self._frame_schema, timezone="UTC")
+        with said_in_one_line():
+            batches = read_partition(frames, schema, _problem_handler(frames.settings.mode))
+            if not isinstance(value, GroupPartition):
+                yield from batches
+                return
+            full = to_arrow_schema(self._schema, timezone="UTC")
+            for batch in batches:
+                yield add_group(batch, value.group_index, full)
 
 
 def _problem_handler(mode: ReadMode) -> Any:

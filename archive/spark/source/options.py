@@ -36,6 +36,9 @@ STREAM_OPTIONS: Final = frozenset(
 )
 """Those of streams only: a stream's reader checks them, a batch read refuses them."""
 
+GROUP_COLUMN: Final = "group"
+"""The column that says which group's log a row is of, where a directory has groups."""
+
 _RANGE: Final = re.compile(r"(\d{1,19}):(\d{1,19})-(\d{1,19})", re.ASCII)
 
 
@@ -79,6 +82,8 @@ class ReadOptions:
     split_bytes: int | None = None
     where: RowFilter = EVERY_ROW
     excepted: tuple[PositionRange, ...] = ()
+    groups: tuple[int, ...] | None = None
+    """The option `group`: in a directory with groups, those that are read; None: all."""
 
 
 class PositionRange(NamedTuple):
@@ -121,6 +126,19 @@ def parse_options(options: Mapping[str, str], *, also: Collection[str] = ()) -> 
     parsed = ReadOptions(**fields)
     _check_together(parsed)
     return parsed
+
+
+def expect_one_log(options: ReadOptions) -> None:
+    """Refuse what is about groups, where one log is read.
+
+    Raises:
+        ConfigurationError: an option is.
+    """
+    if options.groups is not None or GROUP_COLUMN in (options.columns or ()):
+        raise ConfigurationError(
+            f"{options.path} is read as one log: expected no option group and no column {GROUP_COLUMN}, which are for "
+            "batch reads of the directory of a member with groups"
+        )
 
 
 def _check_together(options: ReadOptions) -> None:
@@ -203,9 +221,18 @@ def _parse_ranges(name: str, text: str) -> tuple[PositionRange, ...]:
 
 
 def _parse_columns(name: str, text: str) -> tuple[str, ...]:
-    columns = choose_columns([column.strip() for column in text.split(",")])
-    assert columns, name
+    columns = tuple(column.strip() for column in text.split(","))
+    of_frames = choose_columns([column for column in columns if column != GROUP_COLUMN])
+    if not of_frames or len(columns) - len(of_frames) > 1:
+        raise _wrong(name, text, f"{GROUP_COLUMN} once at most, and another column")
     return columns
+
+
+def _parse_groups(name: str, text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"\d{1,4}", part, re.ASCII) for part in parts):
+        raise _wrong(name, text, "groups from 0 on, with commas between")
+    return tuple(sorted({int(part) for part in parts}))
 
 
 def _wrong(name: str, text: str, expected: str) -> ConfigurationError:
@@ -233,5 +260,6 @@ OPTIONS: Final[Mapping[str, OptionRule]] = {
     "splitBytes": OptionRule("split_bytes", parse_size, "32m to 128m by cores, more for long logs"),
     "where": OptionRule("where", lambda name, text: parse_where(text), ""),
     "exceptPositions": OptionRule("excepted", _parse_ranges, "none"),
+    "group": OptionRule("groups", _parse_groups, "all"),
 }
 """Every option of a batch read by its name, in the order in which docs/spark.md lists them."""

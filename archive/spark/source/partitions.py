@@ -30,7 +30,7 @@ from ...reading.frame_batches import ReadProblem, find_archive_time_unit, find_e
 from .boundaries import GRID_BYTES, CutRules, find_cut, find_start
 from .filters import EVERY_ROW, RowFilter
 from .intervals import Interval, Intervals
-from .options import Committed, ReadMode, ReadOptions
+from .options import Committed, ReadMode, ReadOptions, expect_one_log
 from .pruning import LogHead, WantedTimes, choose_runs, read_head
 
 FIRST_PARTITION_BYTES: Final = GRID_BYTES
@@ -125,6 +125,7 @@ def plan_read(options: ReadOptions, columns: tuple[str, ...]) -> ReadPlan:
         OSError: the disk or the store refused.
     """
     location = locate_archive(options.path)
+    expect_one_log(options)
     chosen, problems = choose_recordings(options, location)
     wanted_ids = options.where.values_of("recording_id")
     chosen = [d for d in chosen if wanted_ids.meets(d.recording_id, d.recording_id)]

@@ -31,6 +31,7 @@ GIVEN = {
     "splitBytes": "64m",
     "where": "type = 1",
     "exceptPositions": "0:0-64",
+    "group": "2, 0",
 }
 
 
@@ -55,6 +56,7 @@ def test_every_option_is_read_whatever_its_case(spell: type[str]) -> None:
         split_bytes=64 << 20,
         where=options.where,
         excepted=options.excepted,
+        groups=(0, 2),
     )
     assert options.where == Condition("type", "equal", (1,))
 

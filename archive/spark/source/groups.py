@@ -1,0 +1,135 @@
+"""A member's directory with groups as one DataFrame: the rows of every group's log, and a column that says which.
+
+The column `group` is there where the directory has groups, and nowhere else: the rows of one log look the same whether
+or not Trimaran knows groups. It comes last, unless the option `columns` or a schema says otherwise. The option `group`
+chooses some groups; the files of the others are not opened.
+
+Positions of different groups have no common order. So what names a position is refused where several are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from trimaran.service_api.errors import ConfigurationError
+
+from ...log.group_directories import GROUP_DIRECTORY_PREFIX, find_group_count
+from ...log.member_directory import locate
+from ...reading.frame_batches import ReadProblem
+from .columns import check_struct, frame_struct
+from .options import GROUP_COLUMN, Committed, ReadOptions, expect_one_log
+from .partitions import FramePartition, plan_read
+
+
+@dataclass(frozen=True)
+class GroupPartition:
+    """A partition of one group's log."""
+
+    group_index: int
+    frames: FramePartition
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """The partitions of a read of several logs."""
+
+    partitions: tuple[GroupPartition, ...]
+    problems: tuple[ReadProblem, ...]
+
+
+def count_groups(options: ReadOptions) -> int | None:
+    """Read how many groups the directory of a read has; None: it is one of one log.
+
+    Raises:
+        ConfigurationError: the file that says so cannot be read; or the options are about groups, and there are none.
+    """
+    place = locate(options.path)
+    count = find_group_count(place.directory, place.file_system)
+    if count is None:
+        expect_one_log(options)
+    return count
+
+
+def group_struct(columns: Sequence[str] | None) -> StructType:
+    """Make the schema of these columns, or of all, with the group's."""
+    names = [name for name in columns or () if name != GROUP_COLUMN]
+    frame = frame_struct(names if columns is not None else None)
+    if columns is not None and GROUP_COLUMN not in columns:
+        return frame
+    fields = [*frame.fields]
+    fields.insert(len(fields) if columns is None else [*columns].index(GROUP_COLUMN), _group_field())
+    return StructType(fields)
+
+
+def without_group(schema: StructType) -> StructType:
+    """Return the columns of a schema that are those of a frame.
+
+    Raises:
+        ConfigurationError: the group's column is of another type.
+    """
+    for field in schema:
+        if field.name == GROUP_COLUMN and field.dataType != IntegerType():
+            raise ConfigurationError(
+                f"column {GROUP_COLUMN} has another type: {field.dataType.simpleString()} expected int"
+            )
+    frame = StructType([field for field in schema if field.name != GROUP_COLUMN])
+    check_struct(frame)
+    return frame
+
+
+def plan_groups(options: ReadOptions, columns: tuple[str, ...], group_count: int) -> GroupPlan:
+    """Plan a batch read of the chosen groups, with these columns of frames.
+
+    Raises:
+        ConfigurationError: there is no such group, or options name positions and there are several groups.
+
+    Also what `plan_read` raises.
+    """
+    chosen = options.groups if options.groups is not None else tuple(range(group_count))
+    for index in chosen:
+        if index >= group_count:
+            raise ConfigurationError(f"option group: {index} expected 0 to {group_count - 1}: {options.path}")
+    _expect_no_positions(options, len(chosen))
+    partitions: list[GroupPartition] = []
+    problems: list[ReadProblem] = []
+    for index in chosen:
+        path = f"{options.path.rstrip('/')}/{GROUP_DIRECTORY_PREFIX}{index}"
+        plan = plan_read(replace(options, path=path, groups=None, columns=columns), columns)
+        partitions += [GroupPartition(index, frames) for frames in plan.partitions]
+        problems += plan.problems
+    return GroupPlan(tuple(partitions), tuple(problems))
+
+
+def add_group(batch: Any, group_index: int, schema: Any) -> Any:
+    """Return a record batch of frames with the group's column, as a `pyarrow.Schema` has it."""
+    import pyarrow as pa
+
+    index = schema.get_field_index(GROUP_COLUMN)
+    if index < 0:
+        return batch
+    columns = [*batch.columns]
+    columns.insert(index, pa.repeat(pa.scalar(group_index, pa.int32()), batch.num_rows))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _expect_no_positions(options: ReadOptions, chosen_count: int) -> None:
+    positions = {
+        "startPosition": options.start_position,
+        "stopPosition": options.stop_position,
+        "committed": None if isinstance(options.committed, Committed) else options.committed,
+        "exceptPositions": options.excepted or None,
+    }
+    given = [name for name, value in positions.items() if value is not None]
+    if given and chosen_count > 1:
+        raise ConfigurationError(
+            f"positions are those of one log: {given[0]}={positions[given[0]]} with {chosen_count} groups expected "
+            "one group, such as group=0"
+        )
+
+
+def _group_field() -> StructField:
+    return StructField(GROUP_COLUMN, IntegerType(), nullable=False)

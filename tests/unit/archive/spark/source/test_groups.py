@@ -1,0 +1,102 @@
+"""A directory with groups as one read: a column that says which group, and only the groups that are asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import IntegerType, LongType, StructType
+
+from tests.unit.archive.spark.written_logs import Entry, write_log
+from trimaran.archive.log.group_directories import settle_group_count
+from trimaran.archive.spark.source.data_source import AeronArchiveDataSource
+from trimaran.service_api.errors import ConfigurationError
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> Path:
+    """Two groups, with three messages and with five."""
+    settle_group_count(tmp_path, 2)
+    for index, count in enumerate((3, 5)):
+        write_log(tmp_path / f"group-{index}" / "archive", [Entry(b"%d" % number) for number in range(count)])
+    return tmp_path
+
+
+def read(path: Path, schema: StructType | None = None, **options: str) -> list[dict[str, Any]]:
+    """Read all rows as Spark would, without it."""
+    source = AeronArchiveDataSource({"path": str(path), **options})
+    reader = source.reader(source.schema() if schema is None else schema)
+    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def test_the_rows_of_all_groups_say_which_one_they_are_of(member: Path) -> None:
+    rows = read(member)
+
+    assert [row["group"] for row in rows] == [0] * 3 + [1] * 5
+    assert [*rows[0]][-1] == "group"
+    assert [row["position"] for row in rows if row["group"] == 0] == [row["position"] for row in rows[3:6]]
+
+
+def test_the_column_is_a_whole_number_that_is_always_there(member: Path) -> None:
+    field = AeronArchiveDataSource({"path": str(member)}).schema()["group"]
+
+    assert (field.dataType, field.nullable) == (IntegerType(), False)
+
+
+def test_the_column_stands_where_the_user_wants_it_or_is_left_out(member: Path) -> None:
+    assert [*read(member, columns="group,position")[0]] == ["group", "position"]
+    assert [*read(member, columns="position")[0]] == ["position"]
+    own = StructType().add("position", LongType(), False).add("group", IntegerType(), False)
+    assert read(member, own)[-1]["group"] == 1
+
+
+def test_no_file_of_a_group_that_is_not_asked_for_is_opened(member: Path) -> None:
+    (member / "group-0" / "archive" / "archive.catalog").write_bytes(b"no catalog")
+
+    assert {row["group"] for row in read(member, group="1")} == {1}
+
+
+def test_a_directory_of_one_log_has_no_such_column(member: Path) -> None:
+    log = member / "group-1"
+
+    assert "group" not in read(log)[0]
+    for options in ({"group": "0"}, {"columns": "position,group"}):
+        with pytest.raises(ConfigurationError, match="is read as one log: expected no option group"):
+            read(log, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"group": "2"}, "option group: 2 expected 0 to 1"),
+        ({"group": "one"}, "option group: 'one' expected groups from 0 on"),
+        ({"columns": "group"}, "expected group once at most, and another column"),
+        ({"columns": "position,group,group"}, "expected group once at most"),
+        ({"startPosition": "64"}, "positions are those of one log: startPosition=64 with 2 groups"),
+        ({"committed": "64"}, "positions are those of one log: committed=64 with 2 groups"),
+    ],
+)
+def test_what_cannot_be_read_is_named(member: Path, options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        read(member, **options)
+
+
+def test_positions_of_one_group_may_be_asked_for(member: Path) -> None:
+    positions = [row["position"] for row in read(member, group="1")]
+
+    assert [row["position"] for row in read(member, group="1", startPosition=str(positions[2]))] == positions[2:]
+
+
+def test_a_column_of_another_type_is_refused(member: Path) -> None:
+    own = StructType().add("position", LongType(), False).add("group", LongType(), False)
+
+    with pytest.raises(ConfigurationError, match="column group has another type: bigint expected int"):
+        read(member, own)
+
+
+def test_a_stream_follows_one_log(member: Path) -> None:
+    from trimaran.archive.spark.streaming.stream_options import parse_stream_options
+
+    with pytest.raises(ConfigurationError, match="is read as one log"):
+        parse_stream_options({"path": str(member / "group-0"), "group": "0", "mode": "FAILFAST"})
