@@ -23,11 +23,12 @@ def member(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def read(path: Path, schema: StructType | None = None, **options: str) -> list[dict[str, Any]]:
+def read(path: Path, *, schema: StructType | None = None, **options: Any) -> list[dict[str, Any]]:
     """Read all rows as Spark would, without it."""
     source = AeronArchiveDataSource({"path": str(path), **options})
     reader = source.reader(source.schema() if schema is None else schema)
-    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    batches: list[Any] = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def test_the_rows_of_all_groups_say_which_one_they_are_of(member: Path) -> None:
@@ -48,7 +49,7 @@ def test_the_column_stands_where_the_user_wants_it_or_is_left_out(member: Path) 
     assert [*read(member, columns="group,position")[0]] == ["group", "position"]
     assert [*read(member, columns="position")[0]] == ["position"]
     own = StructType().add("position", LongType(), False).add("group", IntegerType(), False)
-    assert read(member, own)[-1]["group"] == 1
+    assert read(member, schema=own)[-1]["group"] == 1
 
 
 def test_no_file_of_a_group_that_is_not_asked_for_is_opened(member: Path) -> None:
@@ -61,7 +62,8 @@ def test_a_directory_of_one_log_has_no_such_column(member: Path) -> None:
     log = member / "group-1"
 
     assert "group" not in read(log)[0]
-    for options in ({"group": "0"}, {"columns": "position,group"}):
+    wrong: list[dict[str, Any]] = [{"group": "0"}, {"columns": "position,group"}]
+    for options in wrong:
         with pytest.raises(ConfigurationError, match="is read as one log: expected no option group"):
             read(log, **options)
 
@@ -77,7 +79,7 @@ def test_a_directory_of_one_log_has_no_such_column(member: Path) -> None:
         ({"committed": "64"}, "positions are those of one log: committed=64 with 2 groups"),
     ],
 )
-def test_what_cannot_be_read_is_named(member: Path, options: dict[str, str], said: str) -> None:
+def test_what_cannot_be_read_is_named(member: Path, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         read(member, **options)
 
@@ -92,7 +94,7 @@ def test_a_column_of_another_type_is_refused(member: Path) -> None:
     own = StructType().add("position", LongType(), False).add("group", LongType(), False)
 
     with pytest.raises(ConfigurationError, match="column group has another type: bigint expected int"):
-        read(member, own)
+        read(member, schema=own)
 
 
 def test_a_stream_follows_one_log(member: Path) -> None:
