@@ -19,6 +19,7 @@ from typing import Annotated, Final
 import typer
 
 from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.log.group_directories import refuse_groups
 from trimaran.archive.tool.output import (
     EXIT_REFUSED,
     EXIT_UNHEALTHY,
@@ -153,10 +154,12 @@ def _choose(directories: list[str], named: str | None, old_members: str | None, 
     """Read the directories and choose.
 
     Raises:
-        ConfigurationError: a directory has no name or is given twice, or the old members cannot be read.
+        ConfigurationError: a directory has no name, is given twice or holds groups, or the old members cannot be read.
     """
     if "" in directories:
         raise ConfigurationError("a directory has an empty name: is a variable of the shell not set?")
+    for name in directories:
+        refuse_groups(Path(name))
     known = None
     if old_members is not None:
         known = Configuration.of_settings(member.configured() for member in parse_members(old_members))

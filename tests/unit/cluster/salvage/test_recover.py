@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from tests.tls import Issuer
 from tests.unit.cluster.time_travel.recorded import DEADLINE_S, member
 from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.log.group_directories import settle_group_count
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
@@ -159,6 +160,16 @@ def test_a_name_that_is_empty_is_not_the_directory_that_the_shell_is_in(recorded
     status, _, error = recover("plan", recorded, "")
 
     assert (status, error) == (2, "a directory has an empty name: is a variable of the shell not set?")
+
+
+def test_a_directory_with_groups_says_which_to_type(tmp_path: Path) -> None:
+    """Each group is recovered by itself."""
+    settle_group_count(tmp_path / "node-0", 2)
+
+    status, _, error = recover("plan", tmp_path / "node-0")
+
+    assert status == 2
+    assert f"name one of {tmp_path}/node-0/group-0 to group-1" in error
 
 
 @pytest.mark.parametrize(
