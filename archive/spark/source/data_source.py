@@ -32,7 +32,7 @@ from .batch_reader import read_partition
 from .catalog_tables import find_options, keep_options, table_options
 from .columns import check_struct, frame_struct
 from .error_lines import said_in_one_line
-from .groups import GroupPartition, GroupPlan, add_group, count_groups, group_struct, plan_groups, without_group
+from .groups import GroupPartition, GroupsReadPlan, add_group, count_groups, group_struct, plan_groups, without_group
 from .options import STREAM_OPTIONS, ReadMode, ReadOptions, parse_options
 from .partitions import FramePartition, ReadPlan, plan_read
 
@@ -112,7 +112,7 @@ class AeronArchiveReader(DataSourceReader):
             OSError: the disk or the store refused.
         """
         with said_in_one_line():
-            plan: ReadPlan | GroupPlan
+            plan: ReadPlan | GroupsReadPlan
             if self._group_count is None:
                 plan = plan_read(self._options, self._columns)
             else:

@@ -34,7 +34,7 @@ class GroupPartition:
 
 
 @dataclass(frozen=True)
-class GroupPlan:
+class GroupsReadPlan:
     """The partitions of a read of several logs."""
 
     partitions: tuple[GroupPartition, ...]
@@ -81,7 +81,7 @@ def without_group(schema: StructType) -> StructType:
     return frame
 
 
-def plan_groups(options: ReadOptions, columns: tuple[str, ...], group_count: int) -> GroupPlan:
+def plan_groups(options: ReadOptions, columns: tuple[str, ...], group_count: int) -> GroupsReadPlan:
     """Plan a batch read of the chosen groups, with these columns of frames.
 
     Raises:
@@ -101,7 +101,7 @@ def plan_groups(options: ReadOptions, columns: tuple[str, ...], group_count: int
         plan = plan_read(replace(options, path=path, groups=None, columns=columns), columns)
         partitions += [GroupPartition(index, frames) for frames in plan.partitions]
         problems += plan.problems
-    return GroupPlan(tuple(partitions), tuple(problems))
+    return GroupsReadPlan(tuple(partitions), tuple(problems))
 
 
 def add_group(batch: Any, group_index: int, schema: Any) -> Any:
