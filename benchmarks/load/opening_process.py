@@ -6,6 +6,7 @@ harness in lines, as `client_process` does. The end of standard input ends it.
     -> {"event": "ready"}                      <- go
     -> {"event": "progress", "replies": n}     how many are open, now and then
     -> {"event": "opened", ...}                <- go
+    -> {"event": "settled", ...}               <- go
     -> {"event": "rested", ...}                <- go NANOSECONDS    when the leader was killed, by the monotonic clock
     -> {"event": "answered", "latencies": ..., ...}   since then    <- go
 """
@@ -68,6 +69,8 @@ async def run(load: OpeningLoad) -> None:
     async with _opened(load) as clients:
         gc.freeze()  # as in a process that has tens of thousands of objects for good
         emit("opened", cpu_s=time.process_time() - begin_s, leader_member_id=clients[0].leader_member_id)
+        await next_go(commands)
+        emit("settled", cpu_s=time.process_time() - begin_s)
         await next_go(commands)
         emit("rested", cpu_s=time.process_time() - begin_s)
         killed_ns = int(await next_go(commands))

@@ -132,9 +132,9 @@ def opening_section(report: Report) -> str:
     rounds = words.count(report["parameters"]["rounds"], "round")
     highest = max((case["load_average_before"] for case in report["cases"]), default=0.0)
     lines = [
-        "Sessions are opened, 64 at a time by each client process, held for "
-        f"{report['parameters']['rest_s']:g} s, and asked once each right after the leader is killed: the wait is from "
-        f"the kill to the answer of the next leader. Medians of {rounds}, "
+        "Sessions are opened, 64 at a time by each client process. When they are connected to all members they rest "
+        f"for {report['parameters']['rest_s']:g} s, and are asked once each right after the leader is killed: the wait "
+        f"is from the kill to the answer of the next leader. Medians of {rounds}, "
         "the least and the most in brackets. Members, clients and harness share the cores; "
         f"{measured_at(report['environment'])}, and of at most {highest:g} before a case. Again: "
         "`python -m trimaran.benchmarks openings --rounds 3 --json benchmarks/results/openings.json`.\n",

@@ -61,6 +61,8 @@ class OpeningParameters:
     """Whether the sessions of a process share one connection to each member."""
     password: bool = False
     """Whether the cluster asks for a password; all sessions are one principal's."""
+    settle_s: float = 12.0
+    """Between opening and rest: connections to members that do not lead are made meanwhile, 1 ms apart."""
     rest_s: float = 5.0
     time_limit_s: float = 300.0
 
@@ -146,6 +148,9 @@ class _Run:
         all_go(clients)
         events = await all_events(clients, "opened")
         opened = self._read(events)
+        await asyncio.sleep(0 if self.parameters.share else self.parameters.settle_s)
+        all_go(clients)
+        settled = self._read(await all_events(clients, "settled"))
         await asyncio.sleep(self.parameters.rest_s)
         all_go(clients)
         rested = self._read(await all_events(clients, "rested"))
@@ -153,7 +158,7 @@ class _Run:
         figures = {"longest_turn_ms": await self._longest_turn_ms(leader_id)}
         failover = await self._fail_over(leader_id)
         opening_s = opened.at_s - begun.at_s
-        rested_s = rested.at_s - opened.at_s
+        rested_s = rested.at_s - settled.at_s
         return {
             "opening": {
                 "s": round(opening_s, 2),
@@ -161,7 +166,7 @@ class _Run:
                 **opened.since(begun, leader_id, count),
                 **figures,
             },
-            "a second at rest": rested.since(opened, leader_id, count * rested_s),
+            "a second at rest": rested.since(settled, leader_id, count * rested_s),
             "failover": failover,
         }
 
@@ -237,7 +242,8 @@ def opening(
     processes: Annotated[int, typer.Option(help="Client processes; 0: as many as may open the files.")] = 0,
     share: Annotated[bool, typer.Option("--share", help="The sessions of a process share its connections.")] = False,
     password: Annotated[bool, typer.Option("--password", help="The cluster asks each session for a password.")] = False,
-    rest: Annotated[float, typer.Option(help="Seconds at rest, between opening and the leader's death.")] = 5.0,
+    settle: Annotated[float, typer.Option(help="Seconds for connections to the other members, after opening.")] = 12.0,
+    rest: Annotated[float, typer.Option(help="Seconds at rest, before the leader's death.")] = 5.0,
     directory: DirectoryOption = None,
     keep: KeepOption = False,
     time_limit: TimeLimitOption = 300.0,
@@ -250,6 +256,7 @@ def opening(
         processes=processes,
         share=share,
         password=password,
+        settle_s=settle,
         rest_s=rest,
         time_limit_s=time_limit,
     )
