@@ -165,7 +165,8 @@ def test_the_states_of_a_members_elections_are_those_that_it_logged(
     ]
     for run in closed:
         mine = [s["duration_us"] for s in states if s["election_number"] == run["election_number"]]
-        assert abs(sum(mine) - run["duration_us"]) < 10_000
+        # An election begins a line before its first state, which may be long on a busy machine.
+        assert 0.8 * run["duration_us"] - 10_000 < sum(mine) < run["duration_us"] + 10_000
 
 
 def _line(member_id: int, at: str, event: str, **fields: object) -> str:

@@ -133,8 +133,8 @@ def test_each_kind_of_fault_is_measured_and_every_process_ended(tmp_path: Path, 
     """Issue 3: keys kill9, sigstop and cut_link, each with p50_ms, p99_ms and max_ms; issue 23: and the hand-overs."""
     directory = tmp_path / "data"
     settings = {
-        "leader_heartbeat_timeout_ms": "1000",
-        "startup_canvass_timeout_ms": "2000",
+        "leader_heartbeat_timeout_ms": "4000",
+        "startup_canvass_timeout_ms": "8000",
         "term_length_bytes": "1MiB",
         "segment_length_bytes": "1MiB",
     }
@@ -147,10 +147,10 @@ def test_each_kind_of_fault_is_measured_and_every_process_ended(tmp_path: Path, 
         assert figures["count"] == len(figures["values_ms"]) == 1
         assert 0 < figures["p50_ms"] == figures["p99_ms"] == figures["max_ms"]
         assert list(report[f"{kind}_steps_p50_ms"])[-1] == "client.replied"
-    assert report["kill9"]["max_ms"] < 1_000
+    assert report["kill9"]["max_ms"] < 4_000  # a closed link is news: the heartbeat timeout is not waited for
     if FaultKind.SIGSTOP in kinds:
-        assert report["sigstop"]["max_ms"] > 1_000
-        assert report["sigstop"]["target_ms"] == 1_500
+        assert report["sigstop"]["max_ms"] > 4_000
+        assert report["sigstop"]["target_ms"] == 4_500
     assert (report["environment"]["file_sync_level"], report["environment"]["election_timeout_ms"]) == (1, 500)
     assert json.loads(json.dumps(report))["runs"][0]["kind"] == "kill9"
     assert pids_below(directory) == []

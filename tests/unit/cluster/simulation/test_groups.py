@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -57,15 +58,20 @@ class TwoGroups:
     def wait_for_leaders(self) -> None:
         assert self.clusters[0].run_until(lambda: all(each.leader() for each in self.clusters), limit_ns=20 * 10**9)
 
+    def close(self) -> None:
+        for cluster in self.clusters:
+            cluster.close()
+
     def running(self) -> list[int]:
         return [len([*cluster.running()]) for cluster in self.clusters]
 
 
 @pytest.fixture
-def two() -> TwoGroups:
+def two() -> Iterator[TwoGroups]:
     made = TwoGroups()
     made.wait_for_leaders()
-    return made
+    yield made
+    made.close()
 
 
 def test_a_power_loss_takes_the_processes_of_all_groups(two: TwoGroups) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trimaran.cluster.core.membership.member_change import MemberChangeKind
-from trimaran.cluster.simulation import run as run_module
+from trimaran.cluster.simulation import part as part_module
 from trimaran.cluster.simulation.cluster import Member
 from trimaran.cluster.simulation.faults import KIND_NAMES, Nemesis
 from trimaran.cluster.simulation.kinds.standby_chains import CHAIN, StandbyChains
@@ -121,7 +121,7 @@ def test_seeds_draw_chains_and_they_hold(monkeypatch: pytest.MonkeyPatch) -> Non
             super().__init__(*args, **named)
             made.append(self.chains)
 
-    monkeypatch.setattr(run_module, "Nemesis", Kept)
+    monkeypatch.setattr(part_module, "Nemesis", Kept)
     seed = next(
         seed for seed in range(100) if all(Random(f"{seed} {kind}").random() < 0.4 for kind in ("standby", CHAIN))
     )
