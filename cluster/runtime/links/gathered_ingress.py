@@ -9,6 +9,14 @@ in any case, so a connection that may do so leaves its frame there, and the next
 the pass the frames of all lie side by side. They are checked against the sessions of their connections, stamped and
 appended as one run, with one look at the window and one flush.
 
+What is left is the kernel's: to receive and to send one message on a connection of loopback takes it 8 to 9 us on the
+machine this was measured on, where a message of one session with 1,024 in flight takes 2 us in all. Rejected, with the
+user time of a message of a bare echo server with 1,000 connections, beside 1.6 to 2.1 us for a protocol of the loop:
+sends beside the loop's reading (1.4 to 2.1), an epoll of our own with recv_into and send (0.6 to 1.3), readv and write
+on descriptors (0.6 to 0.7). TLS and the simulator could use none of them. Rejected as well: io_uring with one submit
+for a thousand sends. It takes 4.2 to 5.6 us of the kernel and 0.1 of Python a send, where send takes 5.9 to 6.6 and
+0.2 to 0.8: 2 us of some 25, for a second way to write.
+
 Who is gathered: connections on which one session is open, for parts of at most `GATHERED_PART_BYTES` that begin with a
 frame. A longer part, and whatever is no ordinary message, is taken by its connection alone, after what was gathered
 before it: connections keep the order in which the loop asks them.
