@@ -97,6 +97,15 @@ def comparison_rounds(compared: Report) -> str:
     return words.count(done, "interleaved round") + ("" if done == asked else f" of {asked} that were asked for")
 
 
+def compared_systems(compared: Report, promised: str) -> list[str]:
+    """Write a table of who was measured: what an acknowledgement promises, and who makes the load."""
+    rows = [f"| system | {promised} is | client |", "|---|---|---|"]
+    for name, peer in compared["peers"].items():
+        if "missing" not in peer:
+            rows.append(f"| {name} ({peer['version'].splitlines()[0]}) | {peer['durability']} | {peer['client']} |")
+    return rows
+
+
 def comparison_failures(compared: Report) -> list[str]:
     """Say who failed, in which rounds, and why: the medians are of the rounds that worked."""
     return [

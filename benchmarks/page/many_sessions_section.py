@@ -43,11 +43,8 @@ def many_sessions_text(report: Report) -> str:
         f"{environment['cores']} cores before, which servers and load share. Again: `python -m trimaran.benchmarks "
         f"compare --sessions {','.join(map(str, parameters['sessions']))}`.\n",
         *_targets(report),
-        "| system | an acknowledged message is | client |",
-        "|---|---|---|",
+        *captions.compared_systems(report, "an acknowledged message"),
     ]
-    for name, peer in peers.items():
-        lines.append(f"| {name} ({peer['version'].splitlines()[0]}) | {peer['durability']} | {peer['client']} |")
     for load, label in report["loads"].items():
         lines += [
             "",

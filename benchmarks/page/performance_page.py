@@ -291,11 +291,8 @@ def _key_value(report: Report) -> str:
         f"{environment['load_average'][0]:g} on {environment['cores']} cores before. *x*: how many times faster "
         "Trimaran at level 1 is. Servers and client share the cores. Again: `python -m trimaran.benchmarks compare "
         "--workload kv`.\n",
-        "| system | an acknowledged put is | client |",
-        "|---|---|---|",
+        *captions.compared_systems(report, "an acknowledged put"),
     ]
-    for name, peer in found.items():
-        lines.append(f"| {name} ({peer['version'].splitlines()[0]}) | {peer['durability']} | {peer['client']} |")
     lines += ["", "| load | " + " | ".join(found) + " |", "|---|" + "---|" * len(found)]
     for load, label in report["loads"].items():
         cells = [_cell(peer["depths"].get(load)) for peer in found.values()]

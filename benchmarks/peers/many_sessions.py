@@ -159,65 +159,39 @@ async def _measure(clients: list[ClientProcess], load: SessionsLoad, servers: Se
     return begin.measured_until(end, latencies)
 
 
-class _Started:
-    """What a peer with sessions remembers of its start."""
-
-    _place = Path()
-    _group = ProcessGroup()
-
-    @property
-    def _servers(self) -> list[ManagedProcess]:
-        return self._group.processes
-
-
-class ZooKeeperSessions(_Started, ZooKeeper):
+class ZooKeeperSessions(ZooKeeper):
     """A session for each client, `setData` of one znode."""
 
     client = _IN_PYTHON
 
-    def start(self, directory: Path, group: ProcessGroup) -> None:
-        """Start the servers and find the leader."""
-        self._place, self._group = directory, group
-        super().start(directory, group)
-
-    def load_sessions(self, load: SessionsLoad) -> Measured:
+    def load_sessions(self, load: SessionsLoad, directory: Path, servers: Sequence[ManagedProcess]) -> Measured:
         """Write the znode."""
-        return run_connections("zookeeper", self._leader, load, servers=self._servers, directory=self._place)
+        return run_connections("zookeeper", self._leader, load, servers=servers, directory=directory)
 
 
-class JetStreamSessions(_Started, JetStream):
+class JetStreamSessions(JetStream):
     """A connection for each client, with an inbox of its own for acknowledgements."""
 
     client = _IN_PYTHON.replace("the leader", "the stream's leader")
 
-    def start(self, directory: Path, group: ProcessGroup) -> None:
-        """Start the servers, make the stream, and find the server that leads it."""
-        self._place, self._group = directory, group
-        super().start(directory, group)
-
-    def load_sessions(self, load: SessionsLoad) -> Measured:
+    def load_sessions(self, load: SessionsLoad, directory: Path, servers: Sequence[ManagedProcess]) -> Measured:
         """Publish."""
-        return run_connections("jetstream", self._leader, load, servers=self._servers, directory=self._place)
+        return run_connections("jetstream", self._leader, load, servers=servers, directory=directory)
 
 
-class EtcdSessions(_Started, Etcd):
+class EtcdSessions(Etcd):
     """An HTTP/2 connection for each client, `Put` of one key."""
 
     client = "h2load (C), gRPC, to the leader"
 
-    def start(self, directory: Path, group: ProcessGroup) -> None:
-        """Start the members and find the leader."""
-        self._place, self._group = directory, group
-        super().start(directory, group)
-
-    def load_sessions(self, load: SessionsLoad) -> Measured:
+    def load_sessions(self, load: SessionsLoad, directory: Path, servers: Sequence[ManagedProcess]) -> Measured:
         """Let h2load put for a time; of its log those requests count that ended in the middle of that time.
 
         Raises:
             ClusterError: h2load failed, puts were refused, or not all connections took part.
         """
         path, body = self.put_request(load.payload)
-        request_file, log_file = self._place / "put", self._place / "put-latencies"
+        request_file, log_file = directory / "put", directory / "put-latencies"
         request_file.write_bytes(body)
         log_file.unlink(missing_ok=True)
         revision = self.revision()
@@ -238,12 +212,12 @@ class EtcdSessions(_Started, Etcd):
                     "--header=te: trailers",
                     f"http://127.0.0.1:{self.leader_port}{path}",
                 ),
-                log_path=self._place / "h2load.log",
+                log_path=directory / "h2load.log",
             )
             time.sleep(warmup_s + _EDGE_S)
-            begin = UsageReading.take(self._servers, [h2load])
+            begin = UsageReading.take(servers, [h2load])
             time.sleep(load.measure_s)
-            end = UsageReading.take(self._servers, [h2load])
+            end = UsageReading.take(servers, [h2load])
             try:
                 status = h2load.popen.wait(_TIME_LIMIT_S)
             except subprocess.TimeoutExpired:
@@ -276,23 +250,18 @@ def _most_in_flight(rows: Sequence[tuple[int, int]], looks_us: range) -> int:
     return most
 
 
-class RedisSessions(_Started, Redis):
+class RedisSessions(Redis):
     """A connection for each client, `SET` of one key."""
 
     client = "redis-benchmark (C)"
 
-    def start(self, directory: Path, group: ProcessGroup) -> None:
-        """Start the server."""
-        self._place, self._group = directory, group
-        super().start(directory, group)
-
-    def load_sessions(self, load: SessionsLoad) -> Measured:
+    def load_sessions(self, load: SessionsLoad, directory: Path, servers: Sequence[ManagedProcess]) -> Measured:
         """Let redis-benchmark set one key, as often as it takes; what it takes to connect counts with it."""
         warmup = self.set_one_key(load.sessions, max(5 * load.sessions, 20_000), load.payload)
         count = max(round(warmup.messages_per_s * load.measure_s), 10 * load.sessions)
-        begin = UsageReading.take(self._servers, [])
+        begin = UsageReading.take(servers, [])
         measured = self.set_one_key(load.sessions, count, load.payload)
-        end = UsageReading.take(self._servers, [])
+        end = UsageReading.take(servers, [])
         return replace(measured, server_cpu_us=(end.servers_s - begin.servers_s) * 1e6 / count)
 
 
@@ -330,13 +299,12 @@ class TrimaranSessions(Trimaran):
         if kind is not ClientKind.BYTES:
             self.name += f", {kind}"
 
-    def load_sessions(self, load: SessionsLoad) -> Measured:
+    def load_sessions(self, load: SessionsLoad, directory: Path, servers: Sequence[ManagedProcess]) -> Measured:
         """Let the service echo."""
         if self._kind is ClientKind.BYTES:
             port = asyncio.run(self._leader_port())
-            servers = list(self.cluster.members.values())
-            return run_connections("trimaran", port, load, servers=servers, directory=self._directory)
-        return asyncio.run(self._run_clients(load))
+            return run_connections("trimaran", port, load, servers=servers, directory=directory)
+        return asyncio.run(self._run_clients(load, directory))
 
     async def _leader_port(self) -> int:
         cluster = self.cluster
@@ -345,7 +313,7 @@ class TrimaranSessions(Trimaran):
             raise ClusterError("trimaran has no leader")
         return int(cluster.base_ports[status.leader_member_id])
 
-    async def _run_clients(self, load: SessionsLoad) -> Measured:
+    async def _run_clients(self, load: SessionsLoad, directory: Path) -> Measured:
         """Start processes of the client that applications use; they open their sessions before they warm up."""
         count = max(load.processes, -(-load.sessions // SESSIONS_PER_PROCESS))
         sessions = [share(load.sessions, count, index) for index in range(count)]
@@ -373,7 +341,7 @@ class TrimaranSessions(Trimaran):
                 self.cluster,
                 group,
                 SILENCE,
-                data_dir=self._directory,
+                data_dir=directory,
                 time_limit_s=_TIME_LIMIT_S,
                 meter=meter,
             )

@@ -15,7 +15,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from trimaran.service_api.errors import ClusterTimeoutError
 
-from ..rig.processes import ProcessGroup
+from ..rig.processes import ManagedProcess, ProcessGroup
 
 START_TIMEOUT_S: Final = 60.0
 MEMBERS: Final = 3
@@ -134,8 +134,10 @@ class SessionsLoad:
 class SessionsPeer(Peer, Protocol):
     """A system that many clients use at once. Opening their sessions is no part of what is measured."""
 
-    def load_sessions(self, load: SessionsLoad) -> Measured:
+    def load_sessions(self, load: SessionsLoad, directory: Path, servers: Sequence[ManagedProcess]) -> Measured:
         """Open the sessions, keep one message of each in flight, and measure.
+
+        The load may leave files in the directory; the servers are the processes that were started.
 
         Raises:
             ClusterError: some were refused or lost, or a session did not open.

@@ -279,7 +279,7 @@ def _measure(
                     )
                 while points:
                     loading = points.pop(0)
-                    measured[loading.name] = _load(peer, loading, parameters)
+                    measured[loading.name] = _load(peer, loading, parameters, start_dir, group)
         except Exception as error:  # an adapter's own mistakes, too: they are not to cost what the others gave
             found.note(number, loading, error)
             if loading is None:
@@ -288,7 +288,9 @@ def _measure(
         found.rounds.setdefault(point.name, []).append(measured.get(point.name))
 
 
-def _load(peer: Peer, point: LoadPoint, parameters: CompareParameters) -> Measured:
+def _load(
+    peer: Peer, point: LoadPoint, parameters: CompareParameters, directory: Path, group: ProcessGroup
+) -> Measured:
     """Load a system once to warm it up, and once to measure."""
     payload = parameters.payload
     require_connections(point.sessions)
@@ -302,7 +304,7 @@ def _load(peer: Peer, point: LoadPoint, parameters: CompareParameters) -> Measur
             warmup_s=_SESSIONS_WARMUP_S + _SESSION_WARMUP_S * point.sessions,
             measure_s=parameters.seconds,
         )
-        return peer.load_sessions(load)
+        return peer.load_sessions(load, directory, group.processes)
     if isinstance(peer, StorePeer):
         count = max(_OPERATIONS.get(point.sessions * point.inflight, 0), 10 * point.sessions)
         peer.operate(point, messages=max(point.sessions * point.inflight, int(count * _WARMUP_SHARE)), payload=payload)

@@ -20,7 +20,8 @@ def test_sessions_of_the_raw_load_are_answered_and_closed_again(tmp_path: Path) 
     with ProcessGroup() as group:
         ours.start(tmp_path, group)
 
-        measured = ours.load_sessions(SessionsLoad(sessions=12, payload=32, processes=2, warmup_s=0.1, measure_s=0.5))
+        load = SessionsLoad(sessions=12, payload=32, processes=2, warmup_s=0.1, measure_s=0.5)
+        measured = ours.load_sessions(load, tmp_path, group.processes)
 
         assert measured.messages_per_s > 0
         assert measured.p50_us is not None

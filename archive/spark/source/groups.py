@@ -20,7 +20,7 @@ from trimaran.service_api.errors import ConfigurationError
 from ...log.group_directories import GROUP_DIRECTORY_PREFIX, find_group_count
 from ...log.member_directory import locate
 from ...reading.frame_batches import ReadProblem
-from .columns import check_struct, frame_struct
+from .columns import frame_struct
 from .options import GROUP_COLUMN, Committed, ReadOptions, expect_one_log
 from .partitions import FramePartition, plan_read
 
@@ -76,9 +76,7 @@ def without_group(schema: StructType) -> StructType:
             raise ConfigurationError(
                 f"column {GROUP_COLUMN} has another type: {field.dataType.simpleString()} expected int"
             )
-    frame = StructType([field for field in schema if field.name != GROUP_COLUMN])
-    check_struct(frame)
-    return frame
+    return StructType([field for field in schema if field.name != GROUP_COLUMN])
 
 
 def plan_groups(options: ReadOptions, columns: tuple[str, ...], group_count: int) -> GroupsReadPlan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from trimaran.benchmarks.peers.pipeline import (
     ZooKeeperDialect,
     run_pipeline,
 )
-from trimaran.benchmarks.rig.processes import ProcessGroup
+from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup
 from trimaran.benchmarks.scenarios import compare
 from trimaran.benchmarks.scenarios.compare import OURS, OURS_KV, ComparedWork, CompareParameters
 from trimaran.benchmarks.scenarios.compare_sessions import print_sessions
@@ -250,7 +251,7 @@ class FakeSessions(FakePeer):
         self._limit = limit
         self.asked: list[SessionsLoad] = []
 
-    def load_sessions(self, load: SessionsLoad) -> Measured:
+    def load_sessions(self, load: SessionsLoad, directory: Path, servers: Sequence[ManagedProcess]) -> Measured:
         self.asked.append(load)
         if load.sessions > self._limit:
             raise ClusterError("too many sessions")
