@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
@@ -122,7 +121,7 @@ class Node:
         holds: bool,
     ) -> None:
         self._config = config
-        self._clock, self._network = host.clock, host.network
+        self._clock, self._network, self._pid = host.clock, host.network, host.pid
         self._copy_state = host.copy_state if config.snapshot_copies_process else None
         self.archive = archive
         self._recording = recording
@@ -260,7 +259,7 @@ class Node:
                 assert self.agent.terminated is not None
                 if not self.agent.terminated.done():  # else it was told to stop while its service loaded its state
                     code, directory = format_code(self.module.ctx.config.code_digest), str(self._config.directory)
-                    logger.info("node.started", pid=os.getpid(), directory=directory, code=code)
+                    logger.info("node.started", pid=self._pid, directory=directory, code=code)
                     self.agent.start()
                     self.departure.tasks = tasks
                 await self.agent.terminated
@@ -534,7 +533,7 @@ class Node:
         return StatusPublisher(
             self.module,
             clock=self._clock,
-            pid=os.getpid(),
+            pid=self._pid,
             delivered_position=lambda: self._adapter.position,
             connection_count=lambda: len(self._ingress.connections),
             gate=self.gate,

@@ -147,7 +147,7 @@ class Listener(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Stop listening; connections stay."""
+        """Stop listening; connections that are made stay, and those that are not yet are ended."""
 
     @abstractmethod
     async def wait_closed(self) -> None:
@@ -278,7 +278,7 @@ class SocketListener(Listener):
         self._sockets = sockets
         self._purpose, self._make_protocol, self._gate = purpose, make_protocol, gate
         self._encryption = encryption
-        self._making: dict[asyncio.Task[None], None] = {}
+        self._making: dict[asyncio.Task[None], AcceptedConnection] = {}
         self._handshakes: dict[AcceptedConnection, None] = {}
         """Those under way, the oldest first."""
         self._starts = Turns(self._loop, _HANDSHAKE_STARTS)
@@ -289,14 +289,21 @@ class SocketListener(Listener):
         return f"<SocketListener {self._purpose.value} {self.endpoint}>"
 
     def close(self) -> None:
-        """Stop listening; connections stay."""
+        """Stop listening; connections that are made stay, and those that are not yet are ended.
+
+        Whoever closes drops its connections next, and knows only those that are made. One that was made afterwards
+        would stay in a process that goes on, as a member that starts again does: its peer would speak to nobody.
+        """
         for sock in self._sockets:
             self._loop.remove_reader(sock.fileno())
             sock.close()
         self._sockets = []
+        for accepted in [*self._making.values()]:
+            accepted.leave()
+            accepted.end("the endpoint is closed")
 
     async def wait_closed(self) -> None:
-        """Return once every connection that was accepted is made."""
+        """Return once every connection that was accepted is made or ended."""
         if self._making:
             await asyncio.wait(list(self._making))
 
@@ -340,7 +347,7 @@ class SocketListener(Listener):
         sock.setblocking(False)
         self._identify(accepted)
         task = self._loop.create_task(self._make(sock, accepted))
-        self._making[task] = None
+        self._making[task] = accepted
         task.add_done_callback(self._making.pop)
 
     def _identify(self, accepted: AcceptedConnection) -> None:
@@ -500,7 +507,7 @@ class LocalListener(SocketListener):
         self.control: Final = control
 
     def close(self) -> None:
-        """Stop listening, and remove the socket; connections stay."""
+        """Stop listening, and remove the socket; connections as above."""
         if self._sockets:
             super().close()
             self.control.close()

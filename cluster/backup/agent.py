@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -72,6 +71,7 @@ class BackupAgent:
         self.directory = directory
         self._settings = settings
         self._network = host.network
+        self._pid = host.pid
         self._clock = clock = host.clock
         self.state = S.BACKUP_QUERY
         self.on_state_changed: Callable[[BackupState, BackupState], None] = lambda old, new: None
@@ -442,7 +442,7 @@ class BackupAgent:
             next_query_ms=self._next_query_ms,
             failure_count=self._failure_count,
             last_failure=self._last_failure[:1_000],
-            pid=os.getpid(),
+            pid=self._pid,
             written_ms=self._clock.epoch_time(),
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,7 +34,7 @@ class StoreFollower:
             written_bytes=0,
             failure_count=0,
             last_failure="",
-            pid=os.getpid(),
+            pid=host.pid,
             written_ms=clock.epoch_time(),
         )
         self.on_copied: Callable[[StoreStatus], None] = lambda status: None

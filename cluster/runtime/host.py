@@ -42,6 +42,8 @@ class Host:
     make_worker: WorkerFactory
     open_objects: OpenObjects = ObjectStore
     """Opens a place in an object store, which reads and writes files of `file_system`."""
+    pid: int
+    """The process of the member, as its status names it."""
     boot_id: str
     """Differs whenever the machine was started again; empty when that cannot be told."""
     set_session_nice: SetNice
@@ -68,6 +70,7 @@ class Host:
             network=network,
             file_system=OsFileSystem(),
             make_worker=ThreadWorker,
+            pid=os.getpid(),
             boot_id=_read_boot_id(),
             set_session_nice=set_session_nice,
             read_wait=read_wait_ns,

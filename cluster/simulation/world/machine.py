@@ -6,7 +6,7 @@ import contextvars
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.disk.object_store import ObjectStore, OpenObjects
@@ -16,6 +16,9 @@ from ...runtime.host import Host
 from .loop import LocalClock, SimulatedLoop
 from .network import Network
 from .scheduler import Scheduler
+
+_PID: Final = 4_321
+"""Of every process: that of the simulator has more digits on one day than on another, and status is as long as it."""
 
 
 @dataclass(slots=True)
@@ -106,6 +109,7 @@ class Machine:
             file_system=self.disk,
             make_worker=lambda name: _Worker(self),
             open_objects=self.open_objects,
+            pid=_PID,
             boot_id=f"{self.address}-boot-{self.site.boot_count}",
             set_session_nice=lambda nice: True,
             read_wait=lambda: 0,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 import uvloop
@@ -218,6 +219,51 @@ async def test_a_peer_that_closed_is_seen_although_nothing_is_read() -> None:
             while not has_peer_closed(accepted, if_unread=True):  # noqa: ASYNC110  # nobody announces it
                 await asyncio.sleep(0.001)
         assert not has_peer_closed(accepted, if_unread=False)
+
+
+async def close_while_connections_are_made() -> None:
+    """Close an endpoint at each step of a connection from the accept on: none goes on without its owner."""
+    loop, left = asyncio.get_running_loop(), ConnectionGate()
+    for turns in range(6):
+        made: list[asyncio.BaseTransport] = []
+
+        class Owned(asyncio.Protocol):
+            def __init__(self, accepted: AcceptedConnection) -> None:
+                self.accepted = accepted
+
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                self.accepted.attach(as_accepted_transport(transport))
+                made.append(transport)  # noqa: B023  # it is of this pass
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                self.accepted.leave()
+
+        listener = await SOCKETS.listen(Purpose.INGRESS, ANY_PORT, Owned, gate=left)
+        with socket.create_connection((listener.endpoint.host, listener.endpoint.port)) as dialled:
+            dialled.setblocking(False)
+            while not left.count(Purpose.INGRESS):  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            listener.close()
+            for transport in made:  # what an owner does: those it knows
+                cast(asyncio.Transport, transport).abort()
+            async with asyncio.timeout(20):
+                with contextlib.suppress(ConnectionResetError):
+                    assert await loop.sock_recv(dialled, 1) == b"", f"turns={turns}"
+        await listener.wait_closed()
+        async with asyncio.timeout(20):
+            while left.count(Purpose.INGRESS):  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("make_loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
+def test_a_connection_that_was_accepted_and_is_not_made_ends_with_its_endpoint(
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """A member that starts again in its process kept it: peers spoke to the one before, and waited for ever."""
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(close_while_connections_are_made())
 
 
 async def break_dialled_streams() -> None:

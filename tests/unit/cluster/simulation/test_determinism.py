@@ -14,17 +14,19 @@ from trimaran.cluster.simulation.run import Options, run_seed
 OPTIONS = Options(member_count=3, safety_timeouts=5)
 
 PROGRAM = """
-import gc, sys
+import gc, os, sys
 from trimaran.cluster.simulation.run import Options, run_seed
 gc.set_threshold(int(sys.argv[1]))
-print(run_seed(int(sys.argv[2]), Options(member_count=3, safety_timeouts=5)).trace_hash)
+os.getpid = lambda: int(sys.argv[2])
+print(run_seed(int(sys.argv[3]), Options(member_count=3, safety_timeouts=5)).trace_hash)
 """
 
 
-def trace_hash_elsewhere(seed: int, *, hash_seed: str, gc_threshold: int) -> str:
-    """The trace hash of a fresh interpreter, which hashes text otherwise and collects garbage at other moments."""
+def trace_hash_elsewhere(seed: int, *, hash_seed: str, gc_threshold: int, pid: int) -> str:
+    """The trace hash of a fresh interpreter that hashes text otherwise, collects garbage at other moments, and says
+    that it is another process."""
     result = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(gc_threshold), str(seed)],
+        [sys.executable, "-c", PROGRAM, str(gc_threshold), str(pid), str(seed)],
         env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -42,11 +44,13 @@ def test_the_same_seed_gives_the_same_run_twice() -> None:
     assert second == first
 
 
-@pytest.mark.parametrize(("hash_seed", "gc_threshold"), [("1", 700), ("2", 200)])
-def test_another_process_gives_the_same_trace(hash_seed: str, gc_threshold: int) -> None:
+@pytest.mark.parametrize(("hash_seed", "gc_threshold", "pid"), [("1", 700, 7), ("2", 200, 4_194_304)])
+def test_another_process_gives_the_same_trace(hash_seed: str, gc_threshold: int, pid: int) -> None:
     here = run_seed(0, OPTIONS)
 
-    assert trace_hash_elsewhere(0, hash_seed=hash_seed, gc_threshold=gc_threshold) == here.trace_hash
+    there = trace_hash_elsewhere(0, hash_seed=hash_seed, gc_threshold=gc_threshold, pid=pid)
+
+    assert there == here.trace_hash
 
 
 def test_another_seed_gives_another_trace() -> None:

@@ -47,15 +47,16 @@ class Checker:
             self._is_looking = False
 
     def _find_faults(self) -> Iterator[str]:
+        # Files first, and the store last: the shipper goes on in its thread meanwhile, in the other order.
+        present = {base for base in BASES if (self._archive / f"0-{base}.rec").exists()}
+        record = read_record(self._archive)
         store = ColdStore(self._url)
         manifest = store.read_manifest(0)
         named = [] if manifest is None else manifest.segments
         whole = {segment.base_position for segment in named if self._is_whole(segment)}
         yield from (f"named and not whole: {s.base_position}" for s in named if s.base_position not in whole)
-        record = read_record(self._archive)
         known = set() if record is None else {segment.base_position for segment in record.segments}
         yield from (f"in the record and not in the manifest: {base}" for base in known - whole)
-        present = {base for base in BASES if (self._archive / f"0-{base}.rec").exists()}
         yield from (f"deleted and nobody knows where it is: {base}" for base in self._seen - present - known)
         self._seen |= present
 
