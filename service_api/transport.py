@@ -278,7 +278,7 @@ class SocketListener(Listener):
         self._sockets = sockets
         self._purpose, self._make_protocol, self._gate = purpose, make_protocol, gate
         self._encryption = encryption
-        self._making: dict[asyncio.Task[None], AcceptedConnection] = {}
+        self._making: dict[asyncio.Task[None], tuple[AcceptedConnection, socket.socket]] = {}
         self._handshakes: dict[AcceptedConnection, None] = {}
         """Those under way, the oldest first."""
         self._starts = Turns(self._loop, _HANDSHAKE_STARTS)
@@ -298,9 +298,9 @@ class SocketListener(Listener):
             self._loop.remove_reader(sock.fileno())
             sock.close()
         self._sockets = []
-        for accepted in [*self._making.values()]:
-            accepted.leave()
-            accepted.end("the endpoint is closed")
+        for accepted, sock in [*self._making.values()]:
+            accepted.leave()  # one that is made after this ends at once: see `attach`
+            _shut(sock)
 
     async def wait_closed(self) -> None:
         """Return once every connection that was accepted is made or ended."""
@@ -347,7 +347,7 @@ class SocketListener(Listener):
         sock.setblocking(False)
         self._identify(accepted)
         task = self._loop.create_task(self._make(sock, accepted))
-        self._making[task] = accepted
+        self._making[task] = (accepted, sock)
         task.add_done_callback(self._making.pop)
 
     def _identify(self, accepted: AcceptedConnection) -> None:
@@ -375,7 +375,7 @@ class SocketListener(Listener):
 
         Nothing is made for the handshake before its first byte has come.
         """
-        accepted.end = partial(_shut, sock)
+        accepted.end = lambda _: _shut(sock)
 
         def open_protocol(certificate: PeerCertificate | None) -> asyncio.BaseProtocol:
             accepted.identify(*encryption.identify(certificate))
@@ -462,7 +462,7 @@ def _resolve(readable: asyncio.Future[None]) -> None:
         readable.set_result(None)
 
 
-def _shut(sock: socket.socket, reason: str) -> None:
+def _shut(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):  # it is over already
         sock.shutdown(socket.SHUT_RDWR)
 

@@ -230,6 +230,11 @@ async def close_while_connections_are_made() -> None:
         class Owned(asyncio.Protocol):
             def __init__(self, accepted: AcceptedConnection) -> None:
                 self.accepted = accepted
+                accepted.end = self.refuse
+
+            def refuse(self, reason: str) -> None:
+                """Owners say why on the connection: they need it to be made."""
+                raise AssertionError(reason)
 
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
                 self.accepted.attach(as_accepted_transport(transport))
