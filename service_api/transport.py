@@ -33,6 +33,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
+from .access.handshake_errors import HANDSHAKE_TIMEOUT_S, describe_handshake_error
+from .access.handshake_errors import PeerRefusedError as PeerRefusedError
 from .access.local_socket import LOCAL_PEER, ControlSocket, connect_locally, is_own_peer
 from .access.turns import Turns
 from .addresses.sockets import connect_any, open_listening_sockets
@@ -75,9 +77,6 @@ _KEEP_ALIVE_OPTIONS: Final = (
     ("TCP_KEEPCNT", _KEEP_ALIVE_COUNT),
 )
 
-HANDSHAKE_TIMEOUT_S: Final = 5.0
-"""How long a connection may take to agree on encryption; who dials, or the gate, may have less patience."""
-
 _GOODBYE_TIMEOUT_S: Final = 2.0
 """How long an encrypted connection that closes waits for the other side to say that it has heard so."""
 
@@ -104,10 +103,6 @@ OnPurposeBound = Callable[[Purpose, Endpoint], None]
 """Told what each address is for that is bound, before it is listened on; it raises what forbids that."""
 PeerCertificate = dict[str, Any]  # as `ssl.SSLSocket.getpeercert` gives it
 """A certificate that was verified."""
-
-
-class PeerRefusedError(ConnectionError):
-    """The other side is not who it has to be; the text says what it shows."""
 
 
 class Encryption(ABC):
@@ -291,7 +286,7 @@ class SocketListener(Listener):
     def close(self) -> None:
         """Stop listening; connections that are made stay, and those that are not yet are ended.
 
-        Whoever closes drops its connections next, and knows only those that are made. One that was made afterwards
+        The owner drops its connections next, and knows only those that are made. One that was made afterwards
         would stay in a process that goes on, as a member that starts again does: its peer would speak to nobody.
         """
         for sock in self._sockets:
@@ -465,36 +460,6 @@ def _resolve(readable: asyncio.Future[None]) -> None:
 def _shut(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):  # it is over already
         sock.shutdown(socket.SHUT_RDWR)
-
-
-def describe_handshake_error(error: OSError) -> str:
-    """Say in one line why two sides did not agree on encryption."""
-    if isinstance(error, PeerRefusedError):
-        return str(error)
-    if isinstance(error, TimeoutError):
-        return f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s"
-    verified = getattr(error, "verify_message", None)
-    if verified:
-        return f"the certificate of the other side is refused: {verified}"
-    reason = getattr(error, "reason", None)
-    if reason:
-        return str(_HANDSHAKE_ADVICE.get(reason, reason))
-    return str(error) or type(error).__name__
-
-
-_HANDSHAKE_ADVICE: Final = {
-    "WRONG_VERSION_NUMBER": "the other side does not speak TLS",
-    "HTTP_REQUEST": "the other side sends plain HTTP",
-    "UNSUPPORTED_PROTOCOL": "the other side does not speak TLS 1.3",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the other side shows no certificate, and needs one here",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "a certificate is needed here: see the settings tls certificate and key",
-    "TLSV1_ALERT_UNKNOWN_CA": "the other side does not trust the authority of the own certificate",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the own certificate has expired, says the other side",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the other side refuses the own certificate",
-    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "the own certificate is not made for this side of a connection",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "the other side does not speak TLS 1.3",
-}
-"""OpenSSL's names of what goes wrong, in words."""
 
 
 class LocalListener(SocketListener):

@@ -20,6 +20,7 @@ import uvloop
 
 from tests.tls import CLUSTER, OTHER_CLUSTER, Issuer
 from trimaran.service_api import transport
+from trimaran.service_api.access import handshake_errors
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
 from trimaran.service_api.endpoint import Endpoint
@@ -482,7 +483,8 @@ async def test_who_closes_before_its_first_byte_costs_no_handshake(
 
 @on_both_loops
 async def test_who_sends_nothing_is_ended_in_time(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "HANDSHAKE_TIMEOUT_S", 0.2)
+    for module in (transport, handshake_errors):
+        monkeypatch.setattr(module, "HANDSHAKE_TIMEOUT_S", 0.2)
 
     async with serving(issuer.member(1), Purpose.CONSENSUS) as server:
         silent, writer = await asyncio.open_connection("127.0.0.1", server.endpoint.port)
