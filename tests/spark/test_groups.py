@@ -5,17 +5,25 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.unit.archive.streams import extract_sample
 from trimaran.archive.log.group_directories import settle_group_count
 
 
-def test_all_groups_are_one_data_frame(spark: SparkSession, tmp_path: Path) -> None:
+def make_member(tmp_path: Path) -> Path:
+    """Make the directory of a member of the logs of two samples."""
     settle_group_count(tmp_path / "member", 2)
     for index, (scenario, node) in enumerate((("single-node", "node0"), ("three-node-failover", "node1"))):
         extract_sample(scenario, tmp_path)
         shutil.move(tmp_path / scenario / node, tmp_path / "member" / f"group-{index}")
+    return tmp_path / "member"
+
+
+def test_all_groups_are_one_data_frame(spark: SparkSession, tmp_path: Path) -> None:
+    make_member(tmp_path)
     source = spark.read.format("aeron_archive")
 
     found = source.load(str(tmp_path / "member"))
@@ -26,3 +34,30 @@ def test_all_groups_are_one_data_frame(spark: SparkSession, tmp_path: Path) -> N
     assert found.columns == [*alone[0].columns, "group"]
     assert found.where("group = 1").count() == counts[1]
     assert source.option("group", "1").load(str(tmp_path / "member")).count() == counts[1]
+
+
+@pytest.mark.slow
+def test_all_groups_are_one_stream_that_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    """Two groups recorded by real clusters; the second query begins where the first one ended, and finds nothing."""
+    member = make_member(tmp_path)
+    given: list[list[tuple[int, int]]] = []
+
+    def sink(batch: DataFrame, batch_id: int) -> None:
+        given.append([(row.group, row.position) for row in batch.collect()])
+
+    def run(**options: str) -> None:
+        stream = spark.readStream.format("aeron_archive").options(columns="group,position", **options).load(str(member))
+        writer = stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).foreachBatch(sink).start().awaitTermination()
+
+    run(maxBytesPerTrigger="256k")
+    count = len(given)
+    run(maxBytesPerTrigger="256k")
+
+    frames = spark.read.format("aeron_archive").options(columns="group,position", committed="true").load(str(member))
+    rows = [row for batch in given for row in batch]
+    assert sorted(rows) == sorted((row.group, row.position) for row in frames.collect())
+    assert {group for group, _ in rows} == {0, 1}
+    assert 1 < count == len(given)
+    with pytest.raises(StreamingQueryException, match=r"checkpoint of other groups: groups=0,1 expected=1"):
+        run(group="1")

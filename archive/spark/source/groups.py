@@ -42,16 +42,54 @@ class GroupsReadPlan:
 
 
 def count_groups(options: ReadOptions) -> int | None:
-    """Read how many groups the directory of a read has; None: it is one of one log.
+    """Read how many groups the directory of a read has, or each of several; None: it is one of one log.
 
     Raises:
-        ConfigurationError: the file that says so cannot be read; or the options are about groups, and there are none.
+        ConfigurationError: the file that says so cannot be read; directories say different things; or the options are
+            about groups, and there are none.
     """
-    place = locate(options.path)
-    count = find_group_count(place.directory, place.file_system)
+    whole = locate(options.path)
+    count = find_group_count(whole.directory, whole.file_system)
+    if count is None and "," in options.path:
+        count = _count_of_each([part.strip() for part in options.path.split(",") if part.strip()])
     if count is None:
         expect_one_log(options)
     return count
+
+
+def choose_groups(options: ReadOptions, group_count: int) -> tuple[int, ...]:
+    """Return the groups that a read is of, in their order.
+
+    Raises:
+        ConfigurationError: there is no such group, or options name positions and there are several groups.
+    """
+    chosen = options.groups if options.groups is not None else tuple(range(group_count))
+    for index in chosen:
+        if index >= group_count:
+            raise ConfigurationError(f"option group: {index} expected 0 to {group_count - 1}: {options.path}")
+    positions = {
+        "startPosition": options.start_position,
+        "stopPosition": options.stop_position,
+        "committed": None if isinstance(options.committed, Committed) else options.committed,
+        "exceptPositions": options.excepted or None,
+    }
+    for name, value in positions.items():
+        if value is not None:
+            expect_one_group(name, value, chosen)
+    return chosen
+
+
+def expect_one_group(name: str, value: object, chosen: Sequence[int]) -> None:
+    """Refuse an option that names a position or a recording, where several groups are read.
+
+    Raises:
+        ConfigurationError: there are.
+    """
+    if len(chosen) > 1:
+        what = "recordings" if name == "recordingId" else "positions"
+        raise ConfigurationError(
+            f"{what} are those of one log: {name}={value} with {len(chosen)} groups expected one group, such as group=0"
+        )
 
 
 def group_struct(columns: Sequence[str] | None) -> StructType:
@@ -83,15 +121,17 @@ def plan_groups(options: ReadOptions, columns: tuple[str, ...], group_count: int
     """Plan a batch read of the chosen groups, with these columns of frames.
 
     Raises:
-        ConfigurationError: there is no such group, or options name positions and there are several groups.
+        ConfigurationError: several directories are named; or see `choose_groups`.
 
     Also what `plan_read` raises.
     """
-    chosen = options.groups if options.groups is not None else tuple(range(group_count))
-    for index in chosen:
-        if index >= group_count:
-            raise ConfigurationError(f"option group: {index} expected 0 to {group_count - 1}: {options.path}")
-    _expect_no_positions(options, len(chosen))
+    chosen = choose_groups(options, group_count)
+    place = locate(options.path)
+    if find_group_count(place.directory, place.file_system) is None:
+        raise ConfigurationError(
+            f"several directories with groups: path={options.path}; a batch read takes one of them, each member has "
+            "the rows of all groups"
+        )
     partitions: list[GroupPartition] = []
     problems: list[ReadProblem] = []
     for index in chosen:
@@ -114,19 +154,24 @@ def add_group(batch: Any, group_index: int, schema: Any) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _expect_no_positions(options: ReadOptions, chosen_count: int) -> None:
-    positions = {
-        "startPosition": options.start_position,
-        "stopPosition": options.stop_position,
-        "committed": None if isinstance(options.committed, Committed) else options.committed,
-        "exceptPositions": options.excepted or None,
-    }
-    given = [name for name, value in positions.items() if value is not None]
-    if given and chosen_count > 1:
-        raise ConfigurationError(
-            f"positions are those of one log: {given[0]}={positions[given[0]]} with {chosen_count} groups expected "
-            "one group, such as group=0"
-        )
+def _count_of_each(paths: Sequence[str]) -> int | None:
+    """Read how many groups there are, where one member's directory may be gone, but none may say something else."""
+    counts: dict[str, int] = {}
+    others: list[str] = []
+    for path in paths:
+        place = locate(path)
+        count = find_group_count(place.directory, place.file_system)
+        if count is not None:
+            counts[path] = count
+        elif place.is_local and any((place.directory / name).exists() for name in ("cluster", "archive")):
+            others.append(path)
+    found = [
+        *(f"{path} has {count} groups" for path, count in counts.items()),
+        *(f"{path} has none" for path in others),
+    ]
+    if counts and (others or len(set(counts.values())) > 1):
+        raise ConfigurationError(f"directories of different clusters: {', '.join(found)}; name members of one cluster")
+    return next(iter(counts.values()), None)
 
 
 def _group_field() -> StructField:

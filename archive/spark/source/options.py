@@ -137,7 +137,7 @@ def expect_one_log(options: ReadOptions) -> None:
     if options.groups is not None or GROUP_COLUMN in (options.columns or ()):
         raise ConfigurationError(
             f"{options.path} is read as one log: expected no option group and no column {GROUP_COLUMN}, which are for "
-            "batch reads of the directory of a member with groups"
+            "the directory of a member with groups"
         )
 
 

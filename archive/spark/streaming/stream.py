@@ -25,6 +25,9 @@ Invariant: what is handed out is committed, and the directory it is read from wa
 which it is; `stream_planner` decides that. A batch names every directory that has it: one that disappears while it is
 read is replaced by the next one, which goes on behind the rows that were given.
 
+A directory with groups has several logs. Their rows are one stream with a column `group`, as in a batch read, and an
+offset is a position in each; see `stream_groups`.
+
 Retention does not know of a stream that reads files. One that falls behind the oldest segment of every member ends with
 an error; `keep_all`, or a query that runs, prevents it.
 """
@@ -53,27 +56,30 @@ from ..source.batch_reader import BatchShaper
 from ..source.catalog_tables import find_options
 from ..source.columns import check_struct
 from ..source.error_lines import said_in_one_line
+from ..source.groups import add_group, count_groups, without_group
 from ..source.partitions import ReadSettings, find_read_time_unit
 from .stream_cut import NO_LIMIT
 from .stream_offset import RowOptions
 from .stream_options import StreamOptions, parse_stream_options
-from .stream_planner import LogPlanner, LogRange, StreamLogSource
+from .stream_plan import StreamPlan, make_stream_plan
+from .stream_planner import LogRange, StreamLogSource
 
 RangeReader = Callable[[StreamLogSource, int, int], Iterator[Any]]
 """Yields the record batches of all frames or messages in [start_position, stop_position) of a source."""
 
 
 class RangePartition(InputPartition):
-    """One task's part of a batch, and how its rows are read."""
+    """One task's part of a batch, and how its rows are read; `group_index` is that of a directory with groups."""
 
-    def __init__(self, log_range: LogRange, settings: ReadSettings) -> None:
+    def __init__(self, log_range: LogRange, settings: ReadSettings, group_index: int | None) -> None:
         super().__init__(log_range)
         self.log_range = log_range
         self.settings = settings
+        self.group_index = group_index
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream of one log, for Spark: plans on the driver, reads on the executors.
+    """The stream of one log, or of those of groups, for Spark: plans on the driver, reads on the executors.
 
     Spark makes one that lives as long as the query and plans, and one more for each batch to `read` with. Options and
     columns are checked when the first method is called: an error of the constructor PySpark covers with one of its own.
@@ -82,8 +88,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._given = dict(options)
         self._schema = schema
-        self._planner: LogPlanner | None = None
-        self._time_unit: TimeUnit | None = None
+        self._plan: StreamPlan | None = None
+        self._time_units: dict[int | None, TimeUnit] = {}
 
     @functools.cached_property
     def _options(self) -> StreamOptions:
@@ -91,7 +97,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @functools.cached_property
     def _columns(self) -> tuple[str, ...]:
-        return check_struct(self._schema)
+        return check_struct(self._schema if self._group_count is None else without_group(self._schema))
+
+    @functools.cached_property
+    def _group_count(self) -> int | None:
+        return count_groups(self._options.read)
 
     @functools.cached_property
     def _rows(self) -> RowOptions:
@@ -99,14 +109,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return RowOptions(messages=read.messages, padding=read.padding, where=read.where.sql)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_planner": None}
+        return self.__dict__ | {"_plan": None}
 
     # --- on the driver
 
     @said_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # the name is Spark's
         """Return the offset of a new query; a checkpoint goes before it."""
-        return self._rows.to_json(self._plan().initial_offset())
+        return self._planned().initial_offset()
 
     @said_in_one_line()
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # the name is Spark's
@@ -121,54 +131,62 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's
         """Return the end of the next batch: committed, recorded, between two frames, within the limit."""
         limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else NO_LIMIT
-        return self._rows.to_json(self._plan().latest_offset(self._rows.from_json(start), limit_bytes))
+        return self._planned().latest_offset(start, limit_bytes)
 
     @said_in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # the name is Spark's
         """End at what is committed now."""
-        self._plan().freeze()
+        self._planned().freeze()
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802  # the name is Spark's
         """Say for the query's progress how far the log is known to be committed."""
-        return None if self._planner is None else {"position": self._planner.newest_position}
+        return None if self._plan is None else self._plan.newest()
 
     @said_in_one_line()
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         """Split a batch, which may be one that an earlier run has begun."""
-        ranges = self._plan().plan_ranges(self._rows.from_json(start), self._rows.from_json(end))
-        if not ranges:
-            return []
         read = self._options.read
-        settings = ReadSettings(
-            columns=self._columns,
-            time_unit=self._find_time_unit(ranges[0].sources[0]),
-            row_filter=read.where,
-            messages=read.messages,
-            padding=read.padding,
-            checksums=read.checksums,
-        )
-        return [RangePartition(log_range, settings) for log_range in ranges]
+        ranges = self._planned().plan_ranges(start, end)
+        return [
+            RangePartition(
+                log_range,
+                ReadSettings(
+                    columns=self._columns,
+                    time_unit=self._find_time_unit(group_index, log_range.sources[0]),
+                    row_filter=read.where,
+                    messages=read.messages,
+                    padding=read.padding,
+                    checksums=read.checksums,
+                ),
+                group_index,
+            )
+            for group_index, log_range in ranges
+        ]
 
-    def _plan(self) -> LogPlanner:
-        if self._planner is None:
-            self._planner = LogPlanner(self._options.settings)
-        return self._planner
+    def _planned(self) -> StreamPlan:
+        if self._plan is None:
+            self._plan = make_stream_plan(self._options, self._rows, self._group_count)
+        return self._plan
 
-    def _find_time_unit(self, source: StreamLogSource) -> TimeUnit:
-        """Find the unit of timestamps, once: it is the same at every member, and for ever."""
-        if self._time_unit is None:
+    def _find_time_unit(self, group_index: int | None, source: StreamLogSource) -> TimeUnit:
+        """Find the unit of timestamps, once for each log: it is the same at every member, and for ever."""
+        if group_index not in self._time_units:
             location = locate_archive(source.archive)
-            self._time_unit = find_read_time_unit(self._options.read, location, self._columns)
-        return self._time_unit
+            self._time_units[group_index] = find_read_time_unit(self._options.read, location, self._columns)
+        return self._time_units[group_index]
 
     # --- on an executor
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a partition as record batches; nothing for the empty one that Spark makes by itself."""
-        if isinstance(partition, RangePartition):
-            schema = to_arrow_schema(self._schema, timezone="UTC")
-            with said_in_one_line():
-                yield from read_from_any(partition.log_range, partial(read_range, partition.settings, schema))
+        if not isinstance(partition, RangePartition):
+            return
+        full = to_arrow_schema(self._schema, timezone="UTC")
+        group_index = partition.group_index
+        of_frames = full if group_index is None else to_arrow_schema(without_group(self._schema), timezone="UTC")
+        with said_in_one_line():
+            for batch in read_from_any(partition.log_range, partial(read_range, partition.settings, of_frames)):
+                yield batch if group_index is None else add_group(batch, group_index, full)
 
 
 def read_range(

@@ -13,13 +13,20 @@ after a restart has to hold the same rows.
 
 It carries the leadership term as of which it is committed, too: a restarted query has to read again up to an offset
 that it has noted, and must tell, perhaps without any member to ask, which directories can be trusted up to there.
+
+A stream over a directory with groups has such an offset for each group that it reads, by the group's index, and says
+how many groups the cluster has. What the checkpoint does not name, or names more, is another stream: positions of one
+group mean nothing in the log of another.
+
+    {"position": 4096, ..., "messages": true, ...}                                                 of one log
+    {"group_count": 2, "groups": {"0": {"position": 4096, ...}, "1": {...}}, "messages": true, ...}
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
@@ -44,6 +51,10 @@ class LogOffset:
     """CRC-32 of that frame's payload."""
 
 
+GroupOffsets: TypeAlias = Mapping[int, LogOffset]
+"""A place in the log of each group, by the group's index."""
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class RowOptions:
     """The options of a stream that decide which rows a range of the log holds."""
@@ -63,20 +74,79 @@ class RowOptions:
         Raises:
             ConfigurationError: it is the checkpoint of another source, or of a query with other options.
         """
-        names = [field.name for field in fields(LogOffset)]
-        options = asdict(self)
-        if set(value) != {*names, *options} or not all(type(value[name]) is int for name in names):
+        if "groups" in value:
             raise ConfigurationError(
-                f"checkpoint of another source: offset={dict(value)} expected whole numbers {', '.join(names)}, and "
-                f"{', '.join(options)}"
+                f"checkpoint of a stream over a directory with groups: group_count={value.get('group_count')} expected "
+                "one log; name the directory that holds groups.json, or another checkpointLocation"
             )
-        for name, now in options.items():
+        if not self._has_options(value, _OFFSET_NAMES) or not _is_offset({name: value[name] for name in _OFFSET_NAMES}):
+            raise self._another_source(value, f"whole numbers {', '.join(_OFFSET_NAMES)}")
+        self._check_options(value)
+        return LogOffset(**{name: value[name] for name in _OFFSET_NAMES})
+
+    def groups_to_json(self, offsets: Mapping[int, LogOffset], group_count: int) -> dict[str, Any]:
+        """Return what goes into the checkpoint of a stream over groups: an offset for each, and these options."""
+        named = {str(index): asdict(offsets[index]) for index in sorted(offsets)}
+        return {"group_count": group_count, "groups": named} | asdict(self)
+
+    def groups_from_json(self, value: Mapping[str, Any], chosen: Sequence[int], group_count: int) -> GroupOffsets:
+        """Take the offsets of the chosen groups that a checkpoint holds.
+
+        Raises:
+            ConfigurationError: it is the checkpoint of another source, of other groups, or of a query with other
+                options.
+        """
+        if self._has_options(value, _OFFSET_NAMES):
+            raise ConfigurationError(
+                f"checkpoint of a stream of one log, expected one of groups {_listing(chosen)}; name that log's "
+                "directory, such as DIR/group-0, or another checkpointLocation"
+            )
+        groups = value.get("groups")
+        is_right = self._has_options(value, ("group_count", "groups")) and type(value["group_count"]) is int
+        if not is_right or not isinstance(groups, dict) or not all(map(_is_offset, groups.values())):
+            raise self._another_source(value, "group_count, and in groups an offset for each")
+        if value["group_count"] != group_count:
+            raise ConfigurationError(
+                f"checkpoint of another cluster: group_count={value['group_count']} expected={group_count}, as the "
+                "directory has it; the number is fixed when a cluster forms: name the directory of the first cluster, "
+                "or another checkpointLocation"
+            )
+        if set(groups) != {str(index) for index in chosen}:
+            noted = sorted(groups, key=lambda text: (len(text), text))
+            raise ConfigurationError(
+                f"checkpoint of other groups: groups={','.join(noted)} expected={','.join(map(str, chosen))}, which "
+                f"the query reads now; start it with the option group={','.join(noted)}, or another checkpointLocation"
+            )
+        self._check_options(value)
+        return {index: LogOffset(**groups[str(index)]) for index in chosen}
+
+    def _has_options(self, value: Mapping[str, Any], names: Iterable[str]) -> bool:
+        """Whether a checkpoint has these names, those of the options, and no other ones."""
+        return set(value) == {*names, *asdict(self)}
+
+    def _check_options(self, value: Mapping[str, Any]) -> None:
+        for name, now in asdict(self).items():
             if value[name] != now:
                 raise ConfigurationError(
                     f"checkpoint of a query with another option: {name}={_text(value[name])} expected={_text(now)}, as "
                     "the query has it now; start it with the value of the checkpoint, or another checkpointLocation"
                 )
-        return LogOffset(**{name: value[name] for name in names})
+
+    def _another_source(self, value: Mapping[str, Any], expected: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"checkpoint of another source: offset={dict(value)} expected {expected}, and {', '.join(asdict(self))}"
+        )
+
+
+_OFFSET_NAMES: Final = tuple(field.name for field in fields(LogOffset))
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, dict) and set(value) == {*_OFFSET_NAMES} and all(type(n) is int for n in value.values())
+
+
+def _listing(chosen: Sequence[int]) -> str:
+    return ", ".join(map(str, chosen))
 
 
 def _text(value: object) -> str:

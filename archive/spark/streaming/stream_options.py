@@ -23,7 +23,6 @@ from ..source.options import (
     Committed,
     ReadMode,
     ReadOptions,
-    expect_one_log,
     parse_options,
     parse_position,
     parse_size,
@@ -66,7 +65,6 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     read = parse_options(options, also=STREAM_OPTIONS)
     if "mode" in given and read.mode is not ReadMode.FAILFAST:
         raise ConfigurationError(f"mode={read.mode}: a stream leaves no frames out, expected FAILFAST")
-    expect_one_log(read)
     if read.all_recordings:
         raise ConfigurationError(
             "recordingId=all: a stream follows one recording, expected its id, or none for the log"

@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.groups.group import Group
 from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.transport import SOCKETS
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
@@ -70,6 +71,8 @@ class StreamSettings:
     """How members are asked for it; None: in plain text."""
     cluster_id: ClusterId = NULL_CLUSTER_ID
     """The cluster that they have to show they are of, where TLS is used."""
+    group: Group | None = None
+    """Which group's log it is, so that no member of another one is heard; None where that is not known."""
     starting_position: int | str = EARLIEST
     is_by_message: bool = False
     checksums: bool | None = None
@@ -149,7 +152,7 @@ class LogPlanner:
 
         tls, cluster_id = settings.tls, settings.cluster_id
         network = SOCKETS if tls is None else TlsStack(tls, cluster_id=cluster_id)
-        self._waiter = CommitAsker(settings.commit_from, network=network, cluster_id=cluster_id)
+        self._waiter = CommitAsker(settings.commit_from, network=network, cluster_id=cluster_id, group=settings.group)
         self._target_position: int | None = None
         self._planned: Cut | None = None
 

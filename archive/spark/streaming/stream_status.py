@@ -4,10 +4,11 @@ The question is the one that `trimaran status` asks: a connection to a member's 
 names `STATUS_STREAM_ID`, answered by one frame with a `MemberStatus`. Of that only the term, the commit position and
 the role are looked at. It is asked here with a plain socket, because Spark's planner blocks anyway.
 
-Any member's answer is true for ever, only more or less late; the leader's is the newest. So the member that answered
-as leader is asked first, and as long as it does, alone. Nobody answering is no error: a stream then goes as far as it
-knows. Only where all that answer do so in a version of the document that is not read here, or say that the caller may
-not ask, it says so.
+A member of another group of the cluster answers for another log: its answer is refused where the stream knows which
+group it asks. Any other member's answer is true for ever, only more or less late; the leader's is the newest. So the
+member that answered as leader is asked first, and as long as it does, alone. Nobody answering is no error: a stream
+then goes as far as it knows. Only where all that answer do so in a version of the document that is not read here, or
+say that the caller may not ask, it says so.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.documents import DocumentVersionError, Refusal, read_document
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
+from trimaran.service_api.groups.group import Group
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus, leads
 from trimaran.service_api.transport import SOCKETS, Purpose, SocketStack
 from trimaran.service_api.types import NULL_VALUE, REFUSAL_STREAM_ID, STATUS_STREAM_ID
@@ -53,8 +55,11 @@ class CommitAsker:
         timeout_s: float = ANSWER_TIMEOUT_S,
         network: SocketStack = SOCKETS,
         cluster_id: ClusterId = NULL_CLUSTER_ID,
+        group: Group | None = None,
     ) -> None:
+        """`group` is the one that has to answer; None: whichever does."""
         self._endpoints = list(endpoints)
+        self._group = group
         self._network = network
         self._cluster_id = cluster_id
         self._timeout_s = timeout_s
@@ -68,13 +73,14 @@ class CommitAsker:
 
         Raises:
             DocumentVersionError: members answer, and none of them in a version that is read here.
-            ConfigurationError: the user's: members answer, and none of them to this caller.
+            ConfigurationError: the user's: members answer, and none of them to this caller, or none for this group.
         """
         unread: DocumentVersionError | ConfigurationError | None = None
         is_answered = False
         for endpoint in tuple(self._endpoints):
             try:
                 status = ask_member(endpoint, self._timeout_s, self._network, cluster_id=self._cluster_id)
+                self._check_group(endpoint, status)
             except (DocumentVersionError, ConfigurationError) as error:
                 unread = error
                 continue
@@ -90,6 +96,15 @@ class CommitAsker:
         if unread is not None and not is_answered:
             raise unread
         return [CommitClaim(*item) for item in self._positions.items()]
+
+    def _check_group(self, endpoint: Endpoint, status: MemberStatus | None) -> None:
+        if status is None or self._group is None or status.group == self._group.label:
+            return
+        answered = f"group={status.group}" if status.group else "a cluster without groups"
+        raise ConfigurationError(
+            f"{endpoint} answers for {answered}, expected group={self._group.to_text()}; name in commitFrom the "
+            "consensus endpoints of group 0, those of the other groups follow from them"
+        )
 
     def _note(self, claim: CommitClaim) -> None:
         term_id = claim.leadership_term_id

@@ -97,8 +97,21 @@ def test_a_column_of_another_type_is_refused(member: Path) -> None:
         read(member, schema=own)
 
 
-def test_a_stream_follows_one_log(member: Path) -> None:
-    from trimaran.archive.spark.streaming.stream_options import parse_stream_options
+def test_a_batch_read_takes_one_member(member: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    settle_group_count(other, 2)
 
-    with pytest.raises(ConfigurationError, match="is read as one log"):
-        parse_stream_options({"path": str(member / "group-0"), "group": "0", "mode": "FAILFAST"})
+    with pytest.raises(ConfigurationError, match=r"several directories with groups: .* takes one of them"):
+        read(Path(f"{member},{other}"))
+
+
+def test_directories_of_different_numbers_of_groups_are_refused(
+    member: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other, alone = tmp_path_factory.mktemp("other"), tmp_path_factory.mktemp("alone")
+    settle_group_count(other, 3)
+    (alone / "archive").mkdir()
+
+    for path, said in ((other, "has 3 groups"), (alone, "has none")):
+        with pytest.raises(ConfigurationError, match=f"directories of different clusters: .* has 2 groups, .* {said}"):
+            AeronArchiveDataSource({"path": f"{member},{path}"}).schema()
