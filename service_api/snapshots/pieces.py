@@ -9,6 +9,7 @@ of the recording.
     then      MessagePack: an array of values
 
 Rejected: one piece for each part. It would hold the event loop while it is encoded, and the state twice in memory.
+`cluster.runtime.snapshots.snapshot_recording` has what becomes of the pieces, and where the time goes.
 """
 
 from __future__ import annotations

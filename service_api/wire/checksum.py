@@ -16,9 +16,9 @@ from enum import IntEnum
 from typing import Final
 
 try:
-    from zlib_ng.zlib_ng import crc32
+    from zlib_ng.zlib_ng import adler32, crc32
 except ImportError:  # not installed, or not built for this machine
-    from zlib import crc32
+    from zlib import adler32, crc32
 
 CRC32_SOURCE: Final = crc32.__module__.partition(".")[0]
 """Which library computes CRC-32: zlib_ng or zlib."""
@@ -101,6 +101,7 @@ __all__ = [
     "CRC32_SOURCE",
     "KNOWN_CHECKSUMS",
     "ChecksumKind",
+    "adler32",
     "crc32",
     "crc32c",
     "crc32c_by_table",

@@ -194,6 +194,12 @@ def frame_crc(buffer: ReadableBuffer, offset: int, frame_length: int, kind: Chec
     return crc - ((crc & _INT32_SIGN) << 1)
 
 
+def payload_checksum(payload: ReadableBuffer, kind: ChecksumKind = ChecksumKind.CRC32) -> int:
+    """Compute what `frame_crc` is of the data frame that holds this payload, before there is one."""
+    crc = kind.compute(bytes(-len(payload) & (FRAME_ALIGNMENT - 1)), kind.compute(payload))
+    return crc - ((crc & _INT32_SIGN) << 1)
+
+
 def stamp_checksums(frames: bytearray | memoryview, kind: ChecksumKind = ChecksumKind.CRC32) -> int:
     """Write into the header of each data frame its checksum; return how many frames there are, all of them whole."""
     count = 0

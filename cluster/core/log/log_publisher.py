@@ -28,6 +28,7 @@ from trimaran.service_api.wire.frame import (
     encode_message,
     encode_padding,
     framed_length,
+    payload_checksum,
     stamp_checksums,
     term_of,
 )
@@ -379,19 +380,23 @@ class LogPublisher:
         if term_offset + length > self._term_length_bytes:
             self._fill_term(self._term_length_bytes - term_offset)
             term_id, term_offset = self._place()
-        frames = bytearray(
-            encode_message(
-                message,
-                stream_id=self._stream_id,
-                mtu_length=self._mtu_length_bytes,
-                session_id=self.log_session_id,
-                term_id=term_id,
-                term_offset=term_offset,
-            )
+        is_one_frame = len(message) <= self._mtu_length_bytes - HEADER_LENGTH
+        session_id = self.log_session_id
+        if self._checksums and is_one_frame:  # the frame is copied once, which counts in snapshots
+            session_id = payload_checksum(message, self._checksum_kind)
+        frames = encode_message(
+            message,
+            stream_id=self._stream_id,
+            mtu_length=self._mtu_length_bytes,
+            session_id=session_id,
+            term_id=term_id,
+            term_offset=term_offset,
         )
-        if self._checksums:
-            stamp_checksums(frames, self._checksum_kind)
-        self.log_buffer.append(bytes(frames))
+        if self._checksums and not is_one_frame:
+            stamped = bytearray(frames)
+            stamp_checksums(stamped, self._checksum_kind)
+            frames = bytes(stamped)
+        self.log_buffer.append(frames)
         return self.log_buffer.append_position
 
     def append_positioned(self, event: NewLeadershipTermEvent | ClusterActionRequest | MembershipChangeEvent) -> int:

@@ -18,7 +18,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import blake2b
 from itertools import chain
 from typing import Final
 
@@ -37,7 +36,7 @@ from ...core import effects as fx
 from ...core import events as ev
 from ...messages.snapshot import ModuleMessage
 from ...service.agent import ClusteredServiceAgent
-from ...service.digests import DIGEST_BYTES
+from ...service.digests import MessageDigest
 from ...service.failures import is_own_cancellation
 from ..activities import ActivityScope
 from ..watching.vitals import SnapshotCounts
@@ -57,7 +56,7 @@ class _Recorded:
 
     service_recording_ids: dict[int, int] = field(default_factory=dict)
     digests: list[tuple[int, bytes]] = field(default_factory=list)
-    module_digest: blake2b = field(default_factory=lambda: blake2b(digest_size=DIGEST_BYTES))
+    module_digest: MessageDigest = field(default_factory=MessageDigest)
     captured_ns: int | None = None
     """When delivery went on, if it did so before the end."""
 
@@ -160,7 +159,7 @@ class SnapshotTaker:
                     self._check_position(effect)
                     recorded.captured_ns = self._monotonic_ns()
                     self._post(ev.SnapshotCaptured(effect.log_position))
-                digest = blake2b(digest_size=DIGEST_BYTES)
+                digest = MessageDigest()
                 recorded.service_recording_ids[service_id] = await self._record(
                     SERVICE_SNAPSHOT_STREAM_ID,
                     f"service-{service_id}-snapshot",
@@ -224,7 +223,7 @@ class SnapshotTaker:
         alias: str,
         messages: Iterable[bytes],
         write_rest: Callable[[SnapshotWriter], Awaitable[None]],
-        rest_digest: blake2b | None = None,
+        rest_digest: MessageDigest | None = None,
     ) -> int:
         """Record one snapshot, durably; give the id of the recording."""
         writer = await SnapshotWriter.start(
@@ -295,12 +294,11 @@ async def _write_here(messages: list[bytes], rest: Iterator[bytes], writer: Snap
         await writer.offer(message)
 
 
-def _encode(messages: Iterable[Message | ModuleMessage], digest: blake2b) -> list[bytes]:
+def _encode(messages: Iterable[Message | ModuleMessage], digest: MessageDigest) -> list[bytes]:
     """Encode messages, and digest all but markers."""
     encoded = []
     for message in messages:
         encoded.append(data := message.encode())
         if not isinstance(message, SnapshotMarker):
-            digest.update(len(data).to_bytes(8, "little"))
             digest.update(data)
     return encoded

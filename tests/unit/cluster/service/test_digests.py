@@ -13,8 +13,10 @@ from tests.unit.cluster.service.log_writer import SESSION, TERM, RecordingServic
 from trimaran.cluster.messages.digests import DigestKind
 from trimaran.cluster.service.digests import (
     DENSE_BYTES,
+    DIGEST_BYTES,
     PERIOD_BYTES,
     WINDOW_BYTES,
+    MessageDigest,
     canonical_bytes,
     describe_value,
     digest_of,
@@ -259,6 +261,38 @@ class Account:
 )
 def test_values_that_differ_have_different_digests(value: object, other: object) -> None:
     assert digest_of(value) != digest_of(other)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [b"ab", b"c", b"d"],
+        [b"abc", b""],
+        [b"", b"abc"],
+        [b"c", b"ab"],
+        [b"ab"],
+        [b"ab", b"d"],
+        [b"ab", b"c\0"],
+        [b"abc"],
+    ],
+)
+def test_other_messages_or_the_same_ones_cut_otherwise_have_another_digest(others: list[bytes]) -> None:
+    assert digest_of_messages(others) != digest_of_messages([b"ab", b"c"]) == digest_of_messages([b"ab", b"c"])
+
+
+def test_a_digest_of_messages_depends_on_every_bit() -> None:
+    message = bytes(range(256)) * 4
+    changed = [message[:at] + bytes([message[at] ^ 1 << at % 8]) + message[at + 1 :] for at in range(len(message))]
+
+    assert len({digest_of_messages([each]) for each in [message, *changed]}) == 1 + len(message)
+
+
+def digest_of_messages(messages: list[bytes]) -> bytes:
+    digest = MessageDigest()
+    for message in messages:
+        digest.update(message)
+    assert len(digest.digest()) == DIGEST_BYTES
+    return digest.digest()
 
 
 def test_the_order_of_sets_and_dicts_does_not_count() -> None:

@@ -344,6 +344,20 @@ def test_long_message_is_cut_into_fragments_side_by_side() -> None:
     assert messages(content(buffer)) == [bytes(range(256)) * 2]
 
 
+@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, MTU - HEADER_LENGTH, MTU - HEADER_LENGTH + 1, 300])
+def test_message_of_any_length_has_the_checksum_of_its_frames(length: int) -> None:
+    """Of one frame it is computed before there is a frame."""
+    buffer = buffer_at()
+
+    publisher(buffer).append_message(b"m" * length)
+
+    data = content(buffer)
+    found = [(offset, header) for offset, header in frames(data)]
+    assert [header.session_id for _, header in found] == [
+        frame_crc(data, offset, header.frame_length) for offset, header in found
+    ]
+
+
 def test_message_longer_than_an_eighth_of_a_term_is_refused() -> None:
     """Aeron.md §3.14: max message length."""
     buffer = buffer_at()
