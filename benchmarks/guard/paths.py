@@ -36,6 +36,7 @@ from trimaran.service_api.wire.session_frame import PREFIX_LENGTH
 
 from ..services.echo import EchoService
 from .session_paths import make_session_paths
+from .snapshot_paths import make_snapshot_paths
 from .stand_ins import (
     CHUNK_MESSAGES,
     MEMBER_ENDPOINT,
@@ -94,6 +95,7 @@ def make_paths(payload_length: int) -> Mapping[str, Callable[[], ChunkPath]]:
         "deliver_and_egress": lambda: _deliver(payloads, EchoService()),
         "client_receive": lambda: _receive(payloads),
         **make_session_paths(payloads),
+        **make_snapshot_paths(),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from trimaran.archive.report import words
 
 from ..statistics.report import Report
-from ..tails.disturbances import CALM
+from ..tails.disturbances import BY_COPY, CALM
 from ..tails.moments import HOST, INSIDE, LATE, OTHERS, SHARED
 from ..tails.open_loop import FIGURE_NAMES, FIGURES
 from ..tails.parameters import SLOW_MS
@@ -157,14 +157,20 @@ def _stages(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _disturbances(report: Report) -> str:
+    rows = report["disturbances"]
+    copying = (
+        f" *{BY_COPY.capitalize()}*: the service yields its state (`snapshot_messages`), a forked copy of each "
+        "member's process writes it, and delivery goes on as soon as there is a copy."
+    )
     lines = [
         f"The same load, {report['rate_per_s']:,} messages a second, on a cluster of its own for each: "
         f"{report['parameters']['calm_s']:g} s of calm, then the disturbance and 2 s behind it. *Slow until* is how "
-        f"long after its beginning the last reply came that took {SLOW_MS:g} ms or longer, within what is looked at.\n",
+        f"long after its beginning the last reply came that took {SLOW_MS:g} ms or longer, within what is looked at."
+        f"{copying if any(BY_COPY in row['what'] for row in rows) else ''}\n",
         "| what | calm p99.9 | calm max | p99.9 | max | slow until | besides |",
         "|---|---|---|---|---|---|---|",
     ]
-    for row in report["disturbances"]:
+    for row in rows:
         calm, during = row[CALM], row["during"]
         cells = [_ms(calm["p999_us"]), _ms(calm["max_us"]), _ms(during["p999_us"]), _ms(during["max_us"])]
         count = f", {row['count']} times" if row["count"] > 1 else ""

@@ -8,6 +8,7 @@ REQUEST_SERVICE: Final = "trimaran.benchmarks.services.request:RequestService"
 TYPED_REQUEST_SERVICE: Final = "trimaran.benchmarks.services.typed_request:TypedRequestService"
 SLOW_SERVICE: Final = "trimaran.benchmarks.services.slow:SlowService"
 STATE_SERVICE: Final = "trimaran.benchmarks.services.state:StateService"
+STATE_BY_COPY_SERVICE: Final = "trimaran.benchmarks.services.state:StateByCopyService"
 FAN_OUT_SERVICE: Final = "trimaran.benchmarks.services.fan_out:FanOutService"
 ORDERS_SERVICES: Final[Mapping[str, str]] = {
     "message": "trimaran.benchmarks.services.orders:OrdersByMessage",

@@ -1,7 +1,8 @@
-"""The service under the snapshot benchmark: echoes, and holds as much state as it is told to."""
+"""The services under the snapshot benchmark: they echo, and hold as much state as they are told to."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
@@ -34,3 +35,11 @@ class StateService(ClusteredService):
         """Write the blobs."""
         for blob in self.blobs:
             await snapshot.offer(blob)
+
+
+class StateByCopyService(StateService):
+    """Yields the blobs, so that a copy of the process writes them, and delivery goes on meanwhile."""
+
+    def snapshot_messages(self) -> Iterator[bytes]:
+        """Yield the blobs."""
+        yield from self.blobs

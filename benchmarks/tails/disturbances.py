@@ -26,13 +26,15 @@ from ..rig.meter import Meter
 from ..rig.processes import ClusterProcesses, ProcessError
 from ..scenarios import echo
 from ..scenarios.snapshot import SteadyLoad, fill_state, request_snapshot, wait_taken
-from ..services import ECHO_SERVICE, STATE_SERVICE
+from ..services import ECHO_SERVICE, STATE_BY_COPY_SERVICE, STATE_SERVICE
 from ..services.state import FILL
 from ..statistics.report import Report
 from .open_loop import FIGURES, Place, Step, open_loop_parameters
 from .parameters import TailsParameters
 
 CALM: Final = "calm"
+BY_COPY: Final = "by a copy"
+"""In the name of a row: the service yields its state, and a copy of each member's process writes it."""
 
 _SETTLING_S: Final = 1.0
 _AFTER_S: Final = 2.0
@@ -129,7 +131,7 @@ class Disturbance:
 def measure_disturbances(parameters: TailsParameters, rate: float, place: Place, step: Step) -> list[Report]:
     """Measure every row."""
     rows = []
-    for disturbance in _disturbances(parameters):
+    for disturbance in disturbances(parameters):
         step(", ".join(disturbance.names.values()))
         with place() as directory:
             rows += measure_disturbance(parameters, disturbance, rate, directory)
@@ -184,19 +186,12 @@ def _row(name: str, what: str, report: Report, meter: DisturbingMeter) -> Report
 # The disturbances
 
 
-def _disturbances(parameters: TailsParameters) -> list[Disturbance]:
+def disturbances(parameters: TailsParameters) -> list[Disturbance]:
+    """Make what happens to each cluster, in the order of the rows."""
     rolls = {"segment_length_bytes": str(_ROLL_BYTES), "term_length_bytes": str(_ROLL_BYTES)}
     found = [Disturbance(names={"roll": "a segment of 8 MiB rolls"}, cause=_nothing, look_back=_rolls, settings=rolls)]
-    found += [
-        Disturbance(
-            names={"snapshot": f"a snapshot of {mib} MiB"},
-            prepare=partial(_fill, mib),
-            cause=_snapshot,
-            service=STATE_SERVICE,
-            after_s=6.0 + mib / 50,
-        )
-        for mib in parameters.snapshots_mib
-    ]
+    found += [_snapshot_of(mib, "", STATE_SERVICE) for mib in parameters.snapshots_mib]
+    found += [_snapshot_of(mib, f" {BY_COPY}", STATE_BY_COPY_SERVICE) for mib in parameters.copied_mib]
     short, long = Burst(0.0, 0.1, _BURST_TIMES), Burst(3.0, 1.0, _BURST_TIMES)
     bursts = {"short": "four times the rate for 100 ms", "long": "four times the rate for 1 s"}
     found.append(Disturbance(names=bursts, cause=partial(_bursts, short, long), bursts=(short, long), after_s=9.0))
@@ -205,6 +200,16 @@ def _disturbances(parameters: TailsParameters) -> list[Disturbance]:
         found.append(Disturbance(names=killed, cause=_killed, after_s=10.0))
         found.append(Disturbance(names={"stopped": "a follower stands still for 2 s"}, cause=_stopped))
     return found
+
+
+def _snapshot_of(mib: int, how: str, service: str) -> Disturbance:
+    return Disturbance(
+        names={"snapshot": f"a snapshot of {mib} MiB{how}"},
+        prepare=partial(_fill, mib),
+        cause=_snapshot,
+        service=service,
+        after_s=6.0 + mib / 50,
+    )
 
 
 async def _rolls(meter: DisturbingMeter) -> None:

@@ -45,7 +45,9 @@ class TailsParameters:
     calm_s: float = 4.0
     """Of traffic before a disturbance."""
     snapshots_mib: tuple[int, ...] = (10, 100, 500)
-    """States of which snapshots are taken."""
+    """States of which snapshots are taken, while delivery stands still."""
+    copied_mib: tuple[int, ...] = (100, 500)
+    """States of which a copy of each member's process writes the snapshot."""
     callbacks_ms: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0)
     """How long slow callbacks of the service take."""
     callback_count: int = 4
@@ -65,7 +67,8 @@ class TailsParameters:
             raise ConfigurationError(f"calm_s={self.calm_s:g} expected more than 0")
         if self.callback_count < 1:
             raise ConfigurationError(f"callback_count={self.callback_count} expected at least 1")
-        if min((*self.snapshots_mib, 1)) < 1 or min((*self.callbacks_ms, 1.0)) <= 0:
+        if min((*self.snapshots_mib, *self.copied_mib, 1)) < 1 or min((*self.callbacks_ms, 1.0)) <= 0:
             raise ConfigurationError(
-                f"snapshots_mib={self.snapshots_mib} callbacks_ms={self.callbacks_ms} expected more than 0 each"
+                f"snapshots_mib={self.snapshots_mib} copied_mib={self.copied_mib} callbacks_ms={self.callbacks_ms} "
+                "expected more than 0 each"
             )

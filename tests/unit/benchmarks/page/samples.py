@@ -261,6 +261,7 @@ def tails() -> dict[str, Any]:
         "disturbances": [
             {"what": "a snapshot of 10 MiB", **row, "delivery_stop_ms": 120, "taken_ms": 130},
             {"what": "a segment of 8 MiB rolls", **row, "count": 7},
+            {"what": "a snapshot of 100 MiB by a copy", **row, "delivery_stop_ms": 20, "taken_ms": 900},
         ],
         "callbacks": [
             {"what": "a callback of 10 ms", **row, "callback_ms": 10.0, "interval_s": 1.0, "elections": 0},

@@ -36,9 +36,18 @@ def test_every_part_has_its_table() -> None:
         "| a member's delivery stood still for 120 ms, the last member had it after 130 ms |"
     ) in text
     assert "| a segment of 8 MiB rolls, 7 times |" in text
+    assert "| a snapshot of 100 MiB by a copy | 3.00 ms |" in text
+    assert "*By a copy*: the service yields its state" in text
     assert "| 10 ms | 1 s | 0.90 ms | 2.00 ms | 6.00 ms | 1.10 ms | 9.00 ms | 60.0 ms | 0 |" in text
     assert "| 5000 ms | 20 s | | | | | | | 1 |" in text
     assert "2,000 ms by default" in text
+
+
+def test_what_by_a_copy_means_is_said_where_there_is_such_a_row() -> None:
+    report = samples.tails()
+    report["disturbances"] = [row for row in report["disturbances"] if "copy" not in row["what"]]
+
+    assert "*By a copy*" not in tails_section(report, no_plots)
 
 
 def test_tables_have_as_many_cells_in_each_row() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from trimaran.benchmarks.tails.callbacks import interval_s
 from trimaran.benchmarks.tails.command import run
+from trimaran.benchmarks.tails.disturbances import disturbances, measure_disturbance
 from trimaran.benchmarks.tails.open_loop import summary
 from trimaran.benchmarks.tails.parameters import TailsParameters
 from trimaran.service_api.errors import ConfigurationError
@@ -39,6 +41,20 @@ def test_what_others_feel_of_a_slow_callback_is_as_long_as_the_callback(tmp_path
     assert {"p50_us", "p99_us", "p999_us", "max_us"} <= {*row["calm"]}
 
 
+def test_a_snapshot_by_a_copy_is_a_row_of_its_own(tmp_path: Path) -> None:
+    """A real member makes the copy."""
+    parameters = TailsParameters(members=1, calm_s=0.3, snapshots_mib=(1,), copied_mib=(3,))
+    made = {name: each for each in disturbances(parameters) for name in each.names.values()}
+
+    short = replace(made["a snapshot of 3 MiB by a copy"], after_s=1.0)
+    (row,) = measure_disturbance(parameters, short, 300.0, tmp_path)
+
+    assert {"a snapshot of 1 MiB", "a snapshot of 3 MiB by a copy"} <= {*made}
+    assert row["calm"]["p999_us"] > 0
+    assert row["during"]["p999_us"] > 0
+    assert row["delivery_stop_ms"] <= row["taken_ms"]
+
+
 def test_a_summary_is_the_median_of_the_runs_and_their_spread() -> None:
     names = ("p50_us", "p99_us", "p999_us", "max_us")
     found = summary([dict.fromkeys(names, value) for value in (4_000.0, 90_000.0, 6_000.0)])
@@ -62,6 +78,7 @@ def test_a_long_callback_leaves_the_service_alone_for_three_times_its_length() -
         ({"rate": -1.0}, "rate=-1"),
         ({"calm_s": 0.0}, "calm_s=0"),
         ({"snapshots_mib": (0,)}, "snapshots_mib="),
+        ({"copied_mib": (0,)}, r"copied_mib=\(0,\)"),
         ({"callbacks_ms": (0.0,)}, "callbacks_ms="),
         ({"callback_count": 0}, "callback_count=0"),
     ],
