@@ -12,6 +12,7 @@ it forks.
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -238,6 +239,7 @@ if __name__ == "__main__":
 
     for module in PRELOADED:
         importlib.import_module(module)
+    gc.freeze()  # children would copy every page of it in their first collection
     with socket.socket(fileno=os.dup(0)) as connection:
         own = serve(connection)
     main(own)
