@@ -5,6 +5,9 @@
 
 Each runs top to bottom in a Jupyter kernel of its own, in the directory `notebooks`. The .ipynb is written only if
 every cell ran. What differs between two runs of the same notebook without meaning anything, ids and times, is left out.
+
+Functions import Jupyter's libraries: that takes three seconds of a processor, and each worker of the test suite imports
+this module for the names of the notebooks.
 """
 
 from __future__ import annotations
@@ -13,10 +16,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-
-import jupytext
-import nbformat
-from nbclient import NotebookClient
 
 DIRECTORY: Final = Path(__file__).resolve().parent
 CELL_TIMEOUT_S: Final = 120
@@ -31,6 +30,9 @@ def scripts(wanted: Iterable[str] = ()) -> list[Path]:
 
 def read_script(script: Path) -> Any:  # Any: nbformat has no types
     """A notebook without outputs, made of its text."""
+    import jupytext
+    import nbformat
+
     notebook = jupytext.read(script)
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
     for number, cell in enumerate(notebook.cells, start=1):
@@ -50,6 +52,8 @@ def execute(
         nbclient.exceptions.CellExecutionError: a cell raised; says which, and what.
         nbclient.exceptions.CellTimeoutError: a cell took longer than two minutes.
     """
+    from nbclient import NotebookClient
+
     notebook = read_script(script)
     notebook.cells = [*_code_cells("before", before), *notebook.cells, *_code_cells("after", after)]
     client = NotebookClient(
@@ -65,6 +69,8 @@ def execute(
 
 def write(script: Path) -> Path:
     """Run a notebook and write its .ipynb; gives that file."""
+    import nbformat
+
     notebook = execute(script)
     notebook.metadata = read_script(script).metadata
     target = script.with_suffix(".ipynb")
@@ -85,6 +91,8 @@ def main(wanted: Sequence[str]) -> int:
 
 
 def _code_cells(kind: str, sources: Sequence[str]) -> list[Any]:
+    import nbformat
+
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     for number, cell in enumerate(cells, start=1):
         cell.id = f"{kind}-{number}"

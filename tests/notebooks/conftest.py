@@ -16,9 +16,9 @@ from notebooks.execute import execute, scripts
 SPARK_DEFAULTS: Final = """
 spark.master local[2]
 spark.driver.memory 1g
-spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1
+spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 """
-"""The first compiler only: the notebooks are short, and most of their time is Spark warming up."""
+"""The first compiler only and one thread that collects: the notebooks are short, and mostly Spark warms up."""
 
 _LABELS: Final = """
 import json as _json

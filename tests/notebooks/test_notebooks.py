@@ -15,8 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jupytext
-import nbformat
 import pytest
 
 from examples.access_quota import AccessQuota
@@ -251,6 +249,9 @@ def terms_of(truth: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("script", scripts(), ids=lambda script: script.stem)
 def test_the_committed_notebook_is_that_of_its_text(script: Path) -> None:
     """Cell by cell; it was run, shows its pictures, and names no place of the machine that it ran on."""
+    import jupytext  # not by every worker that collects this file: see `notebooks.execute`
+    import nbformat
+
     text = script.with_suffix(".ipynb").read_text(encoding="utf-8")
     notebook = nbformat.reads(text, as_version=4)
     source = jupytext.read(script)
@@ -270,6 +271,8 @@ def test_the_committed_notebook_is_that_of_its_text(script: Path) -> None:
 
 def test_cells_are_short_and_every_figure_says_what_to_see() -> None:
     """At most eight lines of code, and the text before a cell that draws begins with what there is to see."""
+    import jupytext
+
     for script in scripts():
         cells = jupytext.read(script).cells
         for before, cell in pairwise(cells):

@@ -34,8 +34,8 @@ def spark(s3: S3Server) -> Iterator[SparkSession]:
         master="local[2]",
         config={
             "spark.driver.memory": "1g",
-            # The first compiler only: these tests are short, and most of their time is Spark warming up.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            # The first compiler only and one thread that collects: these tests are short, and mostly Spark warms up.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     yield session
