@@ -106,6 +106,10 @@ MESSAGE_COLUMNS: Final = tuple(column.name for column in _MESSAGE)
 """What the first bytes of a payload say, where they begin a message of the cluster's log. Only these can be null."""
 
 
+GROUP_COLUMN: Final = "group"
+"""The column that says which group's log a row is of, where a member's directory has groups; an int32."""
+
+
 def choose_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
     """Check the names of columns; None stands for all.
 

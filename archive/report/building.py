@@ -98,28 +98,34 @@ def build_report(request: ReportRequest, on_step: Callable[[str], None]) -> LogR
 
 def _build(database: SqlDatabase, request: ReportRequest, on_step: Callable[[str], None]) -> LogReport:
     on_step("looking for damage")
-    damage = _find_damage(request)
+    damage = find_damage(request)
+    comparison, work = prepare_log(database, request, on_step)
+    made, facts, name = work.run(comparison), work.facts, work.name
+    page = Page(
+        title=request.title or f"The log of {name}",
+        sources=_sources(request, name, facts),
+        facts=[*sections.facts_of(facts), count_damage(damage)],
+        sections=made,
+        damage=sections.damage_of(damage) if len(damage) else None,
+        remarks=say_what_was_read(request),
+    )
+    return LogReport(page, is_damaged=len(damage) > 0)
+
+
+def prepare_log(
+    database: SqlDatabase, request: ReportRequest, on_step: Callable[[str], None]
+) -> tuple[Frame | None, LogWork]:
+    """Read the log that a report is about; with several members, first what a comparison of their logs gives."""
     comparison = None
     if len(request.directories) > 1:
         on_step("comparing the members")
         logs = {name: scan_log(database, path, request.options) for name, path in request.directories.items()}
         comparison = analyses.compare_members(logs).toPandas()
-    name = _choose(request, comparison)
-    work = _Work(database, request, name, on_step)
-    made, facts = work.run(comparison), work.facts
-    page = Page(
-        title=request.title or f"The log of {name}",
-        sources=_sources(request, name, facts),
-        facts=[*sections.facts_of(facts), *_damage_fact(damage)],
-        sections=made,
-        damage=sections.damage_of(damage) if len(damage) else None,
-        remarks=_remarks(request),
-    )
-    return LogReport(page, is_damaged=len(damage) > 0)
+    return comparison, LogWork(database, request, _choose(request, comparison), on_step)
 
 
-class _Work:
-    """One run of the analyses over one log."""
+class LogWork:
+    """One run of the analyses over one log, that of the member `name`."""
 
     def __init__(
         self, database: SqlDatabase, request: ReportRequest, name: str, on_step: Callable[[str], None]
@@ -127,6 +133,7 @@ class _Work:
         self._database = database
         self._request = request
         self._on_step = on_step
+        self.name = name
         self.path = request.directories[name]
         on_step("reading the log")
         # The few messages of which the analyses need more than their first fields, with payloads.
@@ -212,14 +219,17 @@ class _Work:
         return taken, f"This is of one timer event in {step}; the log has {words.count(fired)}."
 
     def _interval(self) -> tuple[int, str]:
-        """The shortest interval of which no more than `INTERVAL_LIMIT` cover the log: microseconds, Spark's words."""
         is_timed = self.facts is not None and pd.notna(self.facts["duration_us"])
-        duration_us = int(self.facts["duration_us"]) if is_timed else 0
-        for interval_us, text in _INTERVALS:
-            if duration_us <= INTERVAL_LIMIT * interval_us:
-                return interval_us, text
-        days = -(-duration_us // (INTERVAL_LIMIT * _DAY_US))
-        return days * _DAY_US, f"{days} days"
+        return choose_interval(int(self.facts["duration_us"]) if is_timed else 0)
+
+
+def choose_interval(duration_us: int) -> tuple[int, str]:
+    """Return the shortest interval of which at most `INTERVAL_LIMIT` cover so much: microseconds, Spark's words."""
+    for interval_us, text in _INTERVALS:
+        if duration_us <= INTERVAL_LIMIT * interval_us:
+            return interval_us, text
+    days = -(-duration_us // (INTERVAL_LIMIT * _DAY_US))
+    return days * _DAY_US, f"{days} days"
 
 
 def _sum_rest(traffic: DataFrame, totals: Frame) -> DataFrame:
@@ -238,7 +248,7 @@ def _sum_rest(traffic: DataFrame, totals: Frame) -> DataFrame:
     )
 
 
-def _find_damage(request: ReportRequest) -> list[tuple[str, int | None, int | None, str]]:
+def find_damage(request: ReportRequest) -> list[tuple[str, int | None, int | None, str]]:
     """Directory, recording, position and reason of what cannot be read."""
     found: list[tuple[str, int | None, int | None, str]] = []
     for name, path in request.directories.items():
@@ -283,11 +293,13 @@ def _sources(request: ReportRequest, name: str, facts: Frame) -> list[tuple[str,
     return lines
 
 
-def _damage_fact(damage: Sequence[object]) -> list[Fact]:
-    return [Fact("problem" if len(damage) == 1 else "problems", words.count(len(damage)), len(damage) > 0)]
+def count_damage(damage: Sequence[object]) -> Fact:
+    """Make the fact at the top of the page that says how much cannot be read."""
+    return Fact("problem" if len(damage) == 1 else "problems", words.count(len(damage)), len(damage) > 0)
 
 
-def _remarks(request: ReportRequest) -> list[str]:
+def say_what_was_read(request: ReportRequest) -> list[str]:
+    """Say at the end of the page how it was made."""
     committed = request.options.get("committed", "false")
     which = {
         "false": "Entries at the end of the log may not be committed; --committed leaves them out.",

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from . import words
+from .group_figures import stack_by_group
 from .session_figures import ending_of
 from .theme import Frame
 from .traffic_figures import OTHERS, session_name, stack_by_session
@@ -87,6 +88,28 @@ def throughput(frame: Frame) -> str:
     if len(named) > 1 and len(busiest):
         name = busiest.idxmax()
         sentence += f" {name.capitalize()} sent {words.share(busiest.max() / total)} of them."
+    return sentence
+
+
+def group_throughput(frame: Frame) -> str:
+    """Say how much there was in all groups, at the most, and which group had the most and the fewest."""
+    if frame.empty:
+        return "No group logged a message of a client or a service."
+    stacks, edges, width_s = stack_by_group(frame)
+    totals = frame.groupby("group")["messages"].sum()
+    peak = np.sum(list(stacks.values()), axis=0).max() / width_s
+    span_s = (len(edges) - 1) * width_s
+    sentence = (
+        f"{words.count(totals.sum(), 'message')} of clients and services in "
+        f"{words.count(len(totals), 'group')}: "
+        f"{words.rate(totals.sum() / span_s, 'message')} on average, {words.rate(peak, 'message')} in the busiest "
+        f"{_window(width_s)}."
+    )
+    if len(totals) > 1:
+        most, fewest = (words.share(each / totals.sum()) for each in (totals.max(), totals.min()))
+        sentence += (
+            f" Group {totals.idxmax()} has the most of them, {most}, group {totals.idxmin()} the fewest, {fewest}."
+        )
     return sentence
 
 

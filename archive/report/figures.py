@@ -10,6 +10,7 @@ times are UTC. Nothing depends on pyplot or on the user's settings of matplotlib
 figure. A frame without rows gives axes that say so.
 """
 
+from .group_figures import group_throughput as group_throughput
 from .leader_figures import election_states as election_states
 from .leader_figures import elections as elections
 from .leader_figures import term_timeline as term_timeline

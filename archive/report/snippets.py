@@ -34,6 +34,10 @@ class Snippets:
         """Return the lines for `analyses.session_traffic` over time."""
         return self.of("session_traffic", f"(log, interval={interval!r})", figure="throughput")
 
+    def group_throughput(self, interval: str) -> str:
+        """Return the lines for `analyses.group_traffic`, of a directory with groups."""
+        return self.of("group_traffic", f"(log, interval={interval!r})", figure="group_throughput")
+
     def inter_arrival(self) -> str:
         """Return the lines for `analyses.session_traffic` over the whole log."""
         return self.of("session_traffic", "(log, interval=None)", figure="inter_arrival")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -54,43 +55,57 @@ def throughput(frame: Frame) -> Chart:
         if frame.empty:
             return new_empty_chart("time, UTC", "messages per second")
         stacks, edges, width_s = stack_by_session(frame)
-        chart, (axes,) = new_chart(2.9)
-        bottom = np.zeros(len(edges) - 1)
-        for (name, values), color in zip(stacks.items(), [*SERIES[:SESSION_LIMIT], REST], strict=False):
-            color = REST if name == OTHERS else color
-            axes.stairs(bottom + values / width_s, edges, baseline=bottom, fill=True, color=color, label=name)
-            bottom = bottom + values / width_s
-        if len(stacks) > 1:
-            add_legend(axes)
-        axes.set_ylim(0, max(bottom.max() * 1.05, 1e-9))
-        axes.set_xlim(edges[0], edges[-1])
-        _count_y(axes)
-        axes.grid(visible=False, axis="x")
-        name_axes(axes, "time, UTC", "messages per second")
-        use_time_axis(axes)
-        return chart
+        return draw_stacks(stacks, edges, width_s, OTHERS)
+
+
+def draw_stacks(stacks: dict[str, np.ndarray], edges: np.ndarray, width_s: float, others: str) -> Chart:
+    """Draw messages per second over time, stacked by name, as `stack_by_name` gives them; call it inside `style`."""
+    chart, (axes,) = new_chart(2.9)
+    bottom = np.zeros(len(edges) - 1)
+    for (name, values), color in zip(stacks.items(), [*SERIES[:SESSION_LIMIT], REST], strict=False):
+        color = REST if name == others else color
+        axes.stairs(bottom + values / width_s, edges, baseline=bottom, fill=True, color=color, label=name)
+        bottom = bottom + values / width_s
+    if len(stacks) > 1:
+        add_legend(axes)
+    axes.set_ylim(0, max(bottom.max() * 1.05, 1e-9))
+    axes.set_xlim(edges[0], edges[-1])
+    _count_y(axes)
+    axes.grid(visible=False, axis="x")
+    name_axes(axes, "time, UTC", "messages per second")
+    use_time_axis(axes)
+    return chart
 
 
 def stack_by_session(frame: Frame) -> tuple[dict[str, np.ndarray], np.ndarray, float]:
-    """Lay the rows of `session_traffic` on a grid of all intervals.
+    """Lay the rows of `session_traffic` on a grid of all intervals, as `stack_by_name` does.
 
-    Gives the messages in each interval by session, the session with the most first and the rest last; the edges of the
-    intervals as matplotlib's days, one more than there are intervals; and the length of an interval in seconds.
+    The session with the most messages is the first, and the rest the last.
     """
     named = frame.assign(session=[session_name(row) for row in frame.itertuples()])
     totals = named.groupby("session")["messages"].sum().drop(OTHERS, errors="ignore")
-    totals = totals.sort_values(ascending=False, kind="stable")
+    kept = list(totals.sort_values(ascending=False, kind="stable").index[:SESSION_LIMIT])
+    return stack_by_name(frame, named["session"].where(named["session"].isin(kept), OTHERS), kept, OTHERS)
+
+
+def stack_by_name(
+    frame: Frame, names: Column, kept: Sequence[str], others: str
+) -> tuple[dict[str, np.ndarray], np.ndarray, float]:
+    """Lay rows with from_timestamp, to_timestamp and messages on a grid of all intervals.
+
+    `names` has a name for each row, one of `kept` or `others`. Gives the messages in each interval by name, in the
+    order of `kept` and the others last; the edges of the intervals as matplotlib's days, one more than there are
+    intervals; and the length of an interval in seconds.
+    """
     begins, ends = to_dates(frame["from_timestamp"]), to_dates(frame["to_timestamp"])
     width = float(np.median(ends - begins))
     first = begins.min()
     places = np.rint((begins - first) / width).astype(int)
     interval_count = int(places.max()) + 1
-    kept = list(totals.index[:SESSION_LIMIT])
-    names = named["session"].where(named["session"].isin(kept), OTHERS)
     messages = frame["messages"].to_numpy(dtype=float)
     stacks = {
         name: np.bincount(places[names == name], messages[names == name], interval_count)
-        for name in [*kept, OTHERS]
+        for name in [*kept, others]
         if (names == name).any()
     }
     return stacks, first + width * np.arange(interval_count + 1), round(width * 86_400, 6)

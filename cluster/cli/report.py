@@ -1,7 +1,8 @@
 """`trimaran report DIR... -o report.html`: the standard analyses of a log as one page, for a browser or for printing.
 
-The page holds everything and asks for nothing: figures, tables, and the Python that gives the same in a notebook. With
-several directories of one cluster the members' logs are compared as well, and the longest one is analysed. Nothing in
+The page holds everything and asks for nothing: figures, tables, and the Python that gives the same in a notebook. Of
+a directory with groups it has an overview, and the logs of the groups that `--group` names. With several directories of
+one cluster the members' logs are compared as well, and the longest one is analysed. Nothing in
 the directories is changed or locked; their members may run.
 
 Exit status: 0 written; 1 an analysis failed, such as for want of memory; 2 wrong usage, no log there, or
@@ -44,6 +45,17 @@ RecordingIdOption = Annotated[
     int | None,
     typer.Option("--recording-id", min=0, help="Read this recording. [default: the newest log]", show_default=False),
 ]
+GroupOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--group",
+        metavar="K",
+        min=0,
+        help="Of a directory with groups, show this group's log below the overview. Repeatable. [default: all, of 4 or "
+        "fewer]",
+        show_default=False,
+    ),
+]
 TitleOption = Annotated[str | None, typer.Option("--title", help="The title of the page.", show_default=False)]
 
 
@@ -54,12 +66,14 @@ def report(
     committed: CommittedOption = False,
     recording_id: RecordingIdOption = None,
     title: TitleOption = None,
+    group: GroupOption = None,
 ) -> None:
     """Write one HTML page of the standard analyses: leaders, elections, traffic, sessions, timers, sizes, comparison.
 
     Needs `make setup-report`, or pip install '.[report]' in a checkout of Trimaran.
     """
     from trimaran.archive.report.building import ReportRequest, build_report, check_sources
+    from trimaran.archive.report.group_report import build_groups_report, check_group_sources, find_groups
     from trimaran.archive.report.page import render_page
 
     options = {"committed": "true"} if committed else {}
@@ -69,12 +83,13 @@ def report(
     request = ReportRequest(directories=_name(directories), options=options, node_logs=node_logs, title=title)
     if not page.parent.is_dir():
         raise ConfigurationError(f"the page cannot be written: no such directory: {page.parent}")
+    groups = find_groups(request, group or ())
     try:
-        check_sources(request)
+        check_sources(request) if groups is None else check_group_sources(groups)
     except CorruptionError as error:
         fail(str(error), EXIT_UNHEALTHY)
     with _telling_failures(), _showing_steps() as show:
-        made = build_report(request, show)
+        made = build_report(request, show) if groups is None else build_groups_report(groups, show)
         show("writing the page")
         _write(page, render_page(made.page))
     count = len(made.page.sections)

@@ -21,7 +21,7 @@ from trimaran.archive.report.engine import ENGINE
 from trimaran.archive.report.engine.frames import SqlDatabase
 from trimaran.archive.report.engine.log_tables import list_problems, read_node_logs, scan_log
 from trimaran.archive.spark import analyses, problems
-from trimaran.archive.spark.analyses.engine import use_engine
+from trimaran.archive.spark.analyses.engine import F, use_engine
 
 Analysis = Callable[[DataFrame], DataFrame]
 
@@ -43,6 +43,7 @@ BESIDES: Mapping[str, Analysis] = {
     "session_traffic of 50 milliseconds": lambda log: analyses.session_traffic(log, interval="50 milliseconds"),
     "payload_histogram of equal bins": lambda log: analyses.payload_histogram(log, bin_bytes=100),
     "integrity": analyses.integrity,
+    "group_traffic": lambda log: analyses.group_traffic(log.withColumn("group", F.lit(1)), interval="50 milliseconds"),
     "whole_messages": lambda log: analyses.whole_messages(log, padding=True).orderBy("position"),
 }
 

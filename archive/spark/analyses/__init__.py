@@ -1,14 +1,16 @@
 """Analyses of a cluster's log: functions from DataFrames to DataFrames. `docs/analyses.md` shows each of them.
 
 What happened: `summary`, `term_timeline`, `leaders`, `elections`, `session_traffic`, `session_lives`, `timers`,
-`bursts`, `gaps`, `payload_sizes`, `payload_histogram`; what members tell besides: `read_node_logs`, `election_states`,
-`member_elections`, `refusals`. What is wrong: `integrity`, `divergence`, `differing_frames`, `compare_members`.
+`bursts`, `gaps`, `payload_sizes`, `payload_histogram`, and of groups `group_traffic`; what members tell besides:
+`read_node_logs`, `election_states`, `member_elections`, `refusals`. What is wrong: `integrity`, `divergence`,
+`differing_frames`, `compare_members`.
 """
 
 from .divergence import compare_members as compare_members
 from .divergence import differing_frames as differing_frames
 from .divergence import divergence as divergence
 from .elections import elections as elections
+from .groups import group_traffic as group_traffic
 from .integrity import integrity as integrity
 from .log_events import new_terms as new_terms
 from .log_events import sessions_closed as sessions_closed

@@ -23,6 +23,7 @@ from trimaran.service_api.wire.frame import (
 from trimaran.service_api.wire.log.fields import MESSAGE_HEADER_LENGTH
 from trimaran.service_api.wire.log.layout import MESSAGE_NAMES, SESSION_MESSAGE_HEADER
 
+from ...reading.frame_columns import GROUP_COLUMN
 from .engine import Column, DataFrame, F
 
 _SERVICE_ID_SHIFT: Final = 56
@@ -30,11 +31,18 @@ _INT64_SIGN: Final = 1 << 63
 
 
 def check_columns(frame: DataFrame, what: str, *names: str) -> None:
-    """Refuse a DataFrame that lacks a column.
+    """Refuse a DataFrame that lacks a column, or that holds the logs of groups where one log is meant.
+
+    Groups have the same recording ids and positions: an analysis of one log would mix them without a word.
 
     Raises:
-        ConfigurationError: which columns `what` needs and has not got.
+        ConfigurationError: which columns `what` needs and has not got; or how to choose a group.
     """
+    if GROUP_COLUMN in frame.columns and GROUP_COLUMN not in names:
+        raise ConfigurationError(
+            f"{what} is of one log, and this DataFrame has a column {GROUP_COLUMN}: choose one, such as "
+            f'log.where("{GROUP_COLUMN} = 0").drop("{GROUP_COLUMN}"), or load the directory of one group'
+        )
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise ConfigurationError(

@@ -17,11 +17,13 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from trimaran.service_api.errors import ConfigurationError
 
-from ...log.group_directories import GROUP_DIRECTORY_PREFIX, find_group_count
+from ...log.group_directories import find_group_count
 from ...log.member_directory import locate
+from ...log.member_groups import common_group_count, group_path
 from ...reading.frame_batches import ReadProblem
+from ...reading.frame_columns import GROUP_COLUMN
 from .columns import frame_struct
-from .options import GROUP_COLUMN, Committed, ReadOptions, expect_one_log
+from .options import Committed, ReadOptions, expect_one_log
 from .partitions import FramePartition, plan_read
 
 
@@ -51,7 +53,7 @@ def count_groups(options: ReadOptions) -> int | None:
     whole = locate(options.path)
     count = find_group_count(whole.directory, whole.file_system)
     if count is None and "," in options.path:
-        count = _count_of_each([part.strip() for part in options.path.split(",") if part.strip()])
+        count = common_group_count([part.strip() for part in options.path.split(",") if part.strip()])
     if count is None:
         expect_one_log(options)
     return count
@@ -135,8 +137,7 @@ def plan_groups(options: ReadOptions, columns: tuple[str, ...], group_count: int
     partitions: list[GroupPartition] = []
     problems: list[ReadProblem] = []
     for index in chosen:
-        path = f"{options.path.rstrip('/')}/{GROUP_DIRECTORY_PREFIX}{index}"
-        plan = plan_read(replace(options, path=path, groups=None, columns=columns), columns)
+        plan = plan_read(replace(options, path=group_path(options.path, index), groups=None, columns=columns), columns)
         partitions += [GroupPartition(index, frames) for frames in plan.partitions]
         problems += plan.problems
     return GroupsReadPlan(tuple(partitions), tuple(problems))
@@ -152,26 +153,6 @@ def add_group(batch: Any, group_index: int, schema: Any) -> Any:
     columns = [*batch.columns]
     columns.insert(index, pa.repeat(pa.scalar(group_index, pa.int32()), batch.num_rows))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _count_of_each(paths: Sequence[str]) -> int | None:
-    """Read how many groups there are, where one member's directory may be gone, but none may say something else."""
-    counts: dict[str, int] = {}
-    others: list[str] = []
-    for path in paths:
-        place = locate(path)
-        count = find_group_count(place.directory, place.file_system)
-        if count is not None:
-            counts[path] = count
-        elif place.is_local and any((place.directory / name).exists() for name in ("cluster", "archive")):
-            others.append(path)
-    found = [
-        *(f"{path} has {count} groups" for path, count in counts.items()),
-        *(f"{path} has none" for path in others),
-    ]
-    if counts and (others or len(set(counts.values())) > 1):
-        raise ConfigurationError(f"directories of different clusters: {', '.join(found)}; name members of one cluster")
-    return next(iter(counts.values()), None)
 
 
 def _group_field() -> StructField:

@@ -16,7 +16,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.quantities import parse_size_bytes
 from trimaran.service_api.types import TimeUnit
 
-from ...reading.frame_columns import choose_columns
+from ...reading.frame_columns import GROUP_COLUMN, choose_columns
 from ..where import parse_where
 from .filters import EVERY_ROW, RowFilter
 
@@ -35,9 +35,6 @@ STREAM_OPTIONS: Final = frozenset(
     }
 )
 """Those of streams only: a stream's reader checks them, a batch read refuses them."""
-
-GROUP_COLUMN: Final = "group"
-"""The column that says which group's log a row is of, where a directory has groups."""
 
 _RANGE: Final = re.compile(r"(\d{1,19}):(\d{1,19})-(\d{1,19})", re.ASCII)
 

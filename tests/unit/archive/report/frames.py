@@ -167,3 +167,11 @@ def pairs(*, with_difference: bool = True) -> pd.DataFrame:
         {"member_a": "node-1", "member_b": "node-2", **astray, "stop_a": 960, "stop_b": 960},
     ]
     return pd.DataFrame(rows if with_difference else rows[:1])
+
+
+def group_traffic(group_count: int) -> pd.DataFrame:
+    """Two seconds, in each of which group K logs ten messages more than the one before it, from ten on."""
+    rows = [
+        (index, at(second), at(second + 1), 10 * (index + 1)) for index in range(group_count) for second in range(2)
+    ]
+    return pd.DataFrame(rows, columns=["group", "from_timestamp", "to_timestamp", "messages"])

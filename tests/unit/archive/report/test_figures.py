@@ -29,6 +29,10 @@ DRAWN: dict[str, tuple[Callable[[], Figure], list[tuple[str, str]]]] = {
         [("since the election began, milliseconds", "term 1")],
     ),
     "throughput": (lambda: figures.throughput(frames.traffic()), [("time, UTC", "messages per second")]),
+    "group_throughput": (
+        lambda: figures.group_throughput(frames.group_traffic(3)),
+        [("time, UTC", "messages per second")],
+    ),
     "inter_arrival": (
         lambda: figures.inter_arrival(frames.arrivals()),
         [("time between messages, logarithmic, from 1 µs, a tick of the clock", "session")],
