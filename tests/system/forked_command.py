@@ -40,7 +40,8 @@ REQUEST_LIMIT_BYTES: Final = 1 << 17
 _MEMBER_OPTIONS: Final = ["-m", "trimaran.cluster.cli.shared.local_child"]
 """What a member is started with that is bound to the process that starts it, whose id comes next."""
 
-_MEMBER_PYTHON: Final = "member-python"
+MEMBER_PYTHON: Final = "member-python"
+"""The name of the script that is `sys.executable` for commands."""
 
 _SCRIPT: Final = """#!{python} -IS
 import os, signal, socket, sys
@@ -75,9 +76,9 @@ def commands_on_path() -> Path:
     assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
     text = _SCRIPT.format(
-        python=sys.executable, address=str(address), member_python=_MEMBER_PYTHON, member_options=_MEMBER_OPTIONS
+        python=sys.executable, address=str(address), member_python=MEMBER_PYTHON, member_options=_MEMBER_OPTIONS
     )
-    for name in ("trimaran", _MEMBER_PYTHON):
+    for name in ("trimaran", MEMBER_PYTHON):
         script = Path(directory.name, name)
         script.write_text(text)
         script.chmod(0o755)
@@ -156,7 +157,7 @@ def answer(caller: socket.socket, pid: int, watched: Sequence[int]) -> None:
 if __name__ == "__main__":
     from trimaran.cluster.cli import main
 
-    sys.executable = str(Path(sys.argv[1]).with_name(_MEMBER_PYTHON))  # before it is made a default of parameters
+    sys.executable = str(Path(sys.argv[1]).with_name(MEMBER_PYTHON))  # before it is made a default of parameters
     for module in ("uvloop", "trimaran.cluster.node", *(each.target.partition(":")[0] for each in COMMANDS.values())):
         importlib.import_module(module)
     gc.freeze()  # children would copy every page of it in their first collection

@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+from tests.system.forked_command import commands_on_path
+from tests.system.guide import SHORT_LOGS
 from trimaran.cluster.cli.demo.recordings import are_identical, find_log_recording
 from trimaran.cluster.settings.variables import clean_environment
 
@@ -40,15 +43,20 @@ def demos() -> Iterator[list[subprocess.Popen[str]]]:
             process.kill()
 
 
+REAL: Final = (sys.executable, "-m", "trimaran")
+"""The command as a user starts it; other tests have it forked, with its members, as the guides have."""
+
+
 def demo_command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "trimaran", "demo", *map(str, arguments)]
+    return [*REAL, "demo", *map(str, arguments)]
 
 
-def run_demo(tmp_path: Path, *arguments: str | Path) -> dict[str, object]:
+def run_demo(tmp_path: Path, *arguments: str | Path, command: Sequence[str] | None = None) -> dict[str, object]:
     """Run a demo to its end; the figures it wrote."""
     report = tmp_path / "report.json"
+    started = command or [str(commands_on_path() / "trimaran")]
     result = subprocess.run(
-        demo_command("--json", report, "--dir", tmp_path / "data", *arguments),
+        [*started, "demo", "--json", report, "--dir", tmp_path / "data", *arguments],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -60,7 +68,7 @@ def run_demo(tmp_path: Path, *arguments: str | Path) -> dict[str, object]:
 
 
 def test_the_cluster_survives_the_death_of_its_leader(tmp_path: Path, requests_file: Path) -> None:
-    figures = run_demo(tmp_path, "--requests", requests_file, "--inflight", "256")
+    figures = run_demo(tmp_path, "--requests", requests_file, "--inflight", "256", command=REAL)
 
     leaders = figures["leaders"]
     assert (figures["requests"], figures["replies"]) == (4_000, 4_000)
@@ -85,7 +93,7 @@ def test_a_demo_with_tls_survives_the_death_of_its_leader(tmp_path: Path, reques
 def form_cluster(directory: Path, environment: dict[str, str]) -> str:
     """Run `up` until every member has written which cluster it is of: the id."""
     files = [directory / f"node-{member_id}" / "cluster" / "cluster-id" for member_id in range(3)]
-    command = [sys.executable, "-m", "trimaran", "up", "--dir", str(directory)]
+    command = [str(commands_on_path() / "trimaran"), "up", "--dir", str(directory)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as up:
         try:
             deadline_s = time.monotonic() + TIMEOUT_S
@@ -100,10 +108,10 @@ def form_cluster(directory: Path, environment: dict[str, str]) -> str:
 
 def test_a_development_cluster_with_tls_is_the_same_cluster_when_it_starts_again(tmp_path: Path) -> None:
     """The first start is in plain text: the certificates that come later name the cluster that there is."""
-    directory, environment = tmp_path / "up", clean_environment()
+    directory, environment = tmp_path / "up", {**clean_environment(), **SHORT_LOGS}
 
     def run(*arguments: str | Path) -> str:
-        command = [sys.executable, "-m", "trimaran", *map(str, arguments)]
+        command = [commands_on_path() / "trimaran", *arguments]
         result = subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment
         )

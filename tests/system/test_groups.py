@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,8 @@ import pytest
 
 from tests.system.cluster_process import SETTINGS
 from tests.system.directory_checker import check_directory
+from tests.system.forked_command import MEMBER_PYTHON, commands_on_path
+from tests.system.test_demo import is_running
 from tests.system.waiting import wait_until
 from trimaran.client import ClientConfig, ConnectRejectedError, GroupedClient, RequestFailedError, SyncGroupedClient
 from trimaran.cluster.cli.shared.local_nodes import free_base_ports
@@ -68,8 +69,8 @@ class Machines:
             **changes,
         }
         flags = [part for name, value in settings.items() for part in flag_arguments(name, value)]
-        child = "trimaran.cluster.cli.shared.local_child"  # it ends with this process
-        return [sys.executable, "-m", child, str(os.getpid()), "node", *flags]
+        python, child = commands_on_path() / MEMBER_PYTHON, "trimaran.cluster.cli.shared.local_child"
+        return [str(python), "-m", child, str(os.getpid()), "node", *flags]  # it ends with this process
 
     def log(self, member_id: int) -> str:
         return (self.directory / f"node-{member_id}.log").read_text()
@@ -124,17 +125,13 @@ class Machines:
         config = ClientConfig(endpoints=tuple(self.endpoints), connect_timeout_s=DEADLINE_S, new_leader_timeout_s=60.0)
         return GroupedClient(config=config, **arguments)  # type: ignore[arg-type]
 
-    def processes_of(self, member_id: int) -> list[int]:
-        """The pids of the groups that its log says were started, and that run."""
+    def processes_of(self, member_id: int, *group_indexes: int) -> list[int]:
+        """The pids of a member's groups, or of these, that its log says have started, and that run."""
         lines = [json.loads(line) for line in self.log(member_id).splitlines() if line.startswith("{")]
-        pids = [int(line["pid"]) for line in lines if line["event"] == "group.started"]
-        return [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and self._is_node(pid)]
-
-    def _is_node(self, pid: int) -> bool:
-        try:
-            return b"--member-id" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            return False
+        wanted = {f"group-{i}" for i in group_indexes or range(GROUP_COUNT)}
+        started = [line for line in lines if line["event"] == "node.started"]
+        pids = [int(line["pid"]) for line in started if Path(line["directory"]).name in wanted]
+        return [pid for pid in pids if is_running(pid)]
 
 
 @pytest.fixture
@@ -234,7 +231,7 @@ async def test_one_group_without_a_leader_does_not_stop_the_other(machines: Mach
     here, there = (next(key for key in KEYS if TABLE.group_of(key) == i) for i in range(GROUP_COUNT))
     async with machines.client() as client:
         await client.request(there, f"{there} 0".encode())
-        groups = [pid for member_id in range(MEMBER_COUNT) for pid in pids_of_group(machines, member_id, 1)]
+        groups = [pid for member_id in range(MEMBER_COUNT) for pid in machines.processes_of(member_id, 1)]
         for pid in groups:
             os.kill(pid, signal.SIGSTOP)
         waiting = asyncio.create_task(client.request(there, f"{there} 1".encode(), timeout_s=DEADLINE_S))
@@ -245,12 +242,6 @@ async def test_one_group_without_a_leader_does_not_stop_the_other(machines: Mach
             os.kill(pid, signal.SIGCONT)
 
         assert await waiting == b"2"
-
-
-def pids_of_group(machines: Machines, member_id: int, group_index: int) -> list[int]:
-    """The processes of one group of a member."""
-    flags = f"--group\0{group_index}\0".encode()
-    return [pid for pid in machines.processes_of(member_id) if flags in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 async def test_a_member_of_another_group_is_not_heard(machines: Machines) -> None:

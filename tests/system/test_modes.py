@@ -17,6 +17,8 @@ from typing import Final, NamedTuple
 import pytest
 
 from tests.places import ROOT
+from tests.system.forked_command import commands_on_path
+from tests.system.guide import SHORT_LOGS
 from tests.unit.archive.streams import extract_sample
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.cluster.settings.variables import clean_environment
@@ -49,7 +51,7 @@ ROWS: Final = (
     Row("archive import single-node/node0 --to imported", ("imported",)),
     Row("replay demo/node-0 --service SERVICE --outputs outputs --state state", ("outputs", "state")),
     Row("report up/node-0 -o page.html", ("page.html",)),
-    Row("sim --seeds 1 --trace-file trace", ("trace",)),
+    Row("sim --seeds 1 --length 1 --operations 5 --trace-file trace", ("trace",)),
 )
 GIVEN: Final = ("requests.tsv", "single-node", "run")
 """What the test itself makes."""
@@ -97,9 +99,9 @@ def test_what_commands_write_is_for_their_user_alone(place: Path, environment: d
     for row in ROWS:
         words = row.command.replace("SERVICE", SERVICE).split()
         result = subprocess.run(
-            [sys.executable, "-m", "trimaran", *words],
+            [commands_on_path() / "trimaran", *words],
             cwd=place,
-            env=environment,
+            env={**environment, **SHORT_LOGS},
             umask=UMASK,
             input="a secret of somebody\n",
             capture_output=True,
