@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .net.publication import Publication as Publication
     from .net.server.archive_server import ArchiveServer as ArchiveServer
     from .reading.frame_batches import ReadProblem as ReadProblem
-    from .reading.frame_batches import frames as frames
+    from .reading.log_frames import frames as frames
     from .store.conductor import Archive as Archive
     from .store.recording import Recording as Recording
 else:

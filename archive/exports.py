@@ -19,7 +19,7 @@ HOMES: Final = {
     "Recording": "store.recording",
     "RecordingDescriptor": "format.descriptor",
     "RecordingState": "format.descriptor",
-    "frames": "reading.frame_batches",
+    "frames": "reading.log_frames",
 }
 
 __getattr__, __dir__ = lazy_exports("trimaran.archive", HOMES)

@@ -1,7 +1,6 @@
-"""`archive.frames`: recordings as Arrow record batches, for pandas, Polars, DuckDB and Spark.
+"""The recordings of one archive as Arrow record batches. `log_frames` has `archive.frames`, which begins here.
 
-Needs `trimaran[arrow]`, which is imported only when this is used. The result is a `pyarrow.RecordBatchReader`: an
-iterator of batches that knows their schema, and that whatever speaks Arrow reads directly.
+Needs `trimaran[arrow]`, which is imported only when this is used.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ..files.catalog import CATALOG_FILE_NAME, CatalogEntry, read_catalog
 from ..files.log_end import LogEnd
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState
-from ..log.member_directory import ArchiveLocation, locate_archive
+from ..log.member_directory import ArchiveLocation
 from ..log.time_unit import find_time_unit
 from .frame_columns import choose_columns
 
@@ -57,62 +56,10 @@ class FrameSelection:
     padding: bool = True
     batch_length_bytes: int = DEFAULT_BATCH_LENGTH_BYTES
 
-
-def frames(
-    path: Path | str,
-    *,
-    recording_id: int | None = None,
-    start_position: int | None = None,
-    stop_position: int | None = None,
-    bound_position: int | None = None,
-    columns: Sequence[str] | None = None,
-    time_unit: TimeUnit | None = None,
-    checksums: bool | None = None,
-    reassemble: bool = False,
-    padding: bool = True,
-    batch_length_bytes: int = DEFAULT_BATCH_LENGTH_BYTES,
-    on_problem: Callable[[ReadProblem], None] | None = None,
-) -> Any:
-    """Read the frames of an archive directory, or a member's, ours or a real Aeron's, as Arrow record batches.
-
-    `path` may be a URL that fsspec knows, such as `s3://bucket/archive`, given as text.
-    Gives a `pyarrow.RecordBatchReader`. All VALID recordings in the order of the catalog, or the one with
-    `recording_id`, whatever its state. A batch holds the frames of about `batch_length_bytes` of a recording
-    (64 KiB to 64 MiB), which bounds the memory. docs/archive-frames.md lists the columns.
-
-    - `start_position` is a frame boundary; without `stop_position` reading ends where the recording does.
-      Positions need a `recording_id`.
-    - `bound_position`: frames that end beyond it are left out, such as what is not committed yet.
-    - `columns`: only these, in this order. Without `payload` no payload is copied.
-    - `time_unit`: the unit of the cluster's clock, which the column `timestamp` then has; None: what the log says.
-    - `checksums`: whether each CRC-32 is checked; None checks where the catalog says that there is one.
-    - `reassemble`: complete messages instead of frames, each as if one frame had been long enough for it.
-    - `padding`: whether padding frames are rows; they are never messages.
-
-    Raises:
-        ConfigurationError: no pyarrow, no such column, positions without a recording id, no library for the URL.
-        ArchiveError: no such directory or recording, or a start position where none can be.
-        OSError: the disk or the store refused, also from the iteration.
-        CorruptionError: from the iteration, after the rows before the damage. With `on_problem`, that is called
-            instead and reading goes on with the next recording.
-    """
-    schema = make_schema(columns, time_unit or TimeUnit.MILLIS)
-    if recording_id is None and not (start_position is stop_position is bound_position is None):
-        raise ConfigurationError("positions are those of one recording: expected a recording_id with them")
-    selection = FrameSelection(
-        start_position=start_position,
-        stop_position=stop_position,
-        bound_position=bound_position,
-        checksums=checksums,
-        reassemble=reassemble,
-        padding=padding,
-        batch_length_bytes=batch_length_bytes,
-    )
-    location = locate_archive(path)
-    entries = find_entries(location.directory, recording_id, location.file_system)
-    if time_unit is None and "timestamp" in schema.names:
-        schema = make_schema(columns, find_archive_time_unit(location))
-    return _open(location, entries, selection, schema, on_problem or _raise_problem)
+    @property
+    def has_positions(self) -> bool:
+        """Whether it names a position, which is one of one recording."""
+        return not (self.start_position is self.stop_position is self.bound_position is None)
 
 
 def find_archive_time_unit(location: ArchiveLocation) -> TimeUnit:
@@ -215,18 +162,25 @@ def find_entries(
     return found
 
 
-def _open(
+def open_recordings(
     location: ArchiveLocation,
-    entries: Sequence[CatalogEntry],
+    recording_id: int | None,
     selection: FrameSelection,
-    schema: Any,
+    schema: Any,  # a pyarrow.Schema, from `frame_schema`
     on_problem: Callable[[ReadProblem], None],
 ) -> Any:
-    """Check what can be checked before the first batch is asked for."""
+    """Make the `pyarrow.RecordBatchReader` of an archive; what can be checked before the first batch, is.
+
+    Raises:
+        ConfigurationError: the length of batches is out of bounds.
+        ArchiveError: no such directory or recording, or a start position where none can be.
+        OSError: the disk or the store refused.
+    """
     from pyarrow import RecordBatchReader
 
     from .vector.scan import check_block_length
 
+    entries = find_entries(location.directory, recording_id, location.file_system)
     check_block_length(selection.batch_length_bytes)
     for entry in entries:
         if entry.problem is None and entry.descriptor is not None:
@@ -251,5 +205,10 @@ def _read_entries(
         )
 
 
-def _raise_problem(problem: ReadProblem) -> None:
+def raise_problem(problem: ReadProblem) -> None:
+    """End the reading with an error.
+
+    Raises:
+        CorruptionError: always.
+    """
     raise CorruptionError(problem.reason, recording_id=problem.recording_id, position=problem.position)

@@ -27,12 +27,13 @@ from pyspark.sql.types import StructType
 
 from ...errors import CorruptionError
 from ...reading.frame_batches import ReadProblem
+from ...reading.log_frames import add_group_column
 from ..streaming.stream import LogStreamReader
 from .batch_reader import read_partition
 from .catalog_tables import find_options, keep_options, table_options
 from .columns import check_struct, frame_struct
 from .error_lines import said_in_one_line
-from .groups import GroupPartition, GroupsReadPlan, add_group, count_groups, group_struct, plan_groups, without_group
+from .groups import GroupPartition, GroupsReadPlan, count_groups, group_struct, plan_groups, without_group
 from .options import STREAM_OPTIONS, ReadMode, ReadOptions, parse_options
 from .partitions import FramePartition, ReadPlan, plan_read
 
@@ -140,7 +141,7 @@ class AeronArchiveReader(DataSourceReader):
                 return
             full = to_arrow_schema(self._schema, timezone="UTC")
             for batch in batches:
-                yield add_group(batch, value.group_index, full)
+                yield add_group_column(batch, value.group_index, full)
 
 
 def _problem_handler(mode: ReadMode) -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -141,18 +140,6 @@ def plan_groups(options: ReadOptions, columns: tuple[str, ...], group_count: int
         partitions += [GroupPartition(index, frames) for frames in plan.partitions]
         problems += plan.problems
     return GroupsReadPlan(tuple(partitions), tuple(problems))
-
-
-def add_group(batch: Any, group_index: int, schema: Any) -> Any:
-    """Return a record batch of frames with the group's column, as a `pyarrow.Schema` has it."""
-    import pyarrow as pa
-
-    index = schema.get_field_index(GROUP_COLUMN)
-    if index < 0:
-        return batch
-    columns = [*batch.columns]
-    columns.insert(index, pa.repeat(pa.scalar(group_index, pa.int32()), batch.num_rows))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _group_field() -> StructField:

@@ -50,13 +50,14 @@ from trimaran.service_api.types import TimeUnit
 from ...errors import ArchiveError, CorruptionError
 from ...log.member_directory import locate_archive
 from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES, FrameSelection, find_problem
+from ...reading.log_frames import add_group_column
 from ...reading.vector.messages import MessageBlockJoiner
 from ...reading.vector.scan import FrameScanner
 from ..source.batch_reader import BatchShaper
 from ..source.catalog_tables import find_options
 from ..source.columns import check_struct
 from ..source.error_lines import said_in_one_line
-from ..source.groups import add_group, count_groups, without_group
+from ..source.groups import count_groups, without_group
 from ..source.partitions import ReadSettings, find_read_time_unit
 from .stream_cut import NO_LIMIT
 from .stream_offset import RowOptions
@@ -186,7 +187,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         of_frames = full if group_index is None else to_arrow_schema(without_group(self._schema), timezone="UTC")
         with said_in_one_line():
             for batch in read_from_any(partition.log_range, partial(read_range, partition.settings, of_frames)):
-                yield batch if group_index is None else add_group(batch, group_index, full)
+                yield batch if group_index is None else add_group_column(batch, group_index, full)
 
 
 def read_range(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.archive import frames
 from trimaran.archive.log.group_directories import find_group_count, settle_group_count
 from trimaran.archive.log.member_directory import MemberDirectory, find_recording_log, locate, locate_archive
 from trimaran.archive.spark.source.options import parse_options
@@ -89,13 +88,12 @@ def say_no(directory: Path) -> str:
 @pytest.mark.parametrize(
     "read",
     [
-        frames,
         locate_archive,
         MemberDirectory.find,
         lambda directory: find_recording_log(locate(directory)),
         lambda directory: plan_read(parse_options({"path": str(directory)}), ("position",)),
     ],
-    ids=["frames", "archive", "member", "recording-log", "spark"],
+    ids=["archive", "member", "recording-log", "spark"],
 )
 @pytest.mark.parametrize("groups_begun", [0, 1, 4])
 def test_who_looks_for_one_log_is_told_how_to_name_a_group(
