@@ -283,19 +283,25 @@ def encode_message(
     session_id: int = 0,
     term_id: int = 0,
     term_offset: int = 0,
+    checksum_kind: ChecksumKind | None = None,
 ) -> bytes:
-    """Build the adjacent frames of one message, the first of them at `term_offset`."""
+    """Build the adjacent frames of one message, the first of them at `term_offset`.
+
+    With a `checksum_kind` each frame carries that checksum of its own, in the place of the session id.
+    """
     if len(message) <= mtu_length - HEADER_LENGTH:
         _check_message(len(message), mtu_length)
+        if checksum_kind is not None:
+            session_id = payload_checksum(message, checksum_kind)
         return encode_frame(
             message, stream_id=stream_id, session_id=session_id, term_id=term_id, term_offset=term_offset
         )
     frames = []
-    for flags, payload in fragment(message, mtu_length):
+    for flags, payload in fragment(memoryview(message), mtu_length):
         frame = encode_frame(
             payload,
             stream_id=stream_id,
-            session_id=session_id,
+            session_id=session_id if checksum_kind is None else payload_checksum(payload, checksum_kind),
             term_id=term_id,
             term_offset=term_offset,
             flags=flags,

@@ -28,8 +28,6 @@ from trimaran.service_api.wire.frame import (
     encode_message,
     encode_padding,
     framed_length,
-    payload_checksum,
-    stamp_checksums,
     term_of,
 )
 from trimaran.service_api.wire.frame_run import (
@@ -380,22 +378,15 @@ class LogPublisher:
         if term_offset + length > self._term_length_bytes:
             self._fill_term(self._term_length_bytes - term_offset)
             term_id, term_offset = self._place()
-        is_one_frame = len(message) <= self._mtu_length_bytes - HEADER_LENGTH
-        session_id = self.log_session_id
-        if self._checksums and is_one_frame:  # the frame is copied once, which counts in snapshots
-            session_id = payload_checksum(message, self._checksum_kind)
         frames = encode_message(
             message,
             stream_id=self._stream_id,
             mtu_length=self._mtu_length_bytes,
-            session_id=session_id,
+            session_id=self.log_session_id,
             term_id=term_id,
             term_offset=term_offset,
+            checksum_kind=self._checksum_kind if self._checksums else None,
         )
-        if self._checksums and not is_one_frame:
-            stamped = bytearray(frames)
-            stamp_checksums(stamped, self._checksum_kind)
-            frames = bytes(stamped)
         self.log_buffer.append(frames)
         return self.log_buffer.append_position
 

@@ -52,7 +52,9 @@ class StreamBuilder:
         if needed > room:
             chunks.append(self._take(encode_padding(room, stream_id=STREAM_ID, **self._place())))
         payload = self._random.randbytes(length)
-        frames = encode_message(payload, stream_id=STREAM_ID, mtu_length=self._mtu_length, **self._place())
+        frames = encode_message(
+            payload, stream_id=STREAM_ID, mtu_length=self._mtu_length, checksum_kind=None, **self._place()
+        )
         chunks.append(self._take(self._with_checksums(frames)))
         return chunks
 

@@ -117,7 +117,9 @@ class Log:
         if framed_length(len(payload), MTU_LENGTH) > room:
             self._add(encode_padding(room, stream_id=LOG_STREAM_ID, **self._place()))
             self.padding_ends.append(self.position)
-        frames = encode_message(payload, stream_id=LOG_STREAM_ID, mtu_length=MTU_LENGTH, **self._place())
+        frames = encode_message(
+            payload, stream_id=LOG_STREAM_ID, mtu_length=MTU_LENGTH, checksum_kind=None, **self._place()
+        )
         self._add(frames)
         self.message_ends.append(self.position)
         return self.position

@@ -48,7 +48,9 @@ def write_log(
         room = term_length - len(data) % term_length
         if framed_length(len(message), mtu_length) > room:
             data += encode_padding(room, stream_id=100, **_place(data, term_length))
-        data += encode_message(message, stream_id=100, mtu_length=mtu_length, **_place(data, term_length))
+        data += encode_message(
+            message, stream_id=100, mtu_length=mtu_length, checksum_kind=None, **_place(data, term_length)
+        )
     descriptor = RecordingDescriptor(
         recording_id=RecordingId(0),
         start_timestamp_ms=0,
