@@ -7,6 +7,7 @@ one line and status 1. A stack trace is a bug.
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 import sys
@@ -296,7 +297,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     os.umask(0o077)  # what a command writes may hold what clients sent: it is for the user alone
     try:
-        status = build_app(argv)(args=argv, prog_name="trimaran", standalone_mode=True)
+        app = build_app(argv)
+        gc.freeze()  # what is imported stays: no collection walks through it, not even the last one at exit
+        status = app(args=argv, prog_name="trimaran", standalone_mode=True)
     except Exception as error:
         raise SystemExit(report_error(error)) from error
     raise SystemExit(status)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 
 from tests.system.careless import CarelessService
 from tests.system.cluster_process import SystemCluster
+from tests.system.commands import run_trimaran_blocking
 from trimaran.benchmarks.rig.member_status import consensus_endpoint
 from trimaran.client import ClusterClient, RequestFailedError
 from trimaran.cluster.documents.query import StatusQueryError, query_status
@@ -61,12 +60,9 @@ def replayed_counts(cluster: SystemCluster) -> list[int]:
 
 def dumped_actions(directory: Path) -> list[dict[str, Any]]:  # Any: JSON
     """The cluster actions of a member's log, as `trimaran log dump` shows them; every row must be readable."""
-    printed = subprocess.run(
-        [sys.executable, "-m", "trimaran", "log", "dump", str(directory), "-o", "jsonl"],
-        capture_output=True,
-        check=True,
-    )
-    rows = [json.loads(line) for line in printed.stdout.splitlines()]
+    printed = run_trimaran_blocking("log", "dump", str(directory), "-o", "jsonl")
+    assert printed.exit_status == 0, printed.errors
+    rows = [json.loads(line) for line in printed.output.splitlines()]
     assert [row["problem"] for row in rows if row.get("problem")] == []
     return [row["fields"] for row in rows if row["name"] == "ClusterActionRequest"]
 

@@ -6,8 +6,6 @@ import asyncio
 import json
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 
 from tests.places import ROOT
 from tests.system.cluster_process import SystemCluster
+from tests.system.commands import run_trimaran_blocking
 from trimaran.client import ClientConfig
 
 
@@ -51,9 +50,9 @@ async def test_the_bank_of_the_examples_survives_its_leader(data_dir: Path) -> N
 
 def typed_messages(directory: Path) -> list[dict[str, Any]]:
     """The typed messages of a member's log, as `trimaran archive dump` shows them: by the log alone."""
-    command = [sys.executable, "-m", "trimaran", "archive", "dump", str(directory), "-o", "jsonl", "--messages"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    return [line["typed"] for line in map(json.loads, printed.splitlines()) if "typed" in line]
+    printed = run_trimaran_blocking("archive", "dump", str(directory), "-o", "jsonl", "--messages")
+    assert printed.exit_status == 0, printed.errors
+    return [line["typed"] for line in map(json.loads, printed.output.splitlines()) if "typed" in line]
 
 
 def test_the_code_of_the_page_is_whole(tmp_path: Path) -> None:
