@@ -141,6 +141,10 @@ def fork_server() -> ForkServer:
     return server
 
 
+_START: Final = ProcessGroup.spawn
+"""How a group starts a process; a test may give `ProcessGroup` itself what `ForkedGroup` has."""
+
+
 class ForkedGroup(ProcessGroup):
     """A group whose members are forked; whatever else it is asked for it starts as any group does."""
 
@@ -155,10 +159,9 @@ class ForkedGroup(ProcessGroup):
         environment: Mapping[str, str] | None = None,
     ) -> ManagedProcess:
         """Start a child in the project directory."""
-        if tuple(arguments[:4]) != (sys.executable, "-m", "trimaran", "node"):
-            return super().spawn(
-                name, arguments, log_path=log_path, stdin=stdin, stdout=stdout, environment=environment
-            )
+        is_node = tuple(arguments[:4]) == (sys.executable, "-m", "trimaran", "node")
+        if not is_node or "LD_PRELOAD" in (environment or {}):  # what is loaded first is there when a process starts
+            return _START(self, name, arguments, log_path=log_path, stdin=stdin, stdout=stdout, environment=environment)
         log_path.touch()
         popen = fork_server().fork(arguments[3:], log_path, os.environ if environment is None else environment)
         process = ManagedProcess(name, popen, log_path)
