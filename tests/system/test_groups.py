@@ -9,15 +9,17 @@ import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxBytes
 
 from tests.system.cluster_process import SETTINGS
 from tests.system.directory_checker import check_directory
 from tests.system.forked_command import MEMBER_PYTHON, commands_on_path
 from tests.system.test_demo import is_running
 from tests.system.waiting import wait_until
+from trimaran.archive.spark.source.data_source import AeronArchiveDataSource
 from trimaran.client import ClientConfig, ConnectRejectedError, GroupedClient, RequestFailedError, SyncGroupedClient
 from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 from trimaran.cluster.documents.query import StatusQueryError, query_status
@@ -222,6 +224,33 @@ async def test_a_client_learns_the_groups_and_is_refused_by_other_ones(machines:
             return blocking.request(key, f"{key} 1".encode(), timeout_s=DEADLINE_S)
 
     assert await asyncio.to_thread(request) == b"2"
+    await follow_both_groups(machines, key)
+
+
+async def follow_both_groups(machines: Machines, key: str) -> None:
+    """Follow the running members as Spark does: each group's messages, up to what its own members have committed.
+
+    The stream is told the consensus endpoints of group 0; an answer of the wrong group would be refused.
+    """
+    path = ",".join(str(machines.directory / f"node-{member_id}") for member_id in range(MEMBER_COUNT))
+    commit_from = ",".join(f"127.0.0.1:{port + 1}" for port in machines.base_ports)
+    source = AeronArchiveDataSource({"path": path, "commitFrom": commit_from, "where": "template_id = 1"})
+    reader = source.streamReader(source.schema())
+    start = await asyncio.to_thread(reader.initialOffset)
+    found: list[tuple[int, str]] = []
+
+    async def has_all_messages() -> bool:
+        nonlocal start
+        end = await asyncio.to_thread(reader.latestOffset, start, ReadMaxBytes(1 << 20))
+        for partition in reader.partitions(start, end):
+            batches: Iterator[Any] = reader.read(partition)
+            rows = [row for batch in batches for row in batch.to_pylist()]
+            found.extend((row["group"], bytes(row["payload"])[-len(f"{key} 0") :].decode()) for row in rows)
+        start = end
+        return len(found) >= 3
+
+    await repeat_until(has_all_messages)
+    assert sorted(found) == [(0, f"{key} 1"), (1, f"{key} 0"), (1, f"{key} 1")]  # group 0 has the one it refused
 
 
 async def test_one_group_without_a_leader_does_not_stop_the_other(machines: Machines) -> None:
