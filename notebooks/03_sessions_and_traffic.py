@@ -100,3 +100,20 @@ from trimaran.cluster.time_travel.spark import scheduled_timers
 
 watched = timers(log, scheduled_timers(spark, member, QuotaWatch, bound="recorded")).toPandas()
 figures.timers(watched)
+
+# %% [markdown]
+# ## Groups
+#
+# A cluster with groups has several logs. Here the first two thousand of these requests go to a member with two groups,
+# each host's to the group that owns the host. Its directory is one DataFrame with a column `group`.
+#
+# **What to see:** how many messages each group logs over time. Hosts, not requests, are divided evenly: a busy host is
+# in one group.
+
+# %%
+from demo import recorded_groups
+from trimaran.archive.spark.analyses import group_traffic
+
+groups = spark.read.format("aeron_archive").load(str(recorded_groups()))
+by_group = group_traffic(groups, interval="100 milliseconds").toPandas()
+figures.group_throughput(by_group)

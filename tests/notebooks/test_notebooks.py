@@ -19,6 +19,7 @@ import pytest
 
 from examples.access_quota import AccessQuota
 from notebooks.demo import RecordedMorning
+from notebooks.demo.groups import GROUP_COUNT, grouped_requests
 from notebooks.demo.shop import SHOP_SETTINGS, STOCK
 from notebooks.demo.traffic import MIDNIGHT_S, web_requests
 from notebooks.execute import DIRECTORY, scripts
@@ -27,6 +28,7 @@ from tests.notebooks.conftest import Run
 from tests.unit.archive.streams import load_truth
 from trimaran import archive
 from trimaran.cluster.testing import ServiceHarness
+from trimaran.service_api.groups import GroupTable
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:<])/[\w.-]+(?:/[\w.-]+)+")
 """A place of a machine in what a cell has printed; neither the end of a tag nor the path of a URL."""
@@ -96,6 +98,8 @@ def test_03_sessions_and_traffic(run: Run, morning: RecordedMorning) -> None:
         states="watched['state'].value_counts().to_dict()",
         fired="int((watched['state'] == 'fired').sum())",
         timer_events="log.where('template_id = 20').count()",
+        by_group="{int(row.group): int(row.messages) for row in by_group.groupby('group', as_index=False).sum("
+        "numeric_only=True).itertuples()}",
     )
 
     values = executed.values
@@ -111,6 +115,8 @@ def test_03_sessions_and_traffic(run: Run, morning: RecordedMorning) -> None:
     assert {lives[i]["close_reason"] for i in morning.session_ids["silent"]} == {"TIMEOUT"}
     assert {lives[i]["close_reason"] for i in morning.session_ids["com"]} == {"CLIENT_ACTION"}
     assert values["fired"] == values["timer_events"] > 0
+    owned = Counter(GroupTable(GROUP_COUNT).group_of(request.host) for request in grouped_requests())
+    assert values["by_group"] == {str(group): count for group, count in owned.items()}
 
 
 @pytest.mark.campaign
