@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.cluster_process import TIMEOUT_S, Member, SystemCluster
+from tests.system.cluster_process import STEADY, TIMEOUT_S, Member, SystemCluster
 from tests.system.hostile import REFUSALS, STREAM_IDS, Attack, mutated, noise, surely_refused, throw
 from trimaran.service_api.wire.link_frames import SetupFrame
 
@@ -29,10 +29,11 @@ def _refusal_count(member: Member, name: str) -> int:
 
 async def test_every_endpoint_refuses_what_is_no_frame_of_ours_with_one_line(data_dir: Path) -> None:
     """DESIGN §4: five endpoints; each connection that breaks the protocol is closed, and one line says why."""
-    async with SystemCluster(data_dir) as cluster:
+    async with SystemCluster(data_dir, settings=STEADY) as cluster:
         leader_id = (await cluster.wait_for_leader()).leader_member_id
         for member in cluster.members.values():
-            await member.wait_for_event("members.changed")  # from here on nothing is logged but what is thrown
+            await member.wait_for_event("members.changed")
+            await member.wait_for_event("cluster.identified")  # from here on nothing is logged but what is thrown
             for name in STREAM_IDS:
                 before = _refusal_count(member, name)
                 line_count = len(member.events())
@@ -51,7 +52,7 @@ async def test_every_endpoint_refuses_what_is_no_frame_of_ours_with_one_line(dat
 
 async def test_members_outlive_noise_and_damaged_conversations(data_dir: Path) -> None:
     """Random bytes, and real conversations with bytes changed: nobody ends, nobody elects, clients are served."""
-    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+    async with SystemCluster(data_dir, settings=STEADY) as cluster, cluster.requester() as requester:
         await cluster.wait_for_leader()
         requester.start_load()
         for member in cluster.members.values():
@@ -71,7 +72,7 @@ async def test_members_outlive_noise_and_damaged_conversations(data_dir: Path) -
 @pytest.mark.parametrize("name", ["log", "catchup"])
 async def test_log_links_that_nobody_wants_do_not_displace_the_one_that_flows(data_dir: Path, name: str) -> None:
     """Links wait to be wanted, a few of them; the one that is open is not among those that make room."""
-    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+    async with SystemCluster(data_dir, settings=STEADY) as cluster, cluster.requester() as requester:
         leader_id = (await cluster.wait_for_leader()).leader_member_id
         follower = next(member for member in cluster.members.values() if member.member_id != leader_id)
 
