@@ -332,3 +332,15 @@ def test_answer_of_another_group_is_not_taken() -> None:
                 CommitAsker([member.endpoint], group=Group(1, 2)).ask()
         member.more = {"group": "1/2"}
         assert CommitAsker([member.endpoint], group=Group(1, 2)).ask() == [CommitClaim(0, 4096)]
+
+
+def test_planner_of_a_group_hears_only_its_own_members(member: Path, logs: list[Log]) -> None:
+    """Planted: where group 0 is asked another group answers, which has committed more."""
+    with StatusServer(leadership_term_id=1, commit_position=1 << 20) as other:
+        settings = StreamSettings(directories=(member,), commit_from=(other.endpoint,))
+        other.more = {"group": "1/3"}
+        with pytest.raises(ConfigurationError, match=r"group 0 of 3: .* answers for group=1/3, expected group=0/3"):
+            GroupsPlanner(settings, (0,), 3).initial_offsets()
+        other.more, other.commit_position = {"group": "0/3"}, logs[0].position
+        made = GroupsPlanner(settings, (0,), 3)
+        assert made.latest_offsets(made.initial_offsets())[0].position == logs[0].position

@@ -32,7 +32,6 @@ COMMANDS = [
     "recovery-plan",
     "recording-log",
     "replay --service x:Y",
-    "report",
     "reset-candidate-term",
     "snapshot describe",
     "snapshot list",
