@@ -47,6 +47,7 @@ class ReplayLimit:
     def __init__(self, position: int) -> None:
         self.position = position
         self._moved = asyncio.Event()
+        self._waiting_count = 0
 
     def __repr__(self) -> str:
         return f"<ReplayLimit position={self.position}>"
@@ -55,13 +56,18 @@ class ReplayLimit:
         """Raise the limit of replays to `position`; it never goes back."""
         if position > self.position:
             self.position = position
-            self._moved.set()
-            self._moved.clear()
+            if self._waiting_count:
+                self._moved.set()
+                self._moved.clear()
 
     async def wait_beyond(self, position: int) -> None:
         """Return once the limit lies beyond `position`."""
-        while self.position <= position:
-            await self._moved.wait()
+        self._waiting_count += 1
+        try:
+            while self.position <= position:
+                await self._moved.wait()
+        finally:
+            self._waiting_count -= 1
 
 
 class ReplaySession:

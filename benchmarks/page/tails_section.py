@@ -195,8 +195,8 @@ def _callbacks(report: Report) -> str:
         "One client's message makes the service wait on every member; other clients' messages wait with it. A "
         "callback holds the loop of its member, so that a follower hears nothing and a leader says nothing: one that "
         f"takes as long as `leader_heartbeat_timeout_ms`, {limit_ms:,} ms by default, may cost the leader its term. "
-        "After a callback of 10 ms a leader tells its followers of a commit before it runs the callback itself, for a "
-        "minute, so that theirs run beside it; before the first one it does not, and others may wait twice as long.\n",
+        "After two callbacks of 10 ms within ten seconds a leader tells its followers of a commit before it runs the "
+        "callback itself, for ten seconds, so that theirs run beside it; before that others may wait twice as long.\n",
         "| callback | each | calm p50 | calm p99 | calm max | p50 | p99 | max | elections |",
         "|---|---|---|---|---|---|---|---|---|",
     ]

@@ -237,7 +237,7 @@ class LeaderTerm:
         position = min(
             ctx.append_position,
             quorum_position(
-                ctx.voting_members,
+                ctx.roster.voting_members,
                 leadership_term_id=ctx.leadership_term_id,
                 now_ns=ctx.now_ns,
                 heartbeat_timeout_ns=ctx.config.leader_heartbeat_timeout_ns,

@@ -95,6 +95,8 @@ class ConsensusModuleAgent:
         self._tuning = tuning
         self._ctx = module.ctx
         self._clock = clock
+        self.monotonic_ns: Final = clock.monotonic_ns
+        """Now, for durations."""
         self._lines = EffectLines(clock.monotonic_ns)
         self._ingress_window_bytes = ingress_window_bytes
         self._inbox: deque[object] = deque()
@@ -348,13 +350,9 @@ class ConsensusModuleAgent:
         leader = self.module.leader
         return None if leader is None else leader.publisher
 
-    def monotonic_ns(self) -> int:
-        """Now, for durations."""
-        return self._clock.monotonic_ns()
-
     def stamp(self) -> int:
         """Now, for log entries."""
-        return self._ctx.cluster_clock.stamp(self._clock.monotonic_ns())
+        return self._ctx.cluster_clock.stamp(self.monotonic_ns())
 
     def on_query(self, connection_id: int, request: QueryRequest) -> None:
         """Take a query; it is answered on its connection.
@@ -399,18 +397,19 @@ class ConsensusModuleAgent:
         """
         self._is_in_turn = True
         module, ctx, inbox, clock = self.module, self._ctx, self._inbox, self._clock
-        is_timer_valid = type(event) in _KEEPS_DEADLINE and self._timer is not None and module.election is None
+        if type(event) not in _KEEPS_DEADLINE or module.election is not None:
+            module.is_deadline_stale = True
         try:
             is_done = not rest or self._perform(rest)
             if ctx.effects or inbox or not is_done:
-                is_timer_valid = False
+                module.is_deadline_stale = True
                 if event is not None:
                     inbox.append(event)
                     event = None
                 is_done = is_done and self._perform(module.take_effects())
             while is_done and (event is not None or inbox):
                 if event is None:
-                    is_timer_valid = False
+                    module.is_deadline_stale = True
                     event = inbox.popleft()
                 module.step(event, now_ns=clock.monotonic_ns(), timestamp=clock.epoch_time())
                 event = None
@@ -426,7 +425,7 @@ class ConsensusModuleAgent:
             self.schedule_flush()
         if self._is_delivery_due:
             self._deliver()
-        elif self._settling is None and not (is_timer_valid and module.election is None):
+        elif self._settling is None:
             self._schedule_poll()
         self._tuning.on_worked(ctx.now_ns)
 
@@ -452,7 +451,11 @@ class ConsensusModuleAgent:
         self._turn(rest=rest)
 
     def _schedule_poll(self) -> None:
-        deadline_ns = self.module.next_deadline_ns()
+        """Have the core polled in time, unless the timer that runs is early enough."""
+        module = self.module
+        if not module.is_deadline_stale and self._timer is not None and module.election is None:
+            return
+        deadline_ns = module.next_deadline_ns()
         if self._timer is not None:
             if self._timer_deadline_ns <= deadline_ns:
                 return
@@ -557,15 +560,14 @@ class ConsensusModuleAgent:
         self._is_delivery_due = False
         if self._is_closed:
             return
-        ctx, adapter, monotonic_ns = self._ctx, self._adapter, self._clock.monotonic_ns
-        begin_ns = monotonic_ns()
+        ctx, adapter = self._ctx, self._adapter
         try:
             has_more = adapter.poll(self._delivery_bytes())
         except Exception as error:
             self._fail(error)
             return
         if self.module.leader is not None:
-            ctx.note_delivery(begin_ns, monotonic_ns())
+            ctx.note_delivery(adapter.began_ns, adapter.ended_ns)
         if has_more:
             self._deliver_soon()
         ctx.log_buffer.discard_before(ctx.commit_position)
@@ -581,7 +583,7 @@ class ConsensusModuleAgent:
             if ctx.effects:
                 self._turn()
             else:
-                self._schedule_poll()  # the service may have set a timer
+                self._schedule_poll()
         self._queries.serve()
         if self._ingress.is_paused and not self.is_window_full():
             self._ingress.resume()

@@ -153,11 +153,14 @@ class LogControl:
         if stages is None:
             self._tuning.flush(recording)
             return
-        stages.reach(RequestStage.APPEND, recording.append_position)
+        if recording.append_position >= stages.position:
+            stages.end_stage(RequestStage.APPEND)
         appended_ns = stages.monotonic_ns()
         self._tuning.flush(recording)
-        stages.look("append", begin_ns, appended_ns)
-        stages.look("sync", appended_ns, stages.monotonic_ns())
+        end_ns = stages.monotonic_ns()
+        if end_ns - begin_ns >= stages.slow_ns:
+            stages.look("append", begin_ns, appended_ns)
+            stages.look("sync", appended_ns, end_ns)
 
     def sync(self) -> None:
         """Ask for durability of everything recorded so far now, if that was to come later: somebody waits for it."""
@@ -594,8 +597,9 @@ class LogControl:
         )
 
     def _recorded(self, position: int) -> None:
-        if self.stages is not None:
-            self.stages.reach(RequestStage.SYNC, position)
+        stages = self.stages
+        if stages is not None and position >= stages.position:
+            stages.end_stage(RequestStage.SYNC)
         self._on_recorded(position)
 
     def _watch(self, recording: Recording) -> None:

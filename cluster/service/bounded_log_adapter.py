@@ -79,7 +79,6 @@ _RUN_NS: Final = _TURN_NS // 8
 
 _NEVER_NS: Final = 1 << 62
 _NEVER_POSITION: Final = 1 << 62
-
 MESSAGE_CALLBACK: Final = "on_session_message"
 REQUEST_CALLBACK: Final = "on_request"
 SERVICE_MESSAGE_CALLBACK: Final = "on_service_message"
@@ -100,6 +99,7 @@ _REQUESTS: Final = FrameLayout(*_MESSAGE_FIELDS, SessionField.REQUEST_SEQUENCE, 
 _BLOCK_LENGTH_END: Final = HEADER_LENGTH + len(REQUEST_BLOCK_BYTES)
 
 _LONGEST_FRAME_BYTES: Final = 1 << 16
+_SHORTEST_RUN_BYTES: Final = MIN_RUN_FRAMES * ((PAYLOAD_OFFSET + 31) & -32)
 
 _PROBE_AFTER_FRAMES: Final = MIN_RUN_FRAMES
 """So many messages of one length are delivered one by one before the following ones are tried as a run."""
@@ -202,8 +202,8 @@ class EgressWatch(Protocol):
     def before_egress(self, position: int) -> None:
         """They go out next."""
 
-    def after_egress(self, position: int) -> None:
-        """They are with the connections."""
+    def after_egress(self, position: int, began_ns: int) -> None:
+        """They are with the connections; they went out from `began_ns` on."""
 
 
 class BoundedLogAdapter:
@@ -258,6 +258,8 @@ class BoundedLogAdapter:
         """A run of entries that takes longer is told to `on_slow`: which callback, and when it began and ended."""
         self.on_slow: Callable[[str, int, int], None] = lambda callback, begin_ns, end_ns: None
         self.egress_watch: EgressWatch | None = None
+        self.began_ns = self.ended_ns = 0
+        """When the callbacks of the last `poll` that delivered began, and when they were through."""
 
     def __repr__(self) -> str:
         return f"<BoundedLogAdapter position={self.position} limit={self.limit_position}>"
@@ -296,7 +298,7 @@ class BoundedLogAdapter:
         if self.is_held:
             return self._search(limit_bytes)
         stop_position = min(self.limit_position, self.position + limit_bytes)
-        now_ns = self._monotonic_ns()
+        now_ns = self.began_ns = self._monotonic_ns()
         late_ns = now_ns + _TURN_NS
         self._agent.enter_messages()
         self._headroom.enter()
@@ -310,12 +312,13 @@ class BoundedLogAdapter:
             raise
         finally:
             self._headroom.leave()
-        if self.egress_watch is None:
-            self._agent.leave_messages()
-        else:
-            self.egress_watch.before_egress(self.position)
-            self._agent.leave_messages()
-            self.egress_watch.after_egress(self.position)
+        self.ended_ns = now_ns
+        watch = self.egress_watch
+        if watch is not None:
+            watch.before_egress(self.position)
+        self._agent.leave_messages()
+        if watch is not None:
+            watch.after_egress(self.position, now_ns)
         return self.reached_position < self.limit_position and (not self.is_paused or self.is_held)
 
     def _search(self, limit_bytes: int) -> bool:
@@ -454,7 +457,7 @@ class BoundedLogAdapter:
         """
         base = position - offset
         while offset < end:
-            run = _find_run(chunk, offset, end)
+            run = _find_run(chunk, offset, end) if end - offset >= _SHORTEST_RUN_BYTES else None
             if run is not None:
                 following = self._deliver_run(run, position)
             else:

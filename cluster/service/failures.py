@@ -133,5 +133,13 @@ def _depth() -> int:
     try:
         sys.setrecursionlimit(1)
     except RecursionError as error:
-        return int(str(error).partition(" depth ")[2].partition(":")[0])
+        text = error.args[0]
+        depth = _DEPTHS.get(text)
+        if depth is None:
+            depth = _DEPTHS[text] = int(text.partition(" depth ")[2].partition(":")[0])
+        return depth
     raise AssertionError("a recursion limit of 1 was accepted")
+
+
+_DEPTHS: Final[dict[str, int]] = {}
+"""What the interpreter says, and the depth in it; a few hundred at most, as there are depths."""

@@ -53,7 +53,7 @@ def _count_the_old_members(planting: Planting) -> None:
     real = Roster.refresh
 
     def refresh(self: Roster) -> None:
-        changed = self.history.change_count != self._change_count
+        changed = self.history.change_count != self.change_count
         real(self)
         entries = self.history.entries
         if changed and len(entries) > 1:
@@ -68,7 +68,7 @@ def _count_learners(planting: Planting) -> None:
     real = Roster.refresh
 
     def refresh(self: Roster) -> None:
-        changed = self.history.change_count != self._change_count
+        changed = self.history.change_count != self.change_count
         real(self)
         if changed and len(self.current.members) > len(self.current.voter_ids):
             planting.ran()

@@ -162,7 +162,10 @@ class LogPublisher:
                 break
             prefix = bytes(view[offset + HEADER_LENGTH : offset + _PREFIX_END])
             # A frame that is not appended, such as one for an older leader, fills no term.
-            if prefix not in prefixes or prefix[0] in self._refused_blocks_below(frame_length):
+            if prefix not in prefixes or (
+                (self.refused_blocks or frame_length < REQUEST_PAYLOAD_OFFSET)
+                and prefix[0] in self._refused_blocks_below(frame_length)
+            ):
                 break
             if term_offset + length > term_length:
                 self._append_run(view, run_start, offset)
@@ -171,7 +174,7 @@ class LogPublisher:
                     self._fill_term(term_length - term_offset)
                 term_id, term_offset = self._place()
             frame_limit = min(end - offset, term_length - term_offset) // length
-            run = FrameRun.probe(view, offset, length, frame_limit)
+            run = None if frame_limit < MIN_RUN_FRAMES else FrameRun.probe(view, offset, length, frame_limit)
             if run is not None and self._stamp_run(run, frame_length, term_id, term_offset, prefix, timestamp):
                 stamped = run.count * length
             else:

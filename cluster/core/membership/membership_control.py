@@ -54,6 +54,10 @@ class MembershipControl:
         self._first_position = 0
         """Leader: where the first entry of its term ends."""
         self._seen_position = ctx.roster.current.log_position
+        self._looked_count = -1
+        """How often the history had changed at the last look."""
+        self._is_pending = True
+        """Whether the newest change was not committed then."""
         """The end of the newest configuration that is known to be committed."""
         self._farewell_until_ns = NEVER_NS
         self._is_stopping = False
@@ -177,12 +181,17 @@ class MembershipControl:
     # --- every member
 
     def look(self) -> None:
-        """See whether a change has been committed since the last time: cheap, for it is done after every input."""
+        """See whether a change has been committed since the last time, if there may be one."""
         ctx = self._ctx
         roster = ctx.roster
+        history = roster.history
+        if not self._is_pending and self._looked_count == history.change_count == roster.change_count:
+            return
         roster.refresh()
-        current = roster.history.current
-        if current.log_position == self._seen_position or current.log_position > ctx.commit_position:
+        self._looked_count = history.change_count
+        current = history.current
+        self._is_pending = current.log_position > ctx.commit_position
+        if current.log_position == self._seen_position or self._is_pending:
             return
         self._seen_position = current.log_position
         roster.note_committed(current)

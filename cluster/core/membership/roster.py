@@ -23,12 +23,12 @@ class Roster:
     """The members that this one speaks to, and which of them count. Itself is always among them."""
 
     __slots__ = (
-        "_change_count",
         "_committed_position",
         "_contacts",
         "_leaving",
         "_of_settings",
         "_seen_position",
+        "change_count",
         "history",
         "ingress_endpoints",
         "member_id",
@@ -56,7 +56,8 @@ class Roster:
         self._contacts: Configuration | None = None
         """The newest committed configuration that another member spoke of, while it is newer than the own one."""
         self._leaving: dict[MemberId, ConfiguredMember] = {}
-        self._change_count = -1
+        self.change_count = -1
+        """How often the history had changed when this was brought up to date: another number than its own is stale."""
         self._committed_position = -1
         """Of the newest configuration that is known to be committed."""
         self._seen_position = first.log_position
@@ -200,14 +201,14 @@ class Roster:
         if configuration.log_position <= newest.log_position:
             return False
         self._contacts = configuration
-        self._change_count = -1
+        self.change_count = -1
         self.refresh()
         return True
 
     def dismiss(self, member_id: MemberId) -> None:
         """Speak no more to a member that is none any more."""
         if self._leaving.pop(member_id, None) is not None:
-            self._change_count = -1
+            self.change_count = -1
             self.refresh()
 
     @property
@@ -218,9 +219,9 @@ class Roster:
     def refresh(self) -> None:
         """Bring everything up to date with the log; next to nothing where nothing has changed."""
         history = self.history
-        if history.change_count == self._change_count:
+        if history.change_count == self.change_count:
             return
-        self._change_count = history.change_count
+        self.change_count = history.change_count
         current = history.current
         if self._contacts is not None and self._contacts.log_position <= current.log_position:
             self._contacts = None

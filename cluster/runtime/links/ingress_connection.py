@@ -241,8 +241,8 @@ class IngressConnection(asyncio.BufferedProtocol):
 
     def take(self, buffer: bytearray, start: int, end: int) -> None:
         """Take what was received: it begins with a frame, and may end within one."""
-        ingress = self._ingress
-        begin_ns = ingress.stages.received_ns = ingress.stages.monotonic_ns()
+        ingress, stages = self._ingress, self._ingress.stages
+        begin_ns = stages.received_ns = stages.monotonic_ns()
         try:
             consumed = self._receive(buffer, start, end)
         except ClusterError as error:
@@ -253,8 +253,9 @@ class IngressConnection(asyncio.BufferedProtocol):
         if consumed != end or self._carry or self.unfinished_bytes:
             self._carry = bytes(memoryview(buffer)[consumed:end])
             self._count_unfinished()
-        self.last_activity_ns = ingress.stages.monotonic_ns()
-        ingress.stages.look("ingress", begin_ns, self.last_activity_ns)
+        self.last_activity_ns = end_ns = stages.monotonic_ns()
+        if end_ns - begin_ns >= stages.slow_ns:
+            stages.look("ingress", begin_ns, end_ns)
 
     def pause_writing(self) -> None:
         """The transport is full: what follows waits."""

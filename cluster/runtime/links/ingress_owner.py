@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from trimaran.service_api.types import ClusterSessionId
@@ -41,8 +42,9 @@ class IngressOwner(Protocol):
     def schedule_flush(self) -> None:
         """Send and record what has been appended, once this turn of the loop is over."""
 
-    def monotonic_ns(self) -> int:
-        """Now, for durations."""
+    @property
+    def monotonic_ns(self) -> Callable[[], int]:
+        """The clock for durations itself: it is read several times for each chunk."""
 
     def stamp(self) -> int:
         """Now, for log entries: never below the newest time in the log."""

@@ -55,7 +55,7 @@ class StageWatch:
         """Where the messages end that are followed."""
         self._is_following = False
         self._stage = RequestStage.INGRESS
-        self._since_ns = self._egress_began_ns = 0
+        self._since_ns = 0
 
     def __repr__(self) -> str:
         return f"<StageWatch {self._stage.name} position={self.position}>"
@@ -78,13 +78,16 @@ class StageWatch:
 
     def before_egress(self, position: int) -> None:
         """The service has run what is below a position; its replies go out next."""
-        self.reach(RequestStage.DELIVER, position)
-        self._egress_began_ns = self.monotonic_ns()
+        if position >= self.position:
+            self.end_stage(RequestStage.DELIVER)
 
-    def after_egress(self, position: int) -> None:
-        """They are with the connections."""
-        self.reach(RequestStage.EGRESS, position)
-        self.look("egress", self._egress_began_ns, self.monotonic_ns())
+    def after_egress(self, position: int, began_ns: int) -> None:
+        """The replies to what is below a position are with the connections; they went out from `began_ns` on."""
+        if position >= self.position:
+            self.end_stage(RequestStage.EGRESS)
+        end_ns = self.monotonic_ns()
+        if end_ns - began_ns >= self.slow_ns:
+            self.look("egress", began_ns, end_ns)
 
     def end_stage(self, stage: RequestStage) -> None:
         """The messages that are followed have got through a stage. One that comes out of its order is passed over."""

@@ -138,7 +138,8 @@ def test_commit_waits_a_few_milliseconds_for_log_to_go_with() -> None:
 def test_followers_are_told_before_a_slow_service_is_given_what_is_committed() -> None:
     """Else theirs begins when the leader's is done, and clients wait for both."""
     solo = live_leader()
-    solo.ctx.note_delivery(solo.now_ns - SLOW_DELIVERY_NS, solo.now_ns)
+    for end_ns in (solo.now_ns - SLOW_SERVICE_NS + 1, solo.now_ns):
+        solo.ctx.note_delivery(end_ns - SLOW_DELIVERY_NS, end_ns)
 
     effects = solo.feed(solo.append_position(1, 704))
 
@@ -147,11 +148,14 @@ def test_followers_are_told_before_a_slow_service_is_given_what_is_committed() -
     assert solo.ctx.take_pending_commit_position() is None
 
 
-@pytest.mark.parametrize("case", ["quick", "long ago"])
+@pytest.mark.parametrize("case", ["quick", "long ago", "once", "far apart"])
 def test_service_that_is_quick_or_was_slow_long_ago_does_not_count_as_slow(case: str) -> None:
+    """A machine takes the processor from the leader for so long now and then."""
     solo = live_leader()
-    end_ns = solo.now_ns - (SLOW_SERVICE_NS if case == "long ago" else 0)
-    solo.ctx.note_delivery(end_ns - SLOW_DELIVERY_NS + (case == "quick"), end_ns)
+    last_ns = solo.now_ns - (SLOW_SERVICE_NS if case == "long ago" else 0)
+    first_ns = last_ns - (SLOW_SERVICE_NS if case == "far apart" else 1)
+    for end_ns in (first_ns, last_ns)[case == "once" :]:
+        solo.ctx.note_delivery(end_ns - SLOW_DELIVERY_NS + (case == "quick"), end_ns)
 
     assert solo.feed(solo.append_position(1, 704)) == [fx.CommitAdvanced(704)]
 

@@ -61,6 +61,9 @@ class FakeModule:
         self.steps: list[object] = []
         self.poll_count = 0
         self.deadline_ns = 1 << 62
+        self.is_deadline_stale = True
+        self.asked_count = 0
+        """How often the next deadline was asked for."""
 
     def start(self, *, now_ns: int, timestamp: int) -> None:
         self.step("start", now_ns=now_ns, timestamp=timestamp)
@@ -78,6 +81,8 @@ class FakeModule:
         self.deadline_ns = 1 << 62
 
     def next_deadline_ns(self) -> int:
+        self.is_deadline_stale = False
+        self.asked_count += 1
         return self.deadline_ns
 
     def take_effects(self) -> list[fx.Effect]:
@@ -101,6 +106,7 @@ class FakeParts:
         self.is_paused = True
         self.newest_timestamp = 0
         self.time = 0
+        self.began_ns = self.ended_ns = 0
         self.on_deliver: Callable[[], object] = lambda: None
         self.on_join: Callable[[], object] = lambda: None
 

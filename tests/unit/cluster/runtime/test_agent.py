@@ -289,14 +289,28 @@ async def test_timer_that_a_service_sets_while_it_is_delivered_to_is_polled_for_
 
     def schedule() -> None:
         rig.module.deadline_ns = rig.clock.now_ns
+        rig.module.is_deadline_stale = True
 
     rig.parts.on_deliver = schedule
-    rig.module.script["commit"] = [fx.CommitAdvanced(96)]
+    rig.module.script[ev.Recorded] = [fx.CommitAdvanced(96)]
 
-    rig.agent.post("commit")
+    rig.agent.post(ev.Recorded(96))
     await rig.until(lambda: rig.parts.position == 96)
 
     await rig.until(lambda: rig.module.poll_count > 0)
+
+
+async def test_messages_that_are_recorded_committed_and_delivered_ask_no_part_for_its_deadline(rig: Rig) -> None:
+    rig.agent.post("start")
+    rig.module.leader = object()
+    asked_count = rig.module.asked_count
+
+    for position in range(96, 960, 96):
+        rig.module.script[ev.Recorded] = [fx.CommitAdvanced(position)]
+        rig.agent.post(ev.Recorded(position))
+    assert (rig.parts.position, rig.module.asked_count) == (864, asked_count)
+    rig.agent.post("start")
+    assert rig.module.asked_count == asked_count + 1
 
 
 async def test_timer_is_set_for_what_an_event_that_only_delays_brings_with_it(rig: Rig) -> None:
@@ -332,17 +346,13 @@ async def test_core_of_a_leader_is_told_how_long_each_delivery_took(rig: Rig, le
     rig.agent.post("start")
     rig.module.leader = object() if leads else None
 
-    def take_a_while() -> None:
-        rig.clock.now_ns += 700
-
-    rig.parts.on_deliver = take_a_while
-    begin_ns = rig.clock.now_ns
+    rig.parts.began_ns, rig.parts.ended_ns = 1_000, 1_700
     rig.module.script["commit"] = [fx.CommitAdvanced(96)]
 
     rig.agent.post("commit")
     await rig.until(lambda: rig.parts.position == 96)
 
-    assert rig.module.ctx.deliveries == [(begin_ns, begin_ns + 700)] * leads
+    assert rig.module.ctx.deliveries == [(1_000, 1_700)] * leads
 
 
 async def test_replay_is_done_when_everything_up_to_its_end_is_delivered(rig: Rig) -> None:
