@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.system.cluster_process import SystemCluster
+from tests.system.commands import run_trimaran
 from tests.system.hostile import STREAM_IDS, Attack, _greeting, throw
 from trimaran.cluster.messages.consensus import CanvassPosition, CommitPosition, NewLeadershipTerm, RequestVote, Vote
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
@@ -20,7 +19,6 @@ from trimaran.service_api.wire.message import Message
 pytestmark = pytest.mark.slow
 
 ALMOST_LAST = (1 << 63) - 2
-SCRIPT = Path(sys.executable).with_name("trimaran")
 
 
 def messages_of(member_id: int, term_id: int) -> list[Message]:
@@ -62,12 +60,8 @@ def messages_of(member_id: int, term_id: int) -> list[Message]:
 
 async def run_command(*arguments: object) -> tuple[int, str]:
     """Run `trimaran`; give its exit status and what it said."""
-    process = await asyncio.create_subprocess_exec(
-        str(SCRIPT), *map(str, arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    said, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, said.decode()
+    printed = await run_trimaran(*map(str, arguments))
+    return printed.exit_status, printed.output + printed.errors
 
 
 async def test_terms_of_a_stranger_end_no_node_and_reach_no_disk(data_dir: Path) -> None:
