@@ -24,6 +24,8 @@ WITH_TLS: Final = " with TLS"
 """What the name of ourselves has in addition where we run with TLS."""
 
 _TIME_LIMIT_S: Final = 120.0
+_SESSION_LIMIT: Final = 20_000
+"""The default is 10,000: sessions of the load before may still be closing."""
 
 
 class _Silence:
@@ -115,6 +117,7 @@ class TrimaranKv(Trimaran):
 
     def __init__(self, file_sync_level: int) -> None:
         super().__init__(file_sync_level)
+        self._settings = {**self._settings, "session_limit": str(_SESSION_LIMIT)}
         self.name = f"Trimaran kv, file sync level {file_sync_level}"
 
     def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
