@@ -216,6 +216,11 @@ def peek_header(buffer: ReadableBuffer, offset: int = 0) -> tuple[int, int, int,
     return MESSAGE_HEADER.unpack_from(buffer, offset)
 
 
+def is_of(registry: Registry, buffer: ReadableBuffer, offset: int = 0) -> bool:
+    """Whether the message at `offset` names one of these classes in its header."""
+    return len(buffer) - offset >= MESSAGE_HEADER_LENGTH and _KEY.unpack_from(buffer, offset + 2)[0] in registry
+
+
 def decode_message(
     buffer: ReadableBuffer, offset: int = 0, length: int | None = None, *, registry: Registry = MESSAGES
 ) -> Message:

@@ -95,11 +95,14 @@ class FrameParser:
         if buffer:
             buffer += data
             source = buffer
+        if self._error is not None:
+            raise self._error
         position = 0
         frames: list[StreamFrame] = []
-        while (frame := self._frame_at(source, position)) is not None:
+        last = len(source) - HEADER_LENGTH
+        while position <= last and (frame := self._frame_at(source, position)) is not None:
             frames.append(frame)
-            position += align(frame.frame_length)
+            position += (frame.frame_length + 31) & -32
         if source is buffer:
             del buffer[:position]
         elif position != len(source):
@@ -130,7 +133,7 @@ class FrameParser:
             self._fail(f"frame version={version} expected=0")
         if frame_type not in self._types:
             self._fail(f"frame type={frame_type} expected one of {sorted(self._types)}")
-        if position + align(frame_length) > len(source):
+        if position + ((frame_length + 31) & -32) > len(source):
             return None
         return _new_frame(StreamFrame, (*header, bytes(source[position : position + frame_length])))
 

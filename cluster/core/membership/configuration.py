@@ -443,8 +443,9 @@ class ConfigurationHistory:
         Raises:
             RemoteProtocolError: a configuration that cannot be read.
         """
-        for found in find_configurations(frames, position):
-            self.append(found)
+        if _MARK in frames:
+            for found in find_configurations(frames, position):
+                self.append(found)
 
     def truncate(self, position: int) -> None:
         """The log ends at a position now."""

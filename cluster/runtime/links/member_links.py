@@ -49,6 +49,7 @@ from trimaran.service_api.wire.message import (
     Message,
     TrimaranMessage,
     decode_message,
+    is_of,
     peek_header,
     registry_key,
     registry_of,
@@ -507,11 +508,12 @@ class _Inbound(asyncio.Protocol):
                         continue
                     if not self._is_heard or self._peer_id in self._links.differences:
                         return  # it is not of this cluster
-                    if self._links.passes_over(self._peer_id, frame.raw):
+                    raw = frame.raw
+                    if not is_of(_ACCEPTED, raw, HEADER_LENGTH) and self._links.passes_over(self._peer_id, raw):
                         continue
-                    message = decode_message(frame.raw, HEADER_LENGTH, registry=_ACCEPTED)
+                    message = decode_message(raw, HEADER_LENGTH, registry=_ACCEPTED)
                     self._check_sender(message)
-                    if isinstance(message, MembersNotice):
+                    if type(message) is MembersNotice:
                         self._links._on_notice(message, is_trusted=self._accepted.knows_caller)
                         continue
                     if self._peer_id not in self._links._roster.members:
@@ -631,7 +633,8 @@ class _Inbound(asyncio.Protocol):
 
     def _check_sender(self, message: Message) -> None:
         """Refuse a message that another member should have sent: one link speaks for one member."""
-        name = "member_id" if isinstance(message, MembersNotice) else SENDER_FIELDS[type(message)]
+        kind = type(message)
+        name = "member_id" if kind is MembersNotice else SENDER_FIELDS[kind]
         if name is not None and (member_id := getattr(message, name)) != self._peer_id:
             raise RemoteProtocolError(f"{type(message).__name__}.{name}={member_id} expected={self._peer_id}")
 
