@@ -133,18 +133,18 @@ class Scene:
         self.cluster.add_client(f"client-{number}", workload.run)
         return workload
 
-    def add_reader(self) -> str:
+    def add_reader(self, name: str = "reader") -> str:
         """Start a client that does nothing but query, some hundred times a second."""
         queries = QueryMix(
-            self.history, Random("reader"), lambda: self.cluster.now_ns, keys=range(4), unit_s=0.05, stale_rate=0.1
+            self.history, Random(name), lambda: self.cluster.now_ns, keys=range(4), unit_s=0.05, stale_rate=0.1
         )
 
         async def read() -> None:
             async with ClusterClient.connect([], egress_listener=Deaf(), config=self.client_config()) as client:
                 await queries.run(client)
 
-        self.cluster.add_client("reader", read)
-        return "reader"
+        self.cluster.add_client(name, read)
+        return name
 
     def expect_reads_valid(self) -> None:
         """Hold what was read against the log and against what was acknowledged when."""
@@ -551,14 +551,15 @@ class _TermListener(Deaf):
 def a_deposed_leader(scene: Scene) -> None:
     """A leader that is cut off does not know that another one leads, and is asked all the time what it knows.
 
-    One follower acknowledges a round, and that gets through only when another leader has acknowledged writes.
+    What acknowledges a round gets through when another leader has acknowledged writes, and readers have asked since.
     """
-    old, (first, second), reader, net = scene.start(), scene.followers(), scene.add_reader(), scene.cluster.network
+    old, (first, second), net = scene.start(), scene.followers(), scene.cluster.network
+    readers = [scene.add_reader(f"reader-{number}") for number in range(4)]
     scene.add_client()
     scene.run(2)
-    for follower in (first, second):
-        net.block(reader, follower.machine.address)
-        net.block(follower.machine.address, reader)
+    for one, other in itertools.product(readers, (first.machine.address, second.machine.address)):
+        net.block(one, other)
+        net.block(other, one)
     net.block(first.machine.address, old.machine.address)
     net.block(old.machine.address, second.machine.address)
     scene.run(0.3)
