@@ -53,6 +53,7 @@ def steps_of(page: Path) -> list[Step]:
 
 def plain(line: str) -> str:
     """A line without what differs from run to run: numbers, and how columns are filled up."""
+    line = re.sub(r" of cluster [0-9a-f]{16}\b", "", line)  # in its first second it has no id yet
     line = re.sub(r"\bcluster [0-9a-f]{16}\b", "cluster N", line)
     words = " ".join(re.sub(r"\d[\d,.:TZ-]*", "N", line).split())
     return re.sub(r"\bN (ms|s)\b", "N s", words)  # how long something took, in whichever unit

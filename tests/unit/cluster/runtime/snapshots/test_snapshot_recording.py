@@ -97,7 +97,7 @@ async def test_writer_lets_others_have_their_turn(archive: Archive) -> None:
 
     async with asyncio.TaskGroup() as group:
         counting = group.create_task(count())
-        await write(archive, [bytes(1_000)] * 1_000)
+        await write(archive, [bytes(1_000)] * 10_000)
         counting.cancel()
 
     assert turns > 10
