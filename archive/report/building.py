@@ -6,7 +6,8 @@ however long the log is: no frame has more than `ROW_LIMIT` rows, and where it w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -88,10 +89,17 @@ def build_report(request: ReportRequest, on_step: Callable[[str], None]) -> LogR
         ArchiveError: no such directory or recording.
         OSError: the disk or the store refused.
     """
+    with open_report_database() as database:
+        return _build(database, request, on_step)
+
+
+@contextmanager
+def open_report_database() -> Iterator[SqlDatabase]:
+    """Open a database of a page's own, in a temporary directory, and use its engine for the analyses."""
     with TemporaryDirectory(prefix="trimaran-report-") as directory, use_engine(ENGINE):
         database = SqlDatabase(Path(directory))
         try:
-            return _build(database, request, on_step)
+            yield database
         finally:
             database.close()
 

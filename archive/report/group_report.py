@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import pandas as pd
@@ -18,7 +16,7 @@ from trimaran.service_api.errors import ConfigurationError
 
 from ..log.member_groups import common_group_count, group_path
 from ..spark import analyses
-from ..spark.analyses.engine import F, use_engine
+from ..spark.analyses.engine import F
 from . import captions, figures, sections, words
 from .building import (
     LogReport,
@@ -28,10 +26,10 @@ from .building import (
     choose_interval,
     count_damage,
     find_damage,
+    open_report_database,
     prepare_log,
     say_what_was_read,
 )
-from .engine import ENGINE
 from .engine.frames import SqlDatabase
 from .page import Fact, Page, PageTable, Section
 from .snippets import Snippets
@@ -104,12 +102,8 @@ def check_group_sources(request: GroupsRequest) -> None:
 
 def build_groups_report(request: GroupsRequest, on_step: Callable[[str], None]) -> LogReport:
     """Run the analyses of every group and make the page; as `build_report`."""
-    with TemporaryDirectory(prefix="trimaran-report-") as directory, use_engine(ENGINE):
-        database = SqlDatabase(Path(directory))
-        try:
-            return _build(database, request, on_step)
-        finally:
-            database.close()
+    with open_report_database() as database:
+        return _build(database, request, on_step)
 
 
 def _build(database: SqlDatabase, request: GroupsRequest, on_step: Callable[[str], None]) -> LogReport:

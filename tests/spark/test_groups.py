@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.unit.archive.streams import extract_sample
-from trimaran.archive.log.group_directories import settle_group_count
-
-
-def make_member(tmp_path: Path) -> Path:
-    """Make the directory of a member of the logs of two samples."""
-    settle_group_count(tmp_path / "member", 2)
-    for index, (scenario, node) in enumerate((("single-node", "node0"), ("three-node-failover", "node1"))):
-        extract_sample(scenario, tmp_path)
-        shutil.move(tmp_path / scenario / node, tmp_path / "member" / f"group-{index}")
-    return tmp_path / "member"
+from tests.unit.archive.streams import make_member_of_samples
 
 
 def test_all_groups_are_one_data_frame(spark: SparkSession, tmp_path: Path) -> None:
-    make_member(tmp_path)
+    make_member_of_samples(tmp_path)
     source = spark.read.format("aeron_archive")
 
-    found = source.load(str(tmp_path / "member"))
+    found = source.load(str(tmp_path / "node-0"))
     counts = {row["group"]: row["count"] for row in found.groupBy("group").count().collect()}
-    alone = [source.load(str(tmp_path / "member" / f"group-{index}")) for index in range(2)]
+    alone = [source.load(str(tmp_path / "node-0" / f"group-{index}")) for index in range(2)]
 
     assert counts == {index: frames.count() for index, frames in enumerate(alone)}
     assert found.columns == [*alone[0].columns, "group"]
     assert found.where("group = 1").count() == counts[1]
-    assert source.option("group", "1").load(str(tmp_path / "member")).count() == counts[1]
+    assert source.option("group", "1").load(str(tmp_path / "node-0")).count() == counts[1]
 
 
 @pytest.mark.slow
 def test_all_groups_are_one_stream_that_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """Two groups recorded by real clusters; the second query begins where the first one ended, and finds nothing."""
-    member = make_member(tmp_path)
+    member = make_member_of_samples(tmp_path)
     given: list[list[tuple[int, int]]] = []
 
     def sink(batch: DataFrame, batch_id: int) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import shutil
 import struct
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tests.places import AERON
 from trimaran.archive import Archive, ArchiveConfig
 from trimaran.archive.disk.file_system import FileSystem
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem, OnOperation
 from trimaran.archive.files.mark_file import MARK_FILE_NAME
+from trimaran.archive.log.group_directories import settle_group_count
 from trimaran.archive.store.worker import Done, Job, ThreadWorker, WorkerFactory
 from trimaran.service_api.wire.frame import encode_message, encode_padding, frame_crc, framed_length
 
@@ -227,6 +229,20 @@ def extract_sample(name: str, target: Path) -> Path:
         tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
         tar.extractall(target)
     return target / name
+
+
+SAMPLES_OF_GROUPS: Final = (("single-node", "node0"), ("three-node-failover", "node1"))
+"""A log for each of two groups, recorded by real clusters."""
+
+
+def make_member_of_samples(directory: Path, samples: Sequence[tuple[str, str]] = SAMPLES_OF_GROUPS) -> Path:
+    """Make the directory of a member whose groups have the logs of samples; return it."""
+    member = directory / "node-0"
+    settle_group_count(member, len(samples))
+    for index, (scenario, node) in enumerate(samples):
+        extract_sample(scenario, directory)
+        shutil.move(directory / scenario / node, member / f"group-{index}")
+    return member
 
 
 def load_truth(name: str) -> dict[str, Any]:

@@ -10,26 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.unit.archive.streams import extract_sample
+from tests.unit.archive.streams import make_member_of_samples
 from trimaran import archive
 from trimaran.archive import ReadProblem
 from trimaran.archive.errors import ArchiveError, CorruptionError
-from trimaran.archive.log.group_directories import settle_group_count
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import TimeUnit
-
-SAMPLES = (("single-node", "node0"), ("three-node-failover", "node1"))
-"""A log for each group, recorded by real clusters."""
 
 
 @pytest.fixture(scope="module")
 def member(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("groups")
-    settle_group_count(directory / "node-0", len(SAMPLES))
-    for index, (scenario, node) in enumerate(SAMPLES):
-        extract_sample(scenario, directory)
-        shutil.move(directory / scenario / node, directory / "node-0" / f"group-{index}")
-    return directory / "node-0"
+    return make_member_of_samples(tmp_path_factory.mktemp("groups"))
 
 
 def read(path: Path, **arguments: Any) -> pa.Table:
@@ -108,10 +99,7 @@ def test_one_log_has_no_group_to_choose(member: Path, arguments: dict[str, Any])
 
 def test_groups_with_different_units_of_time_need_one(tmp_path: Path) -> None:
     """Such as milliseconds and nanoseconds: one column has one unit."""
-    settle_group_count(tmp_path / "node-0", 2)
-    for index, scenario in enumerate(("single-node", "checksummed")):
-        extract_sample(scenario, tmp_path)
-        shutil.move(tmp_path / scenario / "node0", tmp_path / "node-0" / f"group-{index}")
+    make_member_of_samples(tmp_path, [("single-node", "node0"), ("checksummed", "node0")])
 
     with pytest.raises(ConfigurationError, match=r"different units of time in .*: group 0 millis, group 1 nanos"):
         archive.frames(tmp_path / "node-0")

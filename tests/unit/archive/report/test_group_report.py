@@ -11,7 +11,7 @@ from matplotlib.patches import StepPatch
 from typer.testing import CliRunner
 
 from tests.unit.archive.report import frames
-from tests.unit.archive.streams import extract_sample, load_truth
+from tests.unit.archive.streams import SAMPLES_OF_GROUPS, load_truth, make_member_of_samples
 from trimaran.archive.errors import ArchiveError
 from trimaran.archive.log.group_directories import settle_group_count
 from trimaran.archive.report import captions, figures
@@ -32,18 +32,10 @@ from trimaran.archive.spark.analyses.engine import F, use_engine
 from trimaran.cluster.cli.app import build_app
 from trimaran.service_api.errors import ConfigurationError
 
-SAMPLES = (("single-node", "node0"), ("three-node-failover", "node1"))
-"""A log for each group, recorded by real clusters."""
-
 
 @pytest.fixture(scope="module")
 def member(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("groups")
-    settle_group_count(directory / "node-0", len(SAMPLES))
-    for index, (scenario, node) in enumerate(SAMPLES):
-        extract_sample(scenario, directory)
-        shutil.move(directory / scenario / node, directory / "node-0" / f"group-{index}")
-    return directory / "node-0"
+    return make_member_of_samples(tmp_path_factory.mktemp("groups"))
 
 
 def request_for(*directories: Path, **options: str) -> ReportRequest:
@@ -64,7 +56,7 @@ def rows_of(section: Section) -> list[dict[str, str]]:
 def message_counts() -> list[int]:
     """How many messages of the newest log of each sample the decoders of the real Aeron found."""
     counts = []
-    for scenario, node in SAMPLES:
+    for scenario, node in SAMPLES_OF_GROUPS:
         logs = [each for each in load_truth(f"{scenario}-{node}")["recordings"] if each["messages"]]
         counts.append(max(len(each["messages"]) for each in logs))
     return counts
