@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.system.cluster_process import TIMEOUT_S, Leadership, SystemCluster
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.client.cluster_client import Connecting
 

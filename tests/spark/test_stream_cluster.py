@@ -17,7 +17,7 @@ from tests.system.cluster_process import SystemCluster
 from tests.system.conftest import data_dir as data_dir
 from tests.system.directory_checker import check_directory, log_end_position
 from tests.system.requester import Requester
-from tests.system.waiting import wait_for, wait_until
+from tests.waiting import wait_for, wait_until
 from trimaran.archive.log.commit_proof import MemberMarks
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.benchmarks.rig.member_log import RigMemberLog

@@ -24,7 +24,7 @@ from tests.system.commands import run_trimaran
 from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory, log_end_position
 from tests.system.fork_server import ForkedGroup
 from tests.system.requester import Requester
-from tests.system.waiting import wait_for, wait_until
+from tests.waiting import wait_for, wait_until
 from trimaran.archive.tool.app import app as archive_app
 from trimaran.benchmarks.rig.member_log import Leadership as Leadership
 from trimaran.benchmarks.rig.member_log import RigMemberLog

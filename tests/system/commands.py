@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.system.fork_server import ForkedProcess, fork_server
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 from trimaran.cluster.settings.variables import clean_environment
 
 TIMEOUT_S = 170.0

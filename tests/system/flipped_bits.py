@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.system.cluster_process import SystemCluster
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 
 _MEMBER: Final = "follower"
 

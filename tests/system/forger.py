@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from tests.system.hostile import STREAM_IDS, _greeting
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 from trimaran.cluster.core.peers.message_rules import SENDER_FIELDS
 from trimaran.cluster.messages.condition import ConditionQuery, MemberCondition
 from trimaran.cluster.messages.consensus import (

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.system.append_list import ANSWER, FLOODED, REQUEST, TOO_EARLY, Answer
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.service_api import SessionClosedError
 from trimaran.service_api.wire.session import EventCode

@@ -9,7 +9,7 @@ import pytest
 
 from tests.system.append_list import ANSWER, CLOSE, FLOOD, FLOOD_COUNT, FLOODED, REQUEST
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.service_api import SessionClosedError
 from trimaran.service_api.wire.session import EventCode

@@ -12,7 +12,7 @@ import pytest
 
 from tests.system.append_list import FLOOD, REQUEST
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 from trimaran.benchmarks.load.hostile_clients import FLOODS, Flood, NeverReadingFlood, SilentFlood
 from trimaran.benchmarks.rig.member_status import consensus_endpoint, wait_for_status
 from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup

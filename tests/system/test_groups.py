@@ -18,7 +18,7 @@ from tests.system.cluster_process import SETTINGS
 from tests.system.directory_checker import check_directory
 from tests.system.forked_command import MEMBER_PYTHON, commands_on_path
 from tests.system.test_demo import is_running
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 from trimaran.archive.spark.source.data_source import AeronArchiveDataSource
 from trimaran.client import ClientConfig, ConnectRejectedError, GroupedClient, RequestFailedError, SyncGroupedClient
 from trimaran.cluster.cli.shared.local_nodes import free_base_ports

@@ -21,8 +21,8 @@ from tests.system.cluster_process import TIMEOUT_S, Member, SystemCluster
 from tests.system.commands import run_trimaran
 from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory
 from tests.system.test_snapshots import take
-from tests.system.waiting import wait_for
 from tests.unit.archive.streams import extract_sample
+from tests.waiting import wait_for
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 

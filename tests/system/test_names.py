@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from tests.system.named_node import HostsFile
-from tests.system.waiting import wait_for
+from tests.waiting import wait_for
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.cli.shared.examples import examples_directory
 from trimaran.cluster.cli.shared.local_nodes import free_base_ports

@@ -19,8 +19,8 @@ from tests.system.commands import run_trimaran
 from tests.system.directory_checker import log_end_position
 from tests.system.requester import Requester
 from tests.system.test_snapshots import take
-from tests.system.waiting import wait_until
 from tests.unit.archive.streams import extract_sample
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

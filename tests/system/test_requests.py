@@ -15,7 +15,7 @@ import pytest
 from tests.system.append_list import ANSWER, Answer
 from tests.system.cluster_process import SystemCluster, last_ran
 from tests.system.test_snapshots import take
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 from trimaran.client import ClientConfig, ClusterClient, RejectedError, RequestIndeterminateError
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from tests.system.cluster_process import SERVICE, TIMEOUT_S, Member, SystemCluster
 from tests.system.directory_checker import log_end_position
 from tests.system.test_snapshots import take
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 from tests.system.append_list import ANSWER, Answer
 from tests.system.cluster_process import TIMEOUT_S, SystemCluster, all_last_ran
 from tests.system.test_tls import Certified, endpoint_of
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 from trimaran.client import ClientConfig, ClusterClient, ConnectRejectedError, PasswordCredentials, SharedConnection
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.documents.inspection import SessionsView, inspect_member

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
-from tests.system.waiting import POLL_INTERVAL_S
+from tests.waiting import POLL_INTERVAL_S
 from trimaran.benchmarks.rig.member_status import consensus_endpoint
 from trimaran.cluster.documents.query import query_status
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.system.cluster_process import TIMEOUT_S, SystemCluster
 from tests.system.commands import run_trimaran
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 from trimaran.cluster.cli.shared.cluster_report import ClusterReport, MemberReport, ask_members
 from trimaran.cluster.documents.query import Outcome
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints

@@ -13,7 +13,7 @@ import pytest
 
 from tests.system.cluster_process import SystemCluster
 from tests.system.directory_checker import check_directory
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 from trimaran.archive.reading.frame_batches import make_schema
 from trimaran.archive.spark.source.partitions import ReadSettings
 from trimaran.archive.spark.streaming.stream import read_from_any, read_range

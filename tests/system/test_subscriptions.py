@@ -13,8 +13,8 @@ import pytest
 
 from tests.redis_server import RedisServer, needs_redis
 from tests.system.cluster_process import TIMEOUT_S, SystemCluster
-from tests.system.waiting import POLL_INTERVAL_S
 from tests.unit.cluster.subscriptions.receiver import received
+from tests.waiting import POLL_INTERVAL_S
 from trimaran.cluster.subscriptions import LogEntry, ServedBy, subscribe_blocking
 from trimaran.cluster.subscriptions.resp import RedisAddress, RedisConnection
 from trimaran.service_api.endpoint import Endpoint

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from tests.system.cluster_process import SERVICE, STEADY, TIMEOUT_S, SystemCluster, election_count
 from tests.system.fork_server import ForkedGroup
-from tests.system.waiting import wait_for
 from tests.tls import OTHER_CLUSTER, Issuer
+from tests.waiting import wait_for
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.spark.streaming.stream_status import CommitAsker
 from trimaran.benchmarks.rig.processes import ClusterProcesses, find_base_ports

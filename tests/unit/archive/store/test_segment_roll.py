@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.waiting import wait_until
 from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch, read_all, small_config
+from tests.waiting import wait_until
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.store.worker import ThreadWorker
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.system.waiting import wait_until
 from tests.unit.client.fake_member import fake_cluster
+from tests.waiting import wait_until
 from trimaran.benchmarks.app import main
 from trimaran.benchmarks.load.echo import SEQUENCE, LoadError
 from trimaran.benchmarks.load.failover import FailoverLoad

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 from trimaran.cluster.cli.groups.supervisor import GroupSupervisor
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.member_endpoints import parse_members

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.system.waiting import wait_until
 from tests.unit.archive.streams import TERM_LENGTH, BytesSink, StreamBuilder, launch, small_config
+from tests.waiting import wait_until
 from trimaran.archive import Archive
 from trimaran.archive.cold.cache import CACHE_DIRECTORY_NAME
 from trimaran.archive.disk.file_system import OsFileSystem

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.s3_server import BUCKET, Fault, FaultKind, s3_server
-from tests.system.waiting import wait_until
 from tests.unit.archive.streams import TERM_LENGTH
 from tests.unit.cluster.runtime.snapshots.cold_rig import CLUSTER_ID, NEEDED, member, whole_log
+from tests.waiting import wait_until
 from trimaran.archive import ArchiveError, ArchiveErrorCode, frames
 from trimaran.archive.cold.cache import SegmentCache
 from trimaran.archive.cold.file_system import readable_disk

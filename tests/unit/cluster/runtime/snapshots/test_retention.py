@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.system.waiting import wait_until
 from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch, small_config
+from tests.waiting import wait_until
 from trimaran.archive import Archive, RecordingState
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import structlog
 
-from tests.system.waiting import wait_until
+from tests.waiting import wait_until
 from trimaran.cluster.auth.metrics_access import MetricsAccess
 from trimaran.cluster.runtime.watching import metrics_server
 from trimaran.cluster.runtime.watching.metrics_server import (

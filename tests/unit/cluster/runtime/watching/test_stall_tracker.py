@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 import structlog
 
-from tests.system.waiting import wait_until
 from tests.unit.cluster.simulation.small_cluster import QUICK, Counter, small_cluster
+from tests.waiting import wait_until
 from trimaran.client import ClusterClient
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.runtime.watching.stall_tracker import StallTracker, watch_delivery, with_stop_watches

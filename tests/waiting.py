@@ -1,0 +1,115 @@
+"""Waiting for conditions in real time: every limit of a test grows with how slow the machine is now.
+
+A limit says how long something may take on a quiet machine. `slowness` says how many times longer it may take at this
+moment: how many threads wait for each core, and how quick a core is. A `Deadline` spends its seconds at that rate, so
+it lasts as long as the machine needs; `patient` stretches a limit once, for calls that take their own timeout. Neither
+makes a limit shorter than it is written. The simulator's virtual time needs none of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Final, TypeVar
+
+POLL_INTERVAL_S: Final = 0.02
+LEAST_PATIENCE: Final = 2.0
+"""Factor of `patient` on a quiet machine, since the load may come after the call."""
+
+QUICK_CORE_S: Final = 0.0016
+"""Time that `_count` takes on a core of the machine on which the limits were chosen."""
+
+T = TypeVar("T")
+
+
+def slowness() -> float:
+    """Return how many times longer than on a quiet machine something may take now; at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = os.getloadavg()[0]
+    with suppress(OSError):  # only Linux says how many threads can run at this moment
+        threads = max(threads, float(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]))
+    return max(1.0, threads / cores) * _core_slowness()
+
+
+def patient(limit_s: float) -> float:
+    """Stretch a limit for a call that counts it by itself, such as `subprocess.run(timeout=...)`."""
+    return limit_s * max(LEAST_PATIENCE, slowness())
+
+
+class Deadline:
+    """A limit that is spent more slowly while the machine is slow."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self._left_s = limit_s
+        self._counted_at_s = time.monotonic()
+
+    def has_passed(self) -> bool:
+        """Count the time since the last call; True once the limit is spent."""
+        now_s = time.monotonic()
+        self._left_s -= (now_s - self._counted_at_s) / slowness()
+        self._counted_at_s = now_s
+        return self._left_s < 0
+
+
+async def wait_for(find: Callable[[], T | None], *, timeout_s: float, what: str | Callable[[], str]) -> T:
+    """Wait until `find` returns something.
+
+    Raises:
+        AssertionError: the deadline passed; says what was waited for.
+    """
+    deadline = Deadline(timeout_s)
+    while True:
+        found = find()
+        if found is not None:
+            return found
+        if deadline.has_passed():
+            raise AssertionError(_waited(deadline, what))
+        await asyncio.sleep(POLL_INTERVAL_S)
+
+
+async def wait_until(holds: Callable[[], bool], *, timeout_s: float, what: str | Callable[[], str]) -> None:
+    """Wait until a condition holds.
+
+    Raises:
+        AssertionError: the deadline passed; says what was waited for.
+    """
+    await wait_for(lambda: True if holds() else None, timeout_s=timeout_s, what=what)
+
+
+def wait_blocking(find: Callable[[], T | None], *, timeout_s: float, what: str | Callable[[], str]) -> T:
+    """Wait until `find` returns something, in a test that has no event loop.
+
+    Raises:
+        AssertionError: the deadline passed; says what was waited for.
+    """
+    deadline = Deadline(timeout_s)
+    while True:
+        found = find()
+        if found is not None:
+            return found
+        if deadline.has_passed():
+            raise AssertionError(_waited(deadline, what))
+        time.sleep(POLL_INTERVAL_S)
+
+
+def _waited(deadline: Deadline, what: str | Callable[[], str]) -> str:
+    return f"waited {deadline.limit_s:g} s of a quiet machine for {what if isinstance(what, str) else what()}"
+
+
+@cache
+def _core_slowness() -> float:
+    """Return how much slower a core is than the one that limits were chosen on; at least 1. Measured once."""
+    return max(1.0, min(_count() for _ in range(5)) / QUICK_CORE_S)
+
+
+def _count() -> float:
+    """Return the seconds that a fixed piece of work takes."""
+    begun_s = time.perf_counter()
+    sum(number % 7 for number in range(40_000))
+    return time.perf_counter() - begun_s
