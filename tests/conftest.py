@@ -16,8 +16,8 @@ from typing import Final
 import pytest
 import structlog
 import typer.main
-from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
+
+from tests.runner import plugin
 
 # A shell that starts the suite in the background has Ctrl-C ignored, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -29,11 +29,14 @@ os.environ.pop("COLUMNS", None)
 TESTS: Final = Path(__file__).parent
 LONGEST_FIRST: Final = ("spark", "notebooks", "simulation", "system")
 """Folders whose tests several workers begin with, so that none is left with a long one at the end."""
-ONE_WORKER: Final = ("spark", "notebooks")
-"""Folders whose files share what is dear to start: a JVM, a recorded cluster."""
+
+
+pytest_configure = plugin.pytest_configure
+pytest_xdist_make_scheduler = plugin.pytest_xdist_make_scheduler
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    plugin.pytest_addoption(parser)
     parser.addoption(
         "--rewrite",
         action="store_true",
@@ -86,22 +89,6 @@ def _import_share(config: pytest.Config) -> None:
     for file in files[number::count]:
         with suppress(Exception, pytest.skip.Exception):  # collection tells of it
             importlib.import_module(".".join(file.relative_to(TESTS.parent).with_suffix("").parts))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Say which tests belong to one worker: those of a file, since they share fixtures, or of a folder in `ONE_WORKER`.
-
-    xdist's own groups are marks, which pytest 9.2 does not let it append to the names of tests any more.
-    """
-    return _OneWorkerForAFile(config, log)
-
-
-class _OneWorkerForAFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.split("::")[0]
-        folder = Path(file).relative_to("tests").parts[0]
-        return folder if folder in ONE_WORKER else file
 
 
 def folder_of(item: pytest.Item) -> str:
