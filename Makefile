@@ -10,7 +10,7 @@ PACKAGES := service_api archive client cluster src
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-report setup-spark setup-dev compiled demo notebooks test check campaign coverage sim fuzz chaos power-backup upgrade-test format bench bench-many peers bench-guard clean
+.PHONY: help setup setup-report setup-spark setup-dev compiled demo notebooks test check campaign flaky coverage sim fuzz chaos power-backup upgrade-test format bench bench-many peers bench-guard clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -74,10 +74,9 @@ demo: $(CORE) compiled  ## Run three nodes, kill the leader half-way, check ever
 notebooks: $(STAMP)  ## Open JupyterLab on the notebooks; on a machine without a browser follow the address it prints.
 	@$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
-# Several workers run the suite: one more than there are cores, since many tests wait for a process or a timer.
+# One worker more than there are cores runs the suite, since many tests wait for a process or a timer.
 # `make test WORKERS=0` runs it in one process, for a debugger.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-SUITE := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadscope --no-loadscope-reorder
+SUITE := $(BIN)/python -m tests.runner $(if $(WORKERS),--workers $(WORKERS))
 
 FAST_TESTS := $(wildcard tests/test_*.py) tests/fuzz tests/scenarios $(addprefix tests/unit/,service_api client cluster/core)
 
@@ -97,6 +96,12 @@ check: $(STAMP)  ## Format, lint, types, import rules, known dangers and the fas
 
 campaign: $(STAMP) compiled  ## Run what the suite has only a sample of: every notebook, peer, plant and long log.
 	@$(SUITE) -m campaign $(ARGS)
+
+# It goes on where the last one stopped; MINUTES=0 prints the table alone.
+BUSY ?= 4
+
+flaky: $(STAMP) compiled  ## Hunt for tests that fail by chance: for MINUTES=10, beside BUSY=4 processes that count.
+	@$(BIN)/python -m tests.hunt --minutes $(MINUTES) --busy $(BUSY) $(ARGS)
 
 coverage: $(STAMP) compiled  ## Run the suite and print which branches it does not take; ARGS='-m ""' adds the campaign.
 	@$(SUITE) --cov --cov-report=term-missing:skip-covered $(ARGS)
@@ -132,7 +137,7 @@ power-backup: $(STAMP) compiled  ## Cut the power LOSSES=30 times while a cluste
 	    $(if $(SEED),--seed $(SEED)) --json .chaos/power-backup.json $(ARGS)
 
 upgrade-test: $(STAMP) compiled  ## Run the version of tests/upgrade/baseline.txt beside this one: up and back under load.
-	@$(SUITE) -n 0 tests/system/test_mixed_versions.py $(ARGS)
+	@$(SUITE) --workers 0 tests/system/test_mixed_versions.py $(ARGS)
 
 flipped-bits: $(STAMP) compiled  ## Flip a bit in each kind of file of a running cluster; print what happened (a minute).
 	@$(BIN)/python -m tests.system.flipped_bits $(ARGS)

@@ -47,10 +47,11 @@ class TestLimit:
     __test__ = False
 
     def __init__(self, limit_s: float = TEST_LIMIT_S) -> None:
-        """Start the thread, which waits for the first phase. Only the main thread may do so."""
+        """Start the thread; in the main thread, while output is not captured."""
         self._limit_s = limit_s
         self._phase: _Phase | None = None
         self._has_begun = threading.Event()
+        self._errors = os.dup(2)
         signal.signal(signal.SIGALRM, self._on_alarm)
         threading.Thread(target=self._watch, name="test limit", daemon=True).start()
 
@@ -90,24 +91,23 @@ class TestLimit:
             while (phase := self._phase) is not None:
                 faulthandler.dump_traceback_later(SILENCE_LIMIT_S, exit=True)
                 if not phase.has_ended.wait(tick_s) and phase.deadline.has_passed():
-                    _interrupt(phase)
+                    self._interrupt(phase)
             faulthandler.cancel_dump_traceback_later()
+
+    def _interrupt(self, phase: _Phase) -> None:
+        """Have the main thread leave a phase, or end this process."""
+        while phase.interrupt_count < INTERRUPT_LIMIT:
+            phase.interrupt_count += 1
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+            if phase.has_ended.wait(INTERRUPT_INTERVAL_S):
+                return
+        os.write(self._errors, f"\n{phase.name}: cannot be interrupted; this process ends\n{stacks()}\n".encode())
+        os._exit(1)
 
     def _on_alarm(self, number: int, frame: FrameType | None) -> None:
         phase = self._phase
         if phase is not None and phase.interrupt_count > 0:
             pytest.fail(f"{phase.name} took over {self._limit_s:g} s of a quiet machine\n{stacks()}", pytrace=False)
-
-
-def _interrupt(phase: _Phase) -> None:
-    """Have the main thread leave a phase, or end this process."""
-    while phase.interrupt_count < INTERRUPT_LIMIT:
-        phase.interrupt_count += 1
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
-        if phase.has_ended.wait(INTERRUPT_INTERVAL_S):
-            return
-    os.write(2, f"\n{phase.name}: cannot be interrupted; this process ends\n{stacks()}\n".encode())
-    os._exit(1)
 
 
 def stacks() -> str:
