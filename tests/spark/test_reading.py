@@ -182,25 +182,25 @@ def test_a_damaged_entry_of_the_catalog_is_a_problem_without_a_place(
 
     assert "catalog entry at offset=32" in row.reason
     assert read(spark, tmp_path, recordingId="all").where("stream_id = 100").count() == 0
-    with pytest.raises(PySparkException, match="catalog entry at offset=32"):
+    with pytest.raises(PySparkException, match=r"catalog entry.*offset=32"):
         read(spark, tmp_path, recordingId="all", mode="FAILFAST").count()
 
 
 def test_what_is_wrong_is_named(spark: SparkSession, samples: Path) -> None:
     path = samples / "single-node" / "node0"
 
-    with pytest.raises(PySparkException, match="no such option: option='nosuch' expected some of path, recordingId"):
+    with pytest.raises(PySparkException, match=r"option='nosuch' .*path, recordingId"):
         read(spark, path, nosuch="1")
-    with pytest.raises(PySparkException, match=r"no such recording: known=\[0, 1, 2\]"):
+    with pytest.raises(PySparkException, match=r"known=\[0, 1, 2\]"):
         read(spark, path, recordingId="77").count()
-    with pytest.raises(PySparkException, match="an option of streams only: option='maxbytespertrigger'"):
+    with pytest.raises(PySparkException, match=r"streams.*option='maxbytespertrigger'"):
         read(spark, path, maxBytesPerTrigger="1m").count()
 
 
 def test_a_wrong_schema_and_a_wrong_path_are_named(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
     reader = spark.read.format("aeron_archive").schema("position int")
 
-    with pytest.raises(PySparkException, match="column position has another type: int expected bigint"):
+    with pytest.raises(PySparkException, match=r"column position.*int.*bigint"):
         reader.load(str(samples / "single-node" / "node0")).count()
-    with pytest.raises(PySparkException, match=r"not an archive directory: no archive\.catalog in"):
+    with pytest.raises(PySparkException, match=r"archive\.catalog"):
         read(spark, tmp_path).count()

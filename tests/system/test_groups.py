@@ -213,10 +213,10 @@ async def test_a_client_learns_the_groups_and_is_refused_by_other_ones(machines:
     async with machines.client() as client:
         assert client.group_count == GROUP_COUNT
         assert await client.request(key, f"{key} 0".encode()) == b"1"
-        with pytest.raises(RequestFailedError, match=f"key='{key}' belongs to group 1, this is group 0 of 2"):
+        with pytest.raises(RequestFailedError, match=rf"key='{key}'.*group 1,.*group 0 of 2"):
             await (await client.for_group(0)).request(f"{key} 1".encode())
     async with machines.client(group_count=4) as client:
-        with pytest.raises(ConnectRejectedError, match="another group: this is group 0 of 2, expected group 0 of 4"):
+        with pytest.raises(ConnectRejectedError, match=r"group 0 of 2.*group 0 of 4"):
             await client.for_group(0)
 
     def request() -> bytes:

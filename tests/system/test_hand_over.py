@@ -64,7 +64,7 @@ async def test_client_has_the_leader_hand_over_and_goes_on(data_dir: Path) -> No
         target_id = follower_id_of(cluster, first)
 
         leader_id = await requester.client.transfer_leadership(target_id, timeout_s=TIMEOUT_S)
-        with pytest.raises(AdminRefusedError, match=f"member {target_id} is the leader"):
+        with pytest.raises(AdminRefusedError, match=rf"member {target_id}.*leader"):
             await requester.client.transfer_leadership(target_id, timeout_s=TIMEOUT_S)
 
         assert leader_id == target_id == requester.client.leader_member_id

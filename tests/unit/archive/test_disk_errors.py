@@ -136,9 +136,7 @@ def test_every_call_on_a_directory_says_so_as_well(
 
 
 def test_a_missing_file_is_still_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(
-        FileNotFoundError, match=r"No such file or directory: operation=open file=.*/none; check the path"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"operation=open file=.*/none"):
         DISK.open_file(tmp_path / "none")
 
 

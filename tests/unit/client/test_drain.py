@@ -55,7 +55,7 @@ def test_a_leader_that_dies_before_a_drain_leaves_the_outcome_unknown_and_that_i
     dialogue.protocol.offer(b"x")
     dialogue.down(0, "reset")
 
-    with pytest.raises(IndeterminateError, match="lost the leader: reset"):
+    with pytest.raises(IndeterminateError, match=r"lost.*: reset"):
         dialogue.protocol.begin_drain()
     assert dialogue.protocol.begin_drain() is None
 
@@ -68,7 +68,7 @@ def test_a_leader_that_dies_during_a_drain_is_told_to_everyone_who_waits() -> No
 
     for target in (first, second):
         assert dialogue.protocol.is_drained(target, 0)
-        with pytest.raises(IndeterminateError, match="lost the leader: reset"):
+        with pytest.raises(IndeterminateError, match=r"lost.*: reset"):
             dialogue.protocol.end_drain(target)
     assert dialogue.protocol.begin_drain() is None
 
@@ -79,7 +79,7 @@ def test_a_new_term_leaves_the_outcome_unknown_also_under_the_same_leader(leader
     dialogue.protocol.offer(b"x")
     dialogue.say(leader, new_leader_event(term=1, leader=leader, endpoints=ENDPOINTS_TEXT))
 
-    with pytest.raises(IndeterminateError, match="the leader has changed"):
+    with pytest.raises(IndeterminateError, match=r"leader.*changed"):
         dialogue.protocol.begin_drain()
 
 
@@ -157,7 +157,7 @@ async def test_drain_returns_when_all_of_it_is_on_its_way() -> None:
         member = cluster.members[0]
         member.is_reading = member.is_echoing = False
         count = await fill(client)
-        with pytest.raises(ClusterTimeoutError, match=r"not everything was sent: timeout_s=0\.02"):
+        with pytest.raises(ClusterTimeoutError, match=r"timeout_s=0\.02"):
             await client.drain(0.02)
         member.is_reading = True
         await cluster.notify()

@@ -222,7 +222,7 @@ def test_forgotten_query_is_not_asked_again() -> None:
 def test_long_query_is_refused_and_a_rather_long_one_fragmented() -> None:
     asking = Asking()
 
-    with pytest.raises(LocalProtocolError, match="payload too long"):
+    with pytest.raises(LocalProtocolError, match="too long"):
         asking.ask(payload=bytes(8 << 20))
     asking.ask(payload=bytes(200_000))
 
@@ -245,5 +245,5 @@ def test_too_many_queries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     asking = Asking()
     asking.ask()
 
-    with pytest.raises(BackPressureError, match="too many queries"):
+    with pytest.raises(BackPressureError, match="many queries"):
         asking.ask()

@@ -123,7 +123,7 @@ def test_an_iteration_ends_when_nothing_comes_and_may_be_begun_again() -> None:
 
         assert silence == []
         assert first.payload == b"x"
-        with pytest.raises(ClusterTimeoutError, match="no message came"):
+        with pytest.raises(ClusterTimeoutError, match="no message"):
             client.receive(timeout_s=0)
 
 
@@ -158,7 +158,7 @@ def test_an_offer_without_a_leader_times_out_and_was_not_made() -> None:
             if isinstance(event, LeaderLost):
                 break
 
-        with pytest.raises(ClusterTimeoutError, match="the message was not offered"):
+        with pytest.raises(ClusterTimeoutError, match="not offered"):
             client.offer(b"x", timeout_s=0.01)
         cluster.run(cluster.fake.elect(1))
         client.offer(b"y", timeout_s=DEADLINE_S)
@@ -215,7 +215,7 @@ def test_after_close_every_use_says_that_it_is_closed() -> None:
             client.receive,
             client.egress,
         ):
-            with pytest.raises(SessionClosedError, match="closed by this client"):
+            with pytest.raises(SessionClosedError, match="this client"):
                 use()
         assert list(messages) == []
         assert list(events)[-1] == SessionClosed("closed by this client", is_confirmed=True)

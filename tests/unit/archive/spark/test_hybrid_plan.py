@@ -149,7 +149,7 @@ def test_file_in_nanoseconds_of_another_writer_is_refused(samples: Path, tmp_pat
     parquet = export(directory, tmp_path / "log", ExportOptions(time_unit=TimeUnit.NANOS))
     pq.write_table(pa.table({"timestamp": pa.array([1], pa.timestamp("ns", tz="UTC"))}), parquet / "0-0.parquet")
 
-    with pytest.raises(ConfigurationError, match="has timestamps in nanoseconds: export it again with --overwrite"):
+    with pytest.raises(ConfigurationError, match=r"nanoseconds.*--overwrite"):
         plan(directory, parquet)
 
 

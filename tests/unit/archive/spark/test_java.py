@@ -94,7 +94,7 @@ def test_a_cache_that_cannot_be_written_is_named(no_java: Path, monkeypatch: pyt
     monkeypatch.setenv("JAVA_HOME", str(write_java(no_java / "home", "21", has_module=False)))
     (no_java / "cache").write_text("a file")
 
-    with pytest.raises(ConfigurationError, match=r"cannot be written: directory=.*XDG_CACHE_HOME"):
+    with pytest.raises(ConfigurationError, match=r"written: directory=.*XDG_CACHE_HOME"):
         ensure_java()
 
 

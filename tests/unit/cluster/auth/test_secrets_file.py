@@ -99,7 +99,7 @@ def test_file_that_others_may_read_or_write_is_refused(
     path.chmod(mode)
     monkeypatch.setattr("trimaran.service_api.access.private_files._FORBIDDEN_OF_ROOT", 0o077)  # tests may run as root
 
-    with pytest.raises(ConfigurationError, match=f"may be read by others: file=.* mode={mode:04o} expected 0600"):
+    with pytest.raises(ConfigurationError, match=rf"file=.*mode={mode:04o} expected 0600"):
         SecretsFile.load(path)
 
 
@@ -315,7 +315,7 @@ def test_client_refuses_a_challenge_that_would_give_its_secret_away(challenge: b
 
 @pytest.mark.parametrize("principal", ["", "two words", "tab\t", "line\n", "x" * 257])
 def test_principal_is_one_printable_word(principal: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"expected 1\.\.256 bytes of printable text"):
+    with pytest.raises(ConfigurationError, match=r"1\.\.256 bytes"):
         encode_principal(principal)
 
 
@@ -356,11 +356,11 @@ def test_problem_in_the_file_is_named_with_line_and_expectation(old: str, new: s
 
 
 def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"secrets file cannot be read: file=.*absent"):
+    with pytest.raises(ConfigurationError, match=r"secrets.*file=.*absent"):
         SecretsFile.load(tmp_path / "absent")
     (tmp_path / "binary").write_bytes(b"version \xff")
     (tmp_path / "binary").chmod(0o600)
-    with pytest.raises(ConfigurationError, match="secrets file is not UTF-8 text"):
+    with pytest.raises(ConfigurationError, match=r"secrets.*UTF-8"):
         SecretsFile.load(tmp_path / "binary")
 
 

@@ -94,7 +94,7 @@ def test_first_copy_that_is_cut_off_is_no_backup_and_the_next_one_writes_only_th
     stages: list[Path], s3: S3Server, url: str, tmp_path: Path
 ) -> None:
     ship_and_fail(stages[1], s3, url, kind=FaultKind.CUT, name="0-131072.rec")
-    with pytest.raises(ConfigurationError, match="no backup at"):
+    with pytest.raises(ConfigurationError, match="no backup"):
         fetch_backup(url, tmp_path / "before")
     s3.requests.clear()
 
@@ -164,5 +164,5 @@ def trimaran(*arguments: str) -> Result:
 def test_url_of_no_bucket_and_of_no_server_are_errors_that_name_it(stages: list[Path], s3: S3Server) -> None:
     with pytest.raises(OSError, match="s3://no-such-bucket/x"):
         ship_backup(stages[0], "s3://no-such-bucket/x", now_ms=NOW_MS)
-    with pytest.raises(ConfigurationError, match="no archive found"):
+    with pytest.raises(ConfigurationError, match="no archive"):
         [*verify_backup(f"s3://{BUCKET}/nothing")]

@@ -140,7 +140,7 @@ async def test_a_host_that_nobody_knows_is_unreachable(host: str) -> None:
 
 
 async def test_an_endpoint_that_is_none_is_the_users_mistake() -> None:
-    with pytest.raises(ConfigurationError, match="port='x' is no number from 1 to 65535"):
+    with pytest.raises(ConfigurationError, match=r"port='x' .*1 to 65535"):
         await query_status("127.0.0.1:x", ENOUGH_S)
 
 

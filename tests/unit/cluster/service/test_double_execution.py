@@ -169,7 +169,7 @@ def test_a_field_that_only_outputs_show_is_found_at_the_next_snapshot() -> None:
     harness = doubled(SilentlyForgetful)
     harness.offer(b"later 3")
 
-    with pytest.raises(ServiceDivergedError, match=r"on_start\(\) message 1 of the snapshot: expected=b'0 3' actual="):
+    with pytest.raises(ServiceDivergedError, match=r"on_start\(\) message 1 .*expected=b'0 3' actual="):
         harness.snapshot()
 
 
@@ -187,7 +187,7 @@ def test_a_field_that_nothing_shows_is_found_by_the_first_entry_that_does() -> N
     harness.request(b"1")
     harness.snapshot()
 
-    with pytest.raises(ServiceDivergedError, match=r"reply: expected=b'2' actual=b'1'.*loaded from the snapshot at"):
+    with pytest.raises(ServiceDivergedError, match=r"reply: expected=b'2' actual=b'1'.*snapshot"):
         harness.request(b"1")
 
 
@@ -336,5 +336,5 @@ def test_a_service_that_cannot_be_made_again_is_refused() -> None:
         made.append(1)
         return Counter() if len(made) == 1 else Counter(*number, 1)  # type: ignore[call-arg]
 
-    with pytest.raises(ConfigurationError, match="double execution makes two instances"):
+    with pytest.raises(ConfigurationError, match="two instances"):
         ServiceHarness(make_once, double_execution=True)

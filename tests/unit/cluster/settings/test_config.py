@@ -273,7 +273,7 @@ def test_a_shown_value_reads_back_as_itself() -> None:
 
 @pytest.mark.parametrize("settings", [{"authenticator": "password"}, {"secrets_file": "/etc/trimaran/secrets"}])
 def test_a_secrets_file_and_the_authenticator_that_reads_it_come_together(settings: dict[str, str]) -> None:
-    with pytest.raises(ValidationError, match="expected both authenticator=password and a file, or neither"):
+    with pytest.raises(ValidationError, match=r"authenticator=password.*file"):
         make(**settings)
 
 
@@ -297,7 +297,7 @@ def test_a_standby_follows_only_a_member_with_a_lower_id() -> None:
 
     assert make(**standby, log_source="2").log_source_id == 2
     assert make(**standby).log_source_id is None
-    with pytest.raises(ValidationError, match="log_source='3': expected a lower id than this member's, 3"):
+    with pytest.raises(ValidationError, match=r"log_source='3'.*, 3"):
         make(**standby, log_source="3")
     with pytest.raises(ValidationError, match="log_source"):
         make(**standby, log_source="first")

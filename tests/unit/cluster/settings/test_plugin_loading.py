@@ -101,5 +101,5 @@ def test_authenticators_are_found_by_name_or_made_of_the_secrets_file(service_di
         "PasswordAuthenticator",
         "Doorman",
     ]
-    with pytest.raises(ConfigurationError, match="expected a class with on_connect_request, on_connected_session"):
+    with pytest.raises(ConfigurationError, match="on_connect_request, on_connected_session"):
         load("doormen:Half")

@@ -72,5 +72,5 @@ def test_a_service_that_cannot_be_used_is_one_clear_line(service_dir: Path, serv
 
 
 def test_a_missing_service_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="service directory not found"):
+    with pytest.raises(ConfigurationError, match="service directory"):
         load_service_class("m:C", tmp_path / "absent")

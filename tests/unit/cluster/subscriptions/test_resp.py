@@ -184,7 +184,7 @@ async def test_with_tls_the_server_shows_a_certificate_that_is_trusted_and_has_i
             await sink.deliver([ENTRY])
         for wrong in (url.replace("localhost", "127.0.0.1"), url.partition("&ca=")[0]):
             async with RedisStreamSink(wrong) as sink:
-                with pytest.raises(RedisRefusedError, match="certificate verify failed"):
+                with pytest.raises(RedisRefusedError, match="certificate verify"):
                     await sink.load_position()
 
     assert server.names == [b"EVAL"]
@@ -194,7 +194,7 @@ async def test_an_error_has_the_code_of_the_server() -> None:
     async with told(b"-WRONGTYPE not a stream\r\n") as server:
         connection = await RedisConnection.open(RedisAddress.parse(f"redis://127.0.0.1:{server.port}?stream=x"))
         async with connection:
-            with pytest.raises(RedisError, match="redis answered: WRONGTYPE not a stream") as raised:
+            with pytest.raises(RedisError, match="WRONGTYPE") as raised:
                 await connection.call(b"XLEN", b"x")
 
     assert raised.value.code == "WRONGTYPE"

@@ -79,7 +79,7 @@ def test_a_service_closes_a_session_after_the_entry(harness: ServiceHarness[Coun
 
     assert client.close_reason is CloseReason.SERVICE_ACTION
     assert harness.service.closed == [CloseReason.SERVICE_ACTION]
-    with pytest.raises(LocalProtocolError, match="the session is closed"):
+    with pytest.raises(LocalProtocolError, match="closed"):
         client.offer(b"1")
 
 
@@ -121,7 +121,7 @@ class Sleeping(ClusteredService):
 
 
 def test_a_service_without_requests_says_so() -> None:
-    with pytest.raises(LocalProtocolError, match="takes no requests: service=ClusteredService"):
+    with pytest.raises(LocalProtocolError, match=r"no requests.*service=ClusteredService"):
         ServiceHarness(ClusteredService).request(b"")
 
 

@@ -184,10 +184,10 @@ def test_what_a_failure_prints_is_read_as_the_same_run(options: Options, monkeyp
 
 @pytest.mark.parametrize("text", ["seven", "7 --colour red", "7 --length long", "'"])
 def test_a_replay_that_nobody_printed_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="expected what a failure printed"):
+    with pytest.raises(ConfigurationError, match="failure printed"):
         parse_replay(text)
 
 
 def test_a_replay_with_a_kind_of_fault_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no such kind of fault: thunder"):
+    with pytest.raises(ConfigurationError, match="thunder"):
         parse_replay("7 --only thunder")

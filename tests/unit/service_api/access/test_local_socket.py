@@ -118,7 +118,7 @@ def test_what_a_dead_member_left_is_replaced(runtime: Path, directory: Path) -> 
 def test_what_is_no_socket_is_not_replaced(runtime: Path, directory: Path) -> None:
     (directory / CONTROL_SOCKET_NAME).write_text("precious")
 
-    with pytest.raises(FileExistsError, match="is no socket"):
+    with pytest.raises(FileExistsError, match="socket"):
         ControlSocket(directory, ENDPOINT)
 
     assert (directory / CONTROL_SOCKET_NAME).read_text() == "precious"

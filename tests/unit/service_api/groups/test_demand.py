@@ -44,7 +44,7 @@ def test_ports_of_a_group_are_a_hundred_apart() -> None:
 
 def test_a_port_that_is_too_high_names_the_group() -> None:
     """65,535 is the last one."""
-    with pytest.raises(ConfigurationError, match="group 6 at port 65600, expected at most 65535"):
+    with pytest.raises(ConfigurationError, match=r"group 6.*port 65600,.* 65535"):
         group_endpoint("127.0.0.1:65000", 6)
 
 

@@ -130,7 +130,7 @@ def test_keys_of_one_group_go_together_and_others_are_refused_by_name() -> None:
     with pytest.raises(CrossGroupError) as refused:
         table.common_group([*here, elsewhere])
     assert f"key={here[0]!r} belongs to group 2, key={elsewhere!r} to group 3, of 4" in str(refused.value)
-    with pytest.raises(LocalProtocolError, match="expected one key"):
+    with pytest.raises(LocalProtocolError, match="one key"):
         table.common_group([])
 
 
@@ -140,7 +140,7 @@ def test_a_service_refuses_a_key_of_another_group() -> None:
     other = Group((owner + 1) % 4, 4)
 
     Group(owner, 4).check_key("account-17")
-    with pytest.raises(WrongGroupError, match=f"key='account-17' belongs to group {owner}, this is {other}"):
+    with pytest.raises(WrongGroupError, match=rf"key='account-17'.*group {owner},.* {other}"):
         other.check_key("account-17")
 
 

@@ -72,7 +72,7 @@ def test_a_claim_that_is_sent_again_changes_nothing(locks: TypedHarness[LockServ
     first = locks.call(ClaimLock("a", 1))
 
     assert locks.call(ClaimLock("a", 1)) == first
-    with pytest.raises(LockError, match="number=1 is a claim of 'a', expected 'b'"):
+    with pytest.raises(LockError, match=r"number=1 .*'a'.*'b'"):
         locks.call(ClaimLock("b", 1))
 
 
@@ -162,10 +162,10 @@ def test_claims_have_limits() -> None:
     locks = TypedHarness(FewClaims)
     for number in (1, 2):
         locks.call(ClaimLock("a", number))
-    with pytest.raises(LockError, match="claims of 'a': 2, expected less than 2"):
+    with pytest.raises(LockError, match=r"claims.*'a': 2,.* 2"):
         locks.call(ClaimLock("a", 3))
     locks.call(ClaimLock("b", 3))
-    with pytest.raises(LockError, match="claims=3 expected less than 3"):
+    with pytest.raises(LockError, match=r"claims=3.* 3"):
         locks.call(ClaimLock("c", 4))
 
 

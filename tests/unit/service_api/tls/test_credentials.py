@@ -147,7 +147,7 @@ def test_a_certificate_of_another_cluster_than_the_setting_says_is_refused(issue
     loaded = TlsCredentials.load(issuer.member(1), now=datetime.now(UTC))
 
     assert loaded.expect_member(MemberId(1), CLUSTER).member_id == 1
-    with pytest.raises(ConfigurationError, match=r"of another cluster: .*3f9a.*cluster_id=0000000000000001"):
+    with pytest.raises(ConfigurationError, match=r"3f9a.*cluster_id=0000000000000001"):
         loaded.expect_member(MemberId(1), OTHER_CLUSTER)
 
 
@@ -159,5 +159,5 @@ def test_a_key_of_root_may_be_read_by_its_group(issuer: Issuer) -> None:
     if key.stat().st_uid == 0:
         load_member(settings)
     else:
-        with pytest.raises(ConfigurationError, match="may be read by others"):
+        with pytest.raises(ConfigurationError, match="by others"):
             load_member(settings)

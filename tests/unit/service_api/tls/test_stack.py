@@ -260,7 +260,7 @@ async def test_a_client_verifies_by_cluster_whatever_the_address_is(issuer: Issu
 
     async with serving(issuer.of(CallerRole.MEMBER, "1", names=["nowhere.example"]), Purpose.INGRESS) as server:
         assert await say_hello(by_cluster, server) == b"hello"
-        with pytest.raises(PeerRefusedError, match="not a member of cluster 0000000000000001"):
+        with pytest.raises(PeerRefusedError, match=r"a member.*0000000000000001"):
             await say_hello(TlsStack(anonymous, cluster_id=OTHER_CLUSTER), server)
         with pytest.raises(PeerRefusedError, match="mismatch"):
             await say_hello(TlsStack(anonymous), server)  # by name: nothing says which cluster
@@ -282,7 +282,7 @@ async def test_a_client_cannot_be_the_server_of_another(issuer: Issuer) -> None:
     caller = TlsStack(TlsSettings(authorities=issuer.member(1).authorities), cluster_id=CLUSTER)
 
     async with serving(issuer.of(CallerRole.CLIENT, "app"), Purpose.INGRESS, member_id=None) as server:
-        with pytest.raises(PeerRefusedError, match="certificate of the other side is refused"):
+        with pytest.raises(PeerRefusedError, match=r"certificate.*refused"):
             await say_hello(caller, server)
 
 
@@ -298,12 +298,12 @@ async def test_threads_dial_with_tls(issuer: Issuer) -> None:
     async with serving(issuer.member(1), Purpose.DOCUMENTS) as server:
         assert await asyncio.to_thread(ask) == b"hello"
         wrong = TlsStack(TlsSettings(authorities=issuer.member(1).authorities), cluster_id=OTHER_CLUSTER)
-        with pytest.raises(PeerRefusedError, match="not a member of cluster"):
+        with pytest.raises(PeerRefusedError, match="a member"):
             await asyncio.to_thread(wrong.dial_blocking, Purpose.DOCUMENTS, server.endpoint, 10)
 
 
 def test_verification_by_cluster_needs_to_know_which(issuer: Issuer) -> None:
-    with pytest.raises(ConfigurationError, match="verify='cluster' needs the cluster's id"):
+    with pytest.raises(ConfigurationError, match=r"verify='cluster' .*id"):
         TlsStack(TlsSettings(authorities=issuer.member(1).authorities, verify="cluster"))
 
 
@@ -313,7 +313,7 @@ def test_settings_and_a_stack_are_not_both_given(issuer: Issuer) -> None:
 
     assert client_network(None) is SOCKETS
     assert client_network(settings, network=stack) is stack
-    with pytest.raises(ConfigurationError, match="tls and network are given"):
+    with pytest.raises(ConfigurationError, match=r"tls.*network"):
         client_network(settings, network=TlsStack(issuer.member(1)))
 
 
@@ -321,7 +321,7 @@ def test_settings_and_a_stack_are_not_both_given(issuer: Issuer) -> None:
 async def test_a_stack_without_a_certificate_does_not_listen(issuer: Issuer) -> None:
     stack = TlsStack(TlsSettings(authorities=issuer.member(1).authorities))
 
-    with pytest.raises(ConfigurationError, match="tls of a listener"):
+    with pytest.raises(ConfigurationError, match="listener"):
         await stack.listen_for_streams(
             Purpose.ARCHIVE, ANY_PORT, Server(stack, Purpose.ARCHIVE).echo, gate=ConnectionGate()
         )

@@ -501,6 +501,6 @@ def test_an_archive_without_a_log_wants_a_recording_named(tmp_path: Path) -> Non
     descriptor: RecordingDescriptor = write_log(tmp_path, [Entry(b"x")])
     write_catalog(tmp_path, [])
 
-    with pytest.raises(ConfigurationError, match=r"no log of a cluster in .* expected recordingId=all, or one of \[\]"):
+    with pytest.raises(ConfigurationError, match=r"no log.*recordingId=all.*\[\]"):
         plan(tmp_path)
     assert descriptor.stream_id == 100

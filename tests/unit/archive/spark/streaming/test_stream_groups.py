@@ -221,7 +221,7 @@ def test_groups_that_are_renumbered_end_the_query(member: Path) -> None:
     directories[1].rename(directories[0])
     (member / "aside").rename(directories[1])
 
-    with pytest.raises(ArchiveError, match=r"group [12] of 3: .*if directories of groups were renamed") as said:
+    with pytest.raises(ArchiveError, match=r"group [12] of 3: .*renamed") as said:
         planner(member).latest_offsets(place)
     assert "different frame at position=" in str(said.value) or "expected a frame that ends" in str(said.value)
 
@@ -232,7 +232,7 @@ def test_positions_of_two_groups_that_are_mixed_up_are_refused(member: Path) -> 
     place = made.latest_offsets(made.initial_offsets(), 30_000)
     mixed = {**place, 1: place[2], 2: place[1]}
 
-    with pytest.raises(ArchiveError, match=r"group [12] of 3: no member has the log from position="):
+    with pytest.raises(ArchiveError, match=r"group [12] of 3: no member.*position="):
         planner(member).latest_offsets(mixed)
 
 
@@ -241,12 +241,10 @@ def test_group_that_is_gone_ends_the_query_and_is_named(member: Path) -> None:
     place, _ = run_query(None, member)
     shutil.rmtree(group_directory(member, 1))
 
-    with pytest.raises(
-        ArchiveError, match=rf"group 1 of 3: .*there is no group-1 in {member}: bring it back; or"
-    ) as said:
+    with pytest.raises(ArchiveError, match=rf"group 1 of 3: .*group-1 in {member}") as said:
         run_query(place, member)
     assert "option group=0,2 and another checkpointLocation" in str(said.value)
-    with pytest.raises(ArchiveError, match=r"there is no group-1"):
+    with pytest.raises(ArchiveError, match=r"no group-1"):
         run_query(None, member)
 
 
@@ -269,7 +267,7 @@ def test_checkpoint_of_something_else_is_refused(member: Path, change: dict[str,
 def test_checkpoint_of_other_groups_says_how_to_start(member: Path) -> None:
     place, _ = run_query(None, member, group="0,2")
 
-    with pytest.raises(ConfigurationError, match=r"groups=0,2 expected=0,1,2.*start it with the option group=0,2"):
+    with pytest.raises(ConfigurationError, match=r"groups=0,2 expected=0,1,2.*group=0,2"):
         run_query(place, member)
 
 
@@ -277,9 +275,9 @@ def test_checkpoint_of_one_log_and_of_groups_are_told_apart(member: Path) -> Non
     groups, _ = run_query(None, member)
     alone = make_reader(group_directory(member, 1)).initialOffset()
 
-    with pytest.raises(ConfigurationError, match=r"checkpoint of a stream of one log, expected one of groups 0, 1, 2"):
+    with pytest.raises(ConfigurationError, match=r"one log.*groups 0, 1, 2"):
         run_query(alone, member)
-    with pytest.raises(ConfigurationError, match=r"checkpoint of a stream over a directory with groups: group_count=3"):
+    with pytest.raises(ConfigurationError, match=r"group_count=3"):
         make_reader(group_directory(member, 1)).latestOffset(groups, ReadMaxBytes(1 << 20))
 
 
@@ -310,7 +308,7 @@ def test_position_in_one_group_may_be_asked_for(member: Path, logs: list[Log]) -
 
 
 def test_one_log_has_no_group_to_choose(member: Path) -> None:
-    with pytest.raises(ConfigurationError, match="is read as one log: expected no option group"):
+    with pytest.raises(ConfigurationError, match=r"one log.*option group"):
         make_reader(group_directory(member, 0), group="0")
 
 
@@ -339,7 +337,7 @@ def test_planner_of_a_group_hears_only_its_own_members(member: Path, logs: list[
     with StatusServer(leadership_term_id=1, commit_position=1 << 20) as other:
         settings = StreamSettings(directories=(member,), commit_from=(other.endpoint,))
         other.more = {"group": "1/3"}
-        with pytest.raises(ConfigurationError, match=r"group 0 of 3: .* answers for group=1/3, expected group=0/3"):
+        with pytest.raises(ConfigurationError, match=r"group 0 of 3: .*group=1/3,.*group=0/3"):
             GroupsPlanner(settings, (0,), 3).initial_offsets()
         other.more, other.commit_position = {"group": "0/3"}, logs[0].position
         made = GroupsPlanner(settings, (0,), 3)

@@ -57,7 +57,7 @@ def running(directory: Path, *options: str) -> Iterator[tuple[str, subprocess.Po
 async def test_recordings_outlast_the_process_and_are_stopped_in_order(tmp_path: Path) -> None:
     with running(tmp_path) as (endpoint, process):
         async with ArchiveClient.connect(endpoint) as client:
-            with pytest.raises(ArchiveError, match=r"recording was stopped|connection lost"):  # noqa: PT012
+            with pytest.raises(ArchiveError, match=r"stopped|connection lost"):  # noqa: PT012
                 async with client.record("c", stream_id=7) as publication:
                     await publication.offer(b"kept")
                     await publication.recorded()
@@ -93,9 +93,9 @@ async def test_an_archive_is_served_over_tls(tmp_path: Path) -> None:
         async with ArchiveClient.connect(endpoint, tls=replace(client, verify="name")) as archive:
             assert await archive.list_recordings() == []
         async with ArchiveClient.connect(endpoint, tls=TlsSettings(authorities=files.authorities)) as archive:
-            with pytest.raises(ArchiveError, match="archive reading needs the role observer or operator or member"):
+            with pytest.raises(ArchiveError, match=r"observer.*operator.*member"):
                 await archive.list_recordings()
-        with pytest.raises(ArchiveError, match="not a member of cluster"):
+        with pytest.raises(ArchiveError, match="a member"):
             async with ArchiveClient.connect(endpoint, tls=client):
                 pass
         with pytest.raises(ArchiveError, match="connection lost"):

@@ -60,7 +60,7 @@ def test_init_draws_a_cluster_and_says_how_to_go_on(tmp_path: Path) -> None:
 def test_init_keeps_an_authority_that_is_there(tmp_path: Path) -> None:
     run("init", tmp_path / "certs")
 
-    with pytest.raises(ConfigurationError, match="has an authority already"):
+    with pytest.raises(ConfigurationError, match="authority already"):
         run("init", tmp_path / "certs")
 
 
@@ -88,7 +88,7 @@ def test_issue_refuses_what_is_no_identity(tmp_path: Path, identity: str) -> Non
 
 
 def test_issue_needs_a_directory_of_init(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="not a directory of `trimaran certs init`"):
+    with pytest.raises(ConfigurationError, match="`trimaran certs init`"):
         run("issue", tmp_path, "member/0")
 
 
