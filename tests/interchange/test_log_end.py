@@ -306,7 +306,7 @@ def test_a_last_frame_that_verify_and_aeron_refuse_is_no_row_of_any_reader(
     directory = samples / "torn-variants" / name
     (verdict,) = json.loads(run("archive", "verify", directory, "-o", "json").stdout)
     assert truth_of("torn-variants")[name]["verify_truncate_no"]["asked_to_truncate"]
-    assert "last frame may be incomplete" in verdict["problems"][0]
+    assert "incomplete" in verdict["problems"][0]
     problems: list[ReadProblem] = []
 
     table = frames(directory, on_problem=problems.append).read_all()

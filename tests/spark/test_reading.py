@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from tests.facts import has_facts
 from tests.unit.archive.spark.written_logs import Entry, overwrite, write_log
 from tests.unit.archive.streams import extract_sample, load_truth
 from trimaran.archive.spark import problems, register
@@ -135,10 +136,7 @@ def test_permissive_goes_on_behind_damage_and_says_so_in_the_log(spark: SparkSes
     assert rows.agg(sf.count("*"), sf.count_distinct("position")).first() == (2999, 2999)
     said = log_text(spark)
     assert said.count("frames left out") == before + 1
-    assert (
-        f"aeron_archive: frames left out: recording_id=0 position={DAMAGED_POSITION}: bad frame: wrong stream id"
-        in said
-    )
+    assert has_facts(said, f"recording_id=0 position={DAMAGED_POSITION}:", "stream id")
 
 
 def test_dropmalformed_does_so_without_a_word(spark: SparkSession, damaged: Path) -> None:
@@ -152,7 +150,7 @@ def test_failfast_says_where_and_why(spark: SparkSession, damaged: Path) -> None
     with pytest.raises(PySparkException) as caught:
         read(spark, damaged, mode="FAILFAST").count()
 
-    assert "bad frame: wrong stream id: stream_id=67305985 expected=100" in str(caught.value)
+    assert "stream_id=67305985 expected=100" in str(caught.value)
     assert f"recording_id=0 position={DAMAGED_POSITION}" in str(caught.value)
 
 
@@ -180,7 +178,7 @@ def test_a_damaged_entry_of_the_catalog_is_a_problem_without_a_place(
 
     (row,) = problems(spark, str(tmp_path), recordingId="all").collect()
 
-    assert "catalog entry at offset=32" in row.reason
+    assert "offset=32" in row.reason
     assert read(spark, tmp_path, recordingId="all").where("stream_id = 100").count() == 0
     with pytest.raises(PySparkException, match=r"catalog entry.*offset=32"):
         read(spark, tmp_path, recordingId="all", mode="FAILFAST").count()

@@ -78,12 +78,12 @@ def test_positions_of_one_group_may_be_named(member: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"group": 2}, r"group=2 expected some of 0 to 1: .*node-0"),
-        ({"group": []}, r"group=\[\] expected some of 0 to 1"),
-        ({"recording_id": 0, "stop_position": 64}, r"positions are those of one log: 2 groups in .*node-0; name one"),
-        ({"columns": ["group"]}, r"expected group once at most, and another column"),
-        ({"columns": ["position", "group", "group"]}, r"expected group once at most"),
-        ({"columns": ["colour"]}, r"no such column: column='colour'"),
+        ({"group": 2}, r"group=2 .*0 to 1: .*node-0"),
+        ({"group": []}, r"group=\[\] .*0 to 1"),
+        ({"recording_id": 0, "stop_position": 64}, r"one log: 2 groups.*node-0"),
+        ({"columns": ["group"]}, r"group once.*another column"),
+        ({"columns": ["position", "group", "group"]}, r"group once"),
+        ({"columns": ["colour"]}, r"column='colour'"),
     ],
 )
 def test_what_cannot_be_read_is_named(member: Path, arguments: dict[str, Any], said: str) -> None:

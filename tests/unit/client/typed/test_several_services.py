@@ -182,7 +182,7 @@ def test_a_client_without_a_name_finds_the_service_that_takes_a_message(memory: 
 def test_a_service_that_does_not_run_is_told_with_those_that_do(memory: MemoryCluster) -> None:
     async def test() -> None:
         third = ThirdClient(await memory.connect())
-        told = "no service third runs in this cluster; its typed services: First, second"
+        told = "third.*First, second"
         with pytest.raises(LocalProtocolError, match=told):
             await third.call(Add(1))
         with pytest.raises(LocalProtocolError, match=told):
@@ -194,12 +194,12 @@ def test_a_service_that_does_not_run_is_told_with_those_that_do(memory: MemoryCl
 @pytest.mark.parametrize(
     ("payload", "told"),
     [
-        (b"\xc1\x31" + bytes(8), "no service with service_id=3 takes typed requests; the services here: First, second"),
+        (b"\xc1\x31" + bytes(8), "service_id=3 .*First, second"),
         (
             b"hello",
-            "the request is of no typed client, and the services here are typed: First, second; use TypedClient",
+            "no typed client.*First, second.*TypedClient",
         ),
-        (b"", "the request is of no typed client"),
+        (b"", "no typed client"),
     ],
 )
 def test_a_request_that_no_service_takes_is_refused_and_runs_nowhere(

@@ -153,7 +153,7 @@ def test_commands_that_change_an_archive_refuse_a_url(stages: list[Path], s3: S3
     marked = CliRunner().invoke(archive_app, ["verify", url, "--mark-invalid"])
 
     assert marked.exit_code == 2
-    assert "an archive in an object store can only be read" in marked.output
+    assert "object store" in marked.output
 
 
 def trimaran(*arguments: str) -> Result:

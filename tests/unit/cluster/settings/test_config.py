@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tests.facts import has_facts
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import flag_name, load_node_config, setting_kind
 from trimaran.cluster.settings.member_endpoints import parse_members
@@ -104,32 +105,32 @@ def test_an_unknown_variable_is_an_error_with_a_suggestion(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("line", "found", "expected"),
     [
-        ("election_timeout_ms = true", "election_timeout_ms=True from FILE: expected milliseconds"),
-        ("election_timeout_ms = 0.5", "election_timeout_ms=0.5 from FILE: expected milliseconds"),
-        ('election_timeout_ms = "soon"', "election_timeout_ms='soon' from FILE: expected milliseconds"),
-        ("election_timeout_ms = -1", "election_timeout_ms=-1 from FILE: expected to be greater than 0"),
-        ('session_limit = "7"', "session_limit='7' from FILE: expected a whole number"),
-        ('checksums = "yes"', "checksums='yes' from FILE: expected true or false"),
-        ("checksums = 1", "checksums=1 from FILE: expected true or false"),
-        ("service_dir = 1", "service_dir=1 from FILE: expected a path"),
-        ("file_sync_level = 3", "file_sync_level=3 from FILE: expected to be less than or equal to 2"),
-        ('log_format = "xml"', "log_format='xml' from FILE: expected to be 'auto', 'console' or 'json'"),
-        ('metrics_endpoint = "9464"', "metrics_endpoint='9464' from FILE: expected host:port such as"),
-        ('metrics_endpoint = "a:99999"', "metrics_endpoint='a:99999' from FILE: expected host:port such as"),
-        ("stall_threshold_ms = 0", "stall_threshold_ms=0 from FILE: expected to be greater than 0"),
-        ('app_version = "1.2"', "app_version='1.2' from FILE: expected a version, such as \"1.0.0\""),
+        ("election_timeout_ms = true", "election_timeout_ms=True", "milliseconds"),
+        ("election_timeout_ms = 0.5", "election_timeout_ms=0.5", "milliseconds"),
+        ('election_timeout_ms = "soon"', "election_timeout_ms='soon'", "milliseconds"),
+        ("election_timeout_ms = -1", "election_timeout_ms=-1", "0"),
+        ('session_limit = "7"', "session_limit='7'", "whole number"),
+        ('checksums = "yes"', "checksums='yes'", "false"),
+        ("checksums = 1", "checksums=1", "false"),
+        ("service_dir = 1", "service_dir=1", "path"),
+        ("file_sync_level = 3", "file_sync_level=3", "2"),
+        ('log_format = "xml"', "log_format='xml'", "'auto', 'console' or 'json'"),
+        ('metrics_endpoint = "9464"', "metrics_endpoint='9464'", "host:port"),
+        ('metrics_endpoint = "a:99999"', "metrics_endpoint='a:99999'", "host:port"),
+        ("stall_threshold_ms = 0", "stall_threshold_ms=0", "0"),
+        ('app_version = "1.2"', "app_version='1.2'", "1.0.0"),
     ],
 )
 def test_a_bad_value_is_one_line_with_name_value_origin_and_what_was_expected(
-    tmp_path: Path, line: str, expected: str
+    tmp_path: Path, line: str, found: str, expected: str
 ) -> None:
     file = write(tmp_path, FILE_TEXT + line)
 
     message = refusal(file)
 
-    assert message.startswith("invalid setting: " + expected.replace("FILE", str(file)))
+    assert has_facts(message, f"{found} from {file}", expected)
     assert "\n" not in message
 
 
@@ -154,43 +155,41 @@ def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> None
     binary.write_bytes(b"\xff\xfe\x00")
 
     assert "is not UTF-8 text" in refusal(binary)
-    assert "reason=No such file or directory" in refusal(tmp_path / "absent.toml")
+    assert "reason=No such" in refusal(tmp_path / "absent.toml")
     assert "reason=Is a directory" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"member_id": 7}, "own id is not in members: member_id=7 expected one of [0, 1, 2]"),
-        ({"witnesses": "3"}, "witnesses='3': expected ids of members, which [3] are not"),
-        ({"witnesses": "0,1"}, "witnesses='0,1': witnesses=2 of 3 members that vote would be a majority"),
-        ({"service": ""}, "service='': expected \"module:Class\", or this member among witnesses"),
-        ({"startup_canvass_timeout_ms": 3_000}, "startup_canvass_timeout_ms=3000: expected at least 4000"),
-        ({"leader_heartbeat_interval_ms": 1_500}, "leader_heartbeat_timeout_ms=2000: expected at least 3000"),
-        ({"election_timeout_ms": 100}, "election_timeout_ms=100: expected at least 200"),
-        ({"session_timeout_ms": 1_000}, "session_timeout_ms=1000: expected at least 2000"),
-        ({"term_length_bytes": 100_000}, "term_length_bytes=100000: expected a power of two"),
+        ({"member_id": 7}, r"member_id=7 .*\[0, 1, 2\]"),
+        ({"witnesses": "3"}, "witnesses='3': .*3"),
+        ({"witnesses": "0,1"}, "witnesses='0,1': .*witnesses=2 of 3"),
+        ({"service": ""}, "service='': .*module:Class.*witnesses"),
+        ({"startup_canvass_timeout_ms": 3_000}, "startup_canvass_timeout_ms=3000: .* 4000"),
+        ({"leader_heartbeat_interval_ms": 1_500}, "leader_heartbeat_timeout_ms=2000: .* 3000"),
+        ({"election_timeout_ms": 100}, "election_timeout_ms=100: .* 200"),
+        ({"session_timeout_ms": 1_000}, "session_timeout_ms=1000: .* 2000"),
+        ({"term_length_bytes": 100_000}, "term_length_bytes=100000: .*power of two"),
         (
             {"term_length_bytes": 32_768},
-            "term_length_bytes=32768: expected a power of two from 64KiB to 1GiB",
+            "term_length_bytes=32768: .*64KiB to 1GiB",
         ),
-        ({"segment_length_bytes": 1 << 20}, "segment_length_bytes=1048576: expected a power of two"),
-        ({"mtu_length_bytes": 1_400}, "mtu_length_bytes=1400: expected a multiple of 32"),
-        ({"mtu_length_bytes": 65_536}, "mtu_length_bytes=65536: expected a multiple of 32 from 64 to 65504"),
-        ({"ingress_window_bytes": 65_536}, "ingress_window_bytes=65536: expected at least two"),
+        ({"segment_length_bytes": 1 << 20}, "segment_length_bytes=1048576: .*power of two"),
+        ({"mtu_length_bytes": 1_400}, "mtu_length_bytes=1400: .*multiple of 32"),
+        ({"mtu_length_bytes": 65_536}, "mtu_length_bytes=65536: .*64 to 65504"),
+        ({"ingress_window_bytes": 65_536}, "ingress_window_bytes=65536: .*two"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(changes: dict[str, Any], expected: str) -> None:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(ValidationError, match=expected):
         make(**changes)
-
-    assert expected in str(caught.value)
 
 
 def test_a_witness_needs_no_service() -> None:
     given: dict[str, Any] = {"member_id": "2", "members": MEMBERS, "directory": "d"}
 
-    assert "missing setting: service" in refusal(**given)
+    assert has_facts(refusal(**given), "missing", "service")
     config = load_node_config(None, {**given, "witnesses": "2"}).config
 
     assert (config.is_witness, config.services) == (True, ())

@@ -78,18 +78,18 @@ def test_an_url_says_where_the_stream_is_and_shows_no_password(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("redis://host", "stream=NAME is missing"),
-        ("redis://host?stream=", "stream=NAME is missing"),
-        ("redis:///0?stream=x", "there is no host"),
-        ("redis://host/db?stream=x", "database='db' expected a number"),
-        ("redis://host:x?stream=x", "not the URL of a Redis stream"),
-        ("redis://host?stream=x&maxlen=0", "maxlen='0' expected 1 or more"),
-        ("redis://host?stream=x&maxlan=5", r"options=\['maxlan'\] expected some of"),
+        ("redis://host", "stream=NAME"),
+        ("redis://host?stream=", "stream=NAME"),
+        ("redis:///0?stream=x", "no host"),
+        ("redis://host/db?stream=x", "database='db' .*number"),
+        ("redis://host:x?stream=x", "URL.*Redis"),
+        ("redis://host?stream=x&maxlen=0", "maxlen='0' .*1"),
+        ("redis://host?stream=x&maxlan=5", r"options=\['maxlan'\]"),
         ("redis://host?stream=x&ca=/f", "ca= is for rediss"),
-        ("rediss://host?stream=x&ca=/there/is/none", "cannot be read: file=/there/is/none"),
+        ("rediss://host?stream=x&ca=/there/is/none", "read: file=/there/is/none"),
         ("redis://a:secret@host?stream=x&password-file=/f", "two passwords"),
-        ("http://host?stream=x", "scheme='http' expected redis or rediss"),
-        ("redis://u:secret@host", "stream=NAME is missing"),
+        ("http://host?stream=x", "scheme='http' .*redis or rediss"),
+        ("redis://u:secret@host", "stream=NAME"),
     ],
 )
 def test_an_url_that_is_none_is_refused(url: str, reason: str) -> None:

@@ -100,13 +100,13 @@ def test_calls_outside_of_an_entry_are_refused_as_on_a_member(harness: ServiceHa
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda: ServiceHarness(Counter()), "is an instance, expected the class"),  # type: ignore[arg-type]
-        (lambda: ServiceHarness(int), "made type=int expected a ClusteredService"),  # type: ignore[type-var]
-        (lambda: ServiceHarness(None), "expected a class of services"),  # type: ignore[arg-type]
-        (lambda: ServiceHarness(Counter).advance(-1), "seconds=-1 expected at least 0"),
-        (lambda: ServiceHarness(Counter).fire_timer(3), r"no such timer: correlation_id=3 scheduled=\[\]"),
+        (lambda: ServiceHarness(Counter()), "an instance.*class"),  # type: ignore[arg-type]
+        (lambda: ServiceHarness(int), "type=int .*ClusteredService"),  # type: ignore[type-var]
+        (lambda: ServiceHarness(None), "of services"),  # type: ignore[arg-type]
+        (lambda: ServiceHarness(Counter).advance(-1), "seconds=-1 .* 0"),
+        (lambda: ServiceHarness(Counter).fire_timer(3), r"correlation_id=3 scheduled=\[\]"),
         (lambda: ServiceHarness(Endless).request(b"tell 1"), "entries without end"),
-        (lambda: ServiceHarness(Sleeping), "on_start waits for something outside"),
+        (lambda: ServiceHarness(Sleeping), "on_start waits"),
     ],
     ids=["instance", "no service", "no class", "back in time", "no timer", "endless", "sleeping"],
 )

@@ -177,13 +177,11 @@ def test_what_the_directory_does_not_know_to_be_committed_is_not_delivered(recor
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        pytest.param({"position": -1}, "position=-1 expected 0 to", id="position"),
-        pytest.param({"position": 1, "time": 1}, "position=1 time=1: expected one of them", id="both"),
+        pytest.param({"position": -1}, "position=-1 .*0 to", id="position"),
+        pytest.param({"position": 1, "time": 1}, "position=1 time=1: .*one", id="both"),
         pytest.param({"snapshot": 64}, r"snapshot=64 expected one of \[\d+", id="snapshot"),
-        pytest.param(
-            {"snapshot": "first"}, "snapshot='first' expected newest, oldest, none or a position", id="choice"
-        ),
-        pytest.param({"bound": "durable"}, "bound='durable' expected committed, recorded or a position", id="bound"),
+        pytest.param({"snapshot": "first"}, "snapshot='first' .*newest, oldest, none", id="choice"),
+        pytest.param({"bound": "durable"}, "bound='durable' .*committed, recorded", id="bound"),
         pytest.param({"bound": 1 << 40}, f"bound={1 << 40} expected 0 to", id="bound position"),
         pytest.param({"service_id": 10}, "service_id=10", id="service id"),
     ],

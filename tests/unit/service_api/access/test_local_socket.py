@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.facts import has_facts
 from trimaran.service_api.access import local_socket
 from trimaran.service_api.access.local_socket import (
     CONTROL_SOCKET_NAME,
@@ -145,7 +146,7 @@ def test_a_runtime_directory_that_others_could_have_made_is_not_used(
     assert [problem.split(": ")[0] for problem in control.problems] == [str(runtime)]
     assert list(target.iterdir()) == []
     assert connect_locally(ENDPOINT) is None
-    assert f"{runtime} is not used: " in why_not_local(ENDPOINT)
+    assert has_facts(why_not_local(ENDPOINT), f"{runtime}", "used: ")
     control.close()
 
 

@@ -145,11 +145,11 @@ def test_a_try_leaves_nothing(locks: TypedHarness[LockService]) -> None:
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        (ClaimLock("", 1), "name has 0 bytes, expected 1 to 512"),
-        (ClaimLock("a", -1), "number=-1 expected 0 to"),
+        (ClaimLock("", 1), "name .*0 bytes.*1 to 512"),
+        (ClaimLock("a", -1), "number=-1 .*0 to"),
         (ClaimLock("a", 1, lease_s=0), "lease_s=0"),
         (ClaimLock("a", 1, wait_s=float("nan")), "wait_s=nan"),
-        (ClaimLock("a", 1, value=bytes(4_097)), "value has 4097 bytes, expected at most 4096"),
+        (ClaimLock("a", 1, value=bytes(4_097)), "value .*4097 bytes.*4096"),
     ],
 )
 def test_a_wrong_claim_is_refused(locks: TypedHarness[LockService], command: ClaimLock, reason: str) -> None:

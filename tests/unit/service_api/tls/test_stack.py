@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 import uvloop
 
+from tests.facts import has_facts
 from tests.tls import CLUSTER, OTHER_CLUSTER, Issuer
 from trimaran.service_api import transport
 from trimaran.service_api.access import handshake_errors
@@ -182,7 +183,7 @@ async def test_what_is_no_tls_is_refused_at_once_and_named(issuer: Issuer) -> No
     async with serving(issuer.member(1), Purpose.INGRESS) as server:
         assert await say_hello(SOCKETS, server) == b""
 
-        assert "the other side does not speak TLS" in await server.refusals.get()
+        assert "speak TLS" in await server.refusals.get()
         assert server.gate.count(Purpose.INGRESS) == 0
 
 
@@ -202,7 +203,7 @@ async def test_an_older_version_of_tls_is_refused(issuer: Issuer) -> None:
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ({"begins_in": timedelta(days=-9), "lifetime": timedelta(days=1)}, "certificate has expired"),
+        ({"begins_in": timedelta(days=-9), "lifetime": timedelta(days=1)}, "expired"),
         ({"begins_in": timedelta(days=3)}, "certificate is not yet valid"),
     ],
 )
@@ -217,7 +218,7 @@ async def test_a_certificate_that_is_not_valid_now_is_refused(
     async with serving(issuer.member(1), Purpose.INGRESS) as server:
         assert await say_hello(caller, server) == b""
 
-        assert f"the certificate of the other side is refused: {reason}" in await server.refusals.get()
+        assert has_facts(await server.refusals.get(), "certificate", f"refused: {reason}")
 
 
 @on_both_loops
@@ -228,7 +229,7 @@ async def test_a_certificate_of_another_authority_is_refused(issuer: Issuer, tmp
     async with serving(issuer.member(1), Purpose.INGRESS) as server:
         assert await say_hello(caller, server) == b""
 
-        assert "certificate of the other side is refused" in await server.refusals.get()
+        assert has_facts(await server.refusals.get(), "certificate", "refused")
 
 
 # --- dialling
@@ -355,15 +356,15 @@ async def test_a_new_certificate_counts_for_new_connections_and_those_that_are_o
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda issuer, settings: Path(settings.key).write_text("garbage"), "key file cannot be used"),
-        (lambda issuer, settings: Path(settings.certificate).unlink(), "certificate file cannot be read"),
+        (lambda issuer, settings: Path(settings.key).write_text("garbage"), "key file"),
+        (lambda issuer, settings: Path(settings.certificate).unlink(), "certificate file"),
         (
             lambda issuer, settings: issuer.of(CallerRole.MEMBER, "1", lifetime=timedelta(seconds=-1)),
-            "certificate has expired",
+            "expired",
         ),
         (
             lambda issuer, settings: Issuer(issuer.authority, ClusterId(7)).member(1),
-            "certificate is of another cluster than before",
+            "another cluster",
         ),
     ],
 )
@@ -477,7 +478,7 @@ async def test_who_closes_before_its_first_byte_costs_no_handshake(
         _, writer = await asyncio.open_connection("127.0.0.1", server.endpoint.port)
         writer.close()
 
-        assert "closed before its first byte" in await server.refusals.get()
+        assert "first byte" in await server.refusals.get()
         assert began == []
 
 
@@ -490,5 +491,5 @@ async def test_who_sends_nothing_is_ended_in_time(issuer: Issuer, monkeypatch: p
         silent, writer = await asyncio.open_connection("127.0.0.1", server.endpoint.port)
 
         assert await silent.read() == b""
-        assert "no handshake within 0.2 s" in await server.refusals.get()
+        assert has_facts(await server.refusals.get(), "handshake", "0.2 s")
         writer.transport.abort()

@@ -161,8 +161,8 @@ def test_a_field_of_the_state_that_is_gone_or_another_is_refused_by_name() -> No
         old: list[int] = state()
 
     for service, message in (
-        (Gone, r"Gone has no old: list\[int\], which the snapshot has; expected it, or removed = \('old',\)"),
-        (Other, r"Other.total was int, is str; expected .* migrate_total\(old\)"),
+        (Gone, r"Gone .*old: list\[int\].*removed = \('old',\)"),
+        (Other, r"Other.total .*int.*str.*migrate_total\(old\)"),
     ):
         may = TypedHarness(May)
         may.call(PayOfMay(17, 250))

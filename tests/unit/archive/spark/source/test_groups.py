@@ -71,12 +71,12 @@ def test_a_directory_of_one_log_has_no_such_column(member: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"group": "2"}, "option group: 2 expected 0 to 1"),
-        ({"group": "one"}, "option group: 'one' expected groups from 0 on"),
-        ({"columns": "group"}, "expected group once at most, and another column"),
-        ({"columns": "position,group,group"}, "expected group once at most"),
-        ({"startPosition": "64"}, "positions are those of one log: startPosition=64 with 2 groups"),
-        ({"committed": "64"}, "positions are those of one log: committed=64 with 2 groups"),
+        ({"group": "2"}, "group: 2 .*0 to 1"),
+        ({"group": "one"}, "group: 'one'"),
+        ({"columns": "group"}, "group once.*another column"),
+        ({"columns": "position,group,group"}, "group once"),
+        ({"startPosition": "64"}, "one log: startPosition=64 .*2 groups"),
+        ({"committed": "64"}, "one log: committed=64 .*2 groups"),
     ],
 )
 def test_what_cannot_be_read_is_named(member: Path, options: dict[str, Any], said: str) -> None:

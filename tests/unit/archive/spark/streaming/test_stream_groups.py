@@ -223,7 +223,7 @@ def test_groups_that_are_renumbered_end_the_query(member: Path) -> None:
 
     with pytest.raises(ArchiveError, match=r"group [12] of 3: .*renamed") as said:
         planner(member).latest_offsets(place)
-    assert "different frame at position=" in str(said.value) or "expected a frame that ends" in str(said.value)
+    assert "different frame" in str(said.value) or "that ends" in str(said.value)
 
 
 def test_positions_of_two_groups_that_are_mixed_up_are_refused(member: Path) -> None:
@@ -251,10 +251,10 @@ def test_group_that_is_gone_ends_the_query_and_is_named(member: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"group_count": 4}, "checkpoint of another cluster: group_count=4 expected=3"),
-        ({"groups": {"0": None}}, "checkpoint of another source"),
+        ({"group_count": 4}, "group_count=4 expected=3"),
+        ({"groups": {"0": None}}, "another source"),
         ({"messages": True}, "messages=true expected=false"),
-        ({"more": 1}, "checkpoint of another source"),
+        ({"more": 1}, "another source"),
     ],
 )
 def test_checkpoint_of_something_else_is_refused(member: Path, change: dict[str, Any], said: str) -> None:
@@ -287,11 +287,11 @@ def test_checkpoint_of_one_log_and_of_groups_are_told_apart(member: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"startingPosition": "64"}, "positions are those of one log: startingPosition=64 with 3 groups"),
-        ({"committed": "64"}, "positions are those of one log: committed=64 with 3 groups"),
-        ({"recordingId": "0"}, "recordings are those of one log: recordingId=0 with 3 groups"),
-        ({"group": "3"}, "option group: 3 expected 0 to 2"),
-        ({"commitFrom": "h:65500"}, "puts group 1 at port 65600"),
+        ({"startingPosition": "64"}, "one log: startingPosition=64 .*3 groups"),
+        ({"committed": "64"}, "one log: committed=64 .*3 groups"),
+        ({"recordingId": "0"}, "one log: recordingId=0 .*3 groups"),
+        ({"group": "3"}, "group: 3 .*0 to 2"),
+        ({"commitFrom": "h:65500"}, "group 1 .*port 65600"),
     ],
 )
 def test_what_is_about_one_log_needs_one_group(member: Path, options: dict[str, str], said: str) -> None:
@@ -324,7 +324,7 @@ def test_each_group_asks_its_own_endpoints() -> None:
 def test_answer_of_another_group_is_not_taken() -> None:
     """Planted: the commit position of group 0 would carry group 1 to a place that is not committed there."""
     with StatusServer(commit_position=4096) as member:
-        for label, said in (("0/2", "answers for group=0/2, expected group=1/2"), ("", "a cluster without groups")):
+        for label, said in (("0/2", "group=0/2.*group=1/2"), ("", "without groups")):
             member.more = {"group": label}
             with pytest.raises(ConfigurationError, match=said):
                 CommitAsker([member.endpoint], group=Group(1, 2)).ask()

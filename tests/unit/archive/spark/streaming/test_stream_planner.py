@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.facts import has_facts
 from tests.unit.archive.spark.member_logs import Log, MemberFiles, Term, make_log, positions_of
 from tests.unit.archive.spark.status_server import StatusServer
 from trimaran.archive.errors import ArchiveError
@@ -391,7 +392,7 @@ def test_stream_that_fell_behind_every_log_ends_with_an_error(tmp_path: Path) ->
 
     with pytest.raises(ArchiveError) as raised:
         planner(*members).latest_offset(behind)
-    assert f"no member has the log from position={behind.position}" in str(raised.value)
+    assert has_facts(str(raised.value), "no member", f"position={behind.position}")
     assert str(raised.value).count("its log begins later: start_position=131072") == 2
 
 
@@ -563,7 +564,7 @@ def test_latest_needs_to_know_what_is_committed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prepare", "said"),
     [
-        (lambda member: member.wipe(), "no archive found: there is no archive.catalog"),
+        (lambda member: member.wipe(), r"no archive\.catalog"),
         (lambda member: (member.directory / "cluster" / "recording.log").unlink(), "no cluster/recording.log"),
         (lambda member: (member.archive / "archive.catalog").write_bytes(b"junk"), "catalog"),
     ],

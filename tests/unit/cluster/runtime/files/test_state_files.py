@@ -358,7 +358,7 @@ def test_new_node_state_file_is_durable_before_it_has_its_name(tmp_path: Path) -
         (10, b"\x09\x00", "template_id=9"),
         (12, b"\x6f\x00", "schema_id=111"),
         (50, b"\x2d\x01", "candidateTerm"),
-        (8, bytes.fromhex("000030017000"), "no candidate term before the footer"),
+        (8, bytes.fromhex("000030017000"), "footer"),
     ],
 )
 def test_damaged_node_state_is_refused_by_name(position: int, data: bytes, reason: str, tmp_path: Path) -> None:
