@@ -164,7 +164,7 @@ def test_problems_are_a_dataframe(spark: SparkSession, damaged: Path, samples: P
     assert found.dtypes == [("recording_id", "bigint"), ("position", "bigint"), ("reason", "string")]
     (row,) = found.collect()
     assert (row.recording_id, row.position) == (0, DAMAGED_POSITION)
-    assert row.reason.startswith("bad frame: wrong stream id")
+    assert "stream id" in row.reason
     assert problems(spark, str(samples / "single-node" / "node0"), recordingId="all").count() == 0
 
 

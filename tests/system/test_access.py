@@ -83,7 +83,7 @@ async def test_a_stranger_cannot_stop_a_node_nor_operate_it(data_dir: Path, secr
         writer.close()
         assert frame.stream_id == REFUSAL_STREAM_ID
         refusal = read_document(Refusal, frame.payload)
-        assert refusal.refused == "abort needs the role operator or member, and the caller is stranger"
+        assert has_facts(refusal.refused, "abort", "operator or member", "stranger")
         for operation in Operation:
             assert has_facts(await refusal_of(cluster, operation, REMOTE), f"{operation}", "role operator")
 

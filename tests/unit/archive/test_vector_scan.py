@@ -282,7 +282,7 @@ def test_two_swapped_payloads_have_the_wrong_checksums(tmp_path: Path) -> None:
     frames, (position, _, detail, _) = scan(FrameScanner(tmp_path, descriptor))
 
     assert (len(frames), position) == (10, 960)
-    assert detail.startswith("wrong checksum: checksum=")
+    assert "wrong checksum: checksum=" in detail
 
 
 def test_one_wrong_bit_anywhere_in_a_block_is_found(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import fsspec
 import numpy as np
 import pytest
 
+from tests.facts import has_facts
 from tests.unit.archive.streams import extract_sample
 from trimaran import archive
 from trimaran.archive.disk.file_system import OsFileSystem
@@ -244,7 +245,7 @@ except Exception as error:
 
     count, error = run.stdout.splitlines()
     assert int(count) > 600
-    assert error.startswith("ConfigurationError to read s3://bucket fsspec is needed: pip install fsspec")
+    assert has_facts(error, "ConfigurationError", "s3://bucket", "pip install fsspec")
 
 
 def test_what_a_store_raises_is_an_os_error_with_the_url(

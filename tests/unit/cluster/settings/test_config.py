@@ -95,13 +95,13 @@ def test_an_unknown_key_in_the_file_is_an_error_with_a_suggestion(tmp_path: Path
 
     message = refusal(file)
 
-    assert message == f"unknown setting: electon_timeout_ms in {file}: did you mean election_timeout_ms?"
+    assert has_facts(message, f"electon_timeout_ms in {file}:", "election_timeout_ms?")
 
 
 def test_an_unknown_variable_is_an_error_with_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIMARAN_MEMBERID", "1")
 
-    assert refusal() == "unknown setting: TRIMARAN_MEMBERID: did you mean TRIMARAN_MEMBER_ID?"
+    assert has_facts(refusal(), "TRIMARAN_MEMBERID:", "TRIMARAN_MEMBER_ID?")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_file_that_is_not_toml_names_the_line(tmp_path: Path) -> None:
 
     message = refusal(file)
 
-    assert message.startswith(f"config file is not valid TOML: file={file} reason=")
+    assert f"TOML: file={file} reason=" in message
     assert "line 1" in message
 
 
@@ -223,7 +223,7 @@ def test_service_that_names_none_or_too_many_is_refused(service: str) -> None:
 def test_members_of_one_host_may_not_overlap_in_ports() -> None:
     message = refusal(member_id="0", members="0=h:9000,1=h:9004", directory="d", service="m:C")
 
-    assert message == "invalid settings: endpoint given twice: endpoint=h:9004 members=0,1"
+    assert "endpoint=h:9004 members=0,1" in message
 
 
 def test_every_setting_has_a_kind_a_description_and_a_flag() -> None:

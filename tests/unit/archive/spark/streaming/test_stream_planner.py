@@ -393,7 +393,7 @@ def test_stream_that_fell_behind_every_log_ends_with_an_error(tmp_path: Path) ->
     with pytest.raises(ArchiveError) as raised:
         planner(*members).latest_offset(behind)
     assert has_facts(str(raised.value), "no member", f"position={behind.position}")
-    assert str(raised.value).count("its log begins later: start_position=131072") == 2
+    assert str(raised.value).count("start_position=131072") == 2
 
 
 def test_damage_everywhere_is_an_error_that_names_place_and_reason(tmp_path: Path) -> None:

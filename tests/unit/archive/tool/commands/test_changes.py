@@ -97,7 +97,7 @@ def test_compact_says_what_goes_and_then_it_goes(archive_only: Path) -> None:
     assert rows("compact", archive_only) == would
     assert sorted(states(archive_only)) == [0, 1, 2, 4, 5, 6, 7, 9]
     assert set(before) - set(content(archive_only)) == {"8-0.rec"}
-    assert run("compact", archive_only).stdout.strip() == "nothing to remove"
+    assert "nothing" in run("compact", archive_only).stdout.strip()
     frames = {number: len(r["frames"]) for number, r in enumerate(load_truth("archive-only-node0")["recordings"])}
     verified = {row["recording_id"]: row["frame_count"] for row in rows("verify", archive_only)}
     assert verified == {number: frames[number] for number in verified}
@@ -125,7 +125,7 @@ def test_orphaned_segments_are_listed_and_then_deleted(archive_only: Path) -> No
     assert [(row["name"], row["length_bytes"]) for row in would] == [("4-0.rec", 65536), ("77-0.rec", 65536)]
     assert rows("delete-orphaned-segments", archive_only) == would
     assert set(before) - set(content(archive_only)) == {"4-0.rec", "77-0.rec"}
-    assert run("delete-orphaned-segments", archive_only).stdout.strip() == "no orphaned segments"
+    assert "no orphaned" in run("delete-orphaned-segments", archive_only).stdout.strip()
 
 
 def test_a_real_directory_with_checksums_written_into_it_verifies_and_says_the_same(

@@ -426,7 +426,7 @@ def test_second_opener_is_told_the_directory_and_the_owners_pid(tmp_path: Path) 
     with pytest.raises(DirectoryInUseError) as caught:
         ClusterMarkFile.open(tmp_path, member_id=1, now_ms=2)
 
-    assert str(caught.value) == f"cluster directory in use: directory={tmp_path} owner_pid={os.getpid()}"
+    assert f"directory={tmp_path} owner_pid={os.getpid()}" in str(caught.value)
     mark.close()
     ClusterMarkFile.open(tmp_path, member_id=1, now_ms=3).close()
 

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from tests.facts import has_facts
 from tests.unit.archive.streams import launch
 from tests.unit.cluster.core.node import config
 from tests.unit.cluster.core.rosters import configured
@@ -135,7 +136,7 @@ async def test_who_has_nothing_of_use_says_so_and_keeps_nothing(log: RecordingLo
 
         assert isinstance(offer, SnapshotOffer)
         assert (offer.snapshots, offer.term_count) == ((), 0)
-        assert offer.detail == "no complete snapshot beyond log_position=96"
+        assert has_facts(offer.detail, "snapshot", "log_position=96")
         assert not retention._is_read(5)
 
 
@@ -155,7 +156,7 @@ async def test_who_has_nothing_is_not_offered_a_later_snapshot_and_the_log_from_
 
     assert isinstance(offer, SnapshotOffer)
     assert offer.snapshots == ()
-    assert offer.detail == "the log begins with the state of a snapshot that is not valid any more"
+    assert has_facts(offer.detail, "begins", "snapshot", "not valid")
 
 
 async def test_where_the_log_was_purged_who_has_nothing_is_offered_the_newest_snapshot() -> None:
