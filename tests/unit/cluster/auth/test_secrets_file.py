@@ -335,11 +335,11 @@ def test_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("version 1", "version 2", "line=2 is malformed expected: version 1"),
-        ("iterations 4096", "iterations 1", "line=3 is malformed expected: iterations 4096..2000000"),
-        ("iterations 4096", "iterations many", "line=3 is malformed expected: iterations 4096..2000000"),
-        (KEY, KEY[:-2], "line=4 is malformed expected: decoy-key <64 hexadecimal digits>"),
-        ("principal ops", "principal", "line=5 is malformed expected: principal NAME <32 hexadecimal digits> <64"),
+        ("version 1", "version 2", "line=2 .*version 1"),
+        ("iterations 4096", "iterations 1", r"line=3 .*iterations 4096\.\.2000000"),
+        ("iterations 4096", "iterations many", r"line=3 .*iterations 4096\.\.2000000"),
+        (KEY, KEY[:-2], "line=4 .*decoy-key <64 "),
+        ("principal ops", "principal", "line=5 .*principal NAME <32 .*<64 "),
         ("principal ops", "password ops", "line=5 begins with 'password'"),
         ("# people\n", "version 1\n", "line=2 repeats version"),
         ("version 1\n", "", "file=secrets expected: version 1"),
@@ -348,10 +348,9 @@ def test_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     ],
 )
 def test_problem_in_the_file_is_named_with_line_and_expectation(old: str, new: str, expected: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match=expected) as caught:
         SecretsFile.parse(GOOD.replace(old, new), "secrets")
 
-    assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -35,7 +35,7 @@ async def test_a_name_that_nobody_knows_is_asked_for_again_until_somebody_does(m
     def resolve_late(host: str, *arguments: Any, **options: Any) -> Any:  # as in the standard library
         asked.append(host)
         if len(asked) < 3:
-            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+            raise socket.gaierror(socket.EAI_NONAME, "service not known")
         return resolve("127.0.0.1", *arguments, **options)
 
     class Dialling(asyncio.Protocol):
@@ -51,7 +51,7 @@ async def test_a_name_that_nobody_knows_is_asked_for_again_until_somebody_does(m
             await connected
 
     assert [event["event"] for event in logged] == ["member_link.unresolved"]
-    assert has_facts(logged[0]["reason"], "host=member-2.example", "Name or service not known")
+    assert has_facts(logged[0]["reason"], "host=member-2.example", "service not known")
     assert asked == ["member-2.example"] * 3
     dialling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
