@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,9 +18,18 @@ def python_files(*directories: str) -> Iterator[Path]:
 
 
 def parsed(*directories: str) -> Iterator[tuple[str, ast.Module]]:
-    """Give the path of each module below folders, relative to the repository, and its tree. Trees are shared."""
-    for file in python_files(*directories):
-        yield file.relative_to(ROOT).as_posix(), tree_of(file)
+    """Give the path of each module below folders, relative to the repository, and its tree. Trees are shared.
+
+    Nothing of a tree is garbage, and a collector that looks for some takes three quarters of the time.
+    """
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        trees = [(file.relative_to(ROOT).as_posix(), tree_of(file)) for file in python_files(*directories)]
+    finally:
+        if is_collecting:
+            gc.enable()
+    return iter(trees)
 
 
 @cache

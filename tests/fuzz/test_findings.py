@@ -226,7 +226,7 @@ def test_member_id_that_no_member_has_is_the_peers_error(member_id: str) -> None
     dialogue.up(0)
     answer = session_event(EventCode.OK, detail=f"{member_id}=127.0.0.1:9000")
 
-    with pytest.raises(RemoteProtocolError, match="member id"):
+    with pytest.raises(RemoteProtocolError, match="bad member id"):
         dialogue.say(0, answer)
 
 
@@ -273,20 +273,20 @@ def test_config_file_that_python_itself_refuses_is_a_configuration_error(tmp_pat
     path = tmp_path / "node.toml"
     path.write_text(toml_of({name: value for name, value in REQUIRED.items() if name not in line}) + line)
 
-    with environment_of({}), pytest.raises(ConfigurationError, match=r"TOML|path"):
+    with environment_of({}), pytest.raises(ConfigurationError, match=r"valid TOML|a path"):
         load_node_config(path)
 
 
 def test_member_id_with_too_many_digits_is_a_configuration_error() -> None:
     """So did a member id with 5,000 digits in a list of members."""
-    with pytest.raises(ConfigurationError, match="member id"):
+    with pytest.raises(ConfigurationError, match="bad member id"):
         parse_members(f"{MANY_DIGITS}=127.0.0.1:9000")
 
 
 @pytest.mark.parametrize("text", [",", " , ,", "|", "\t,\n"])
 def test_list_of_members_of_separators_alone_is_empty(text: str) -> None:
     """A list of members of separators alone was read as a cluster of no members."""
-    with pytest.raises(ConfigurationError, match="empty"):
+    with pytest.raises(ConfigurationError, match="empty member list"):
         parse_members(text)
 
 

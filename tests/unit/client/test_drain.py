@@ -158,7 +158,7 @@ async def test_drain_returns_when_all_of_it_is_on_its_way() -> None:
         member = cluster.members[0]
         member.is_reading = member.is_echoing = False
         count = await fill(client)
-        with pytest.raises(ClusterTimeoutError, match=r"timeout_s=0\.02"):
+        with pytest.raises(ClusterTimeoutError, match=r"sent: timeout_s=0\.02"):
             await client.drain(0.02)
         member.is_reading = True
         await cluster.notify()

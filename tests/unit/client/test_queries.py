@@ -222,7 +222,7 @@ def test_forgotten_query_is_not_asked_again() -> None:
 def test_long_query_is_refused_and_a_rather_long_one_fragmented() -> None:
     asking = Asking()
 
-    with pytest.raises(LocalProtocolError, match="too long"):
+    with pytest.raises(LocalProtocolError, match="payload too long"):
         asking.ask(payload=bytes(8 << 20))
     asking.ask(payload=bytes(200_000))
 

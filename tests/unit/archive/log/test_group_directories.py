@@ -76,7 +76,7 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     """A file stands where the directory should be."""
     (tmp_path / "node").write_text("")
 
-    with pytest.raises(ConfigurationError, match="directory"):
+    with pytest.raises(ConfigurationError, match="directory cannot"):
         settle_group_count(tmp_path / "node", 2)
 
 

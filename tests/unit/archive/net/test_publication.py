@@ -187,7 +187,7 @@ async def test_publisher_learns_that_somebody_stopped_its_recording() -> None:
 
             assert await publication.recorded(position) == position
             await until(lambda: "closed" in repr(publication))  # the news may come after the other's answer
-            with pytest.raises(ArchiveError, match="stopped") as caught:
+            with pytest.raises(ArchiveError, match="was stopped") as caught:
                 await publication.offer(b"two")
             assert not await other.stop_recording(publication.recording_id)
 

@@ -263,5 +263,5 @@ def test_directory_without_a_cluster_id_is_refused(stages: list[Path], store: Ob
 
 def test_empty_store_has_no_backup(store: ObjectStore, tmp_path: Path) -> None:
     assert read_backup_manifest(store) is None
-    with pytest.raises(ConfigurationError, match="no backup"):
+    with pytest.raises(ConfigurationError, match="no backup at"):
         fetch_backup(store.url, tmp_path / "back")

@@ -94,7 +94,7 @@ def test_first_copy_that_is_cut_off_is_no_backup_and_the_next_one_writes_only_th
     stages: list[Path], s3: S3Server, url: str, tmp_path: Path
 ) -> None:
     ship_and_fail(stages[1], s3, url, kind=FaultKind.CUT, name="0-131072.rec")
-    with pytest.raises(ConfigurationError, match="no backup"):
+    with pytest.raises(ConfigurationError, match="no backup at"):
         fetch_backup(url, tmp_path / "before")
     s3.requests.clear()
 

@@ -105,7 +105,7 @@ def test_another_log_is_told(log: Path, expected: Path, tmp_path: Path) -> None:
 
 def test_wrong_use_says_what_to_do(log: Path, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(ConfigurationError, match="one of"):
+    with pytest.raises(ConfigurationError, match="name one of"):
         replay_log(log, Counter)
     with pytest.raises(ConfigurationError, match="not what replay_log wrote"):
         replay_log(log, Counter, expected=tmp_path / "other.json")

@@ -161,7 +161,7 @@ def test_a_side_that_fails_is_a_difference(recorded: Recorded) -> None:
 
 def test_sides_that_cannot_be_compared_are_refused(recorded: Recorded, tmp_path: Path) -> None:
     log = MemberLog.open(recorded.directory)
-    with pytest.raises(ConfigurationError, match="class"):
+    with pytest.raises(ConfigurationError, match="expected a class"):
         what_if(log, old=Ledger(), new=Ledger)  # type: ignore[arg-type]  # what a user may get wrong
     with pytest.raises(ConfigurationError, match=r"old=2 .*new=1"):
         what_if(log, old=[Ledger, Ledger], new=Ledger)

@@ -57,7 +57,7 @@ def running(directory: Path, *options: str) -> Iterator[tuple[str, subprocess.Po
 async def test_recordings_outlast_the_process_and_are_stopped_in_order(tmp_path: Path) -> None:
     with running(tmp_path) as (endpoint, process):
         async with ArchiveClient.connect(endpoint) as client:
-            with pytest.raises(ArchiveError, match=r"stopped|connection lost"):  # noqa: PT012
+            with pytest.raises(ArchiveError, match=r"was stopped|connection lost"):  # noqa: PT012
                 async with client.record("c", stream_id=7) as publication:
                     await publication.offer(b"kept")
                     await publication.recorded()
@@ -95,7 +95,7 @@ async def test_an_archive_is_served_over_tls(tmp_path: Path) -> None:
         async with ArchiveClient.connect(endpoint, tls=TlsSettings(authorities=files.authorities)) as archive:
             with pytest.raises(ArchiveError, match=r"observer.*operator.*member"):
                 await archive.list_recordings()
-        with pytest.raises(ArchiveError, match="a member"):
+        with pytest.raises(ArchiveError, match="not a member"):
             async with ArchiveClient.connect(endpoint, tls=client):
                 pass
         with pytest.raises(ArchiveError, match="connection lost"):

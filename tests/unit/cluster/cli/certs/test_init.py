@@ -89,7 +89,7 @@ def test_issue_refuses_what_is_no_identity(tmp_path: Path, identity: str) -> Non
 
 
 def test_issue_needs_a_directory_of_init(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="`trimaran certs init`"):
+    with pytest.raises(ConfigurationError, match="directory of `trimaran certs init`"):
         run("issue", tmp_path, "member/0")
 
 

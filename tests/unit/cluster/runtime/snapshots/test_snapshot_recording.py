@@ -82,7 +82,7 @@ async def test_message_of_a_later_version_that_holds_state_is_refused_with_what_
 
 
 async def test_message_that_no_recording_takes_is_refused(archive: Archive) -> None:
-    with pytest.raises(LocalProtocolError, match="too long"):
+    with pytest.raises(LocalProtocolError, match="message too long"):
         await write(archive, [bytes(archive.config.term_length_bytes // 8 + 1)])
 
 

@@ -153,7 +153,7 @@ def test_what_is_no_mark_file_is_said_so(tmp_path: Path) -> None:
     path = tmp_path / MARK_FILE_NAME
     path.write_bytes(b"nothing")
 
-    with pytest.raises(ClusterError, match="mark file"):
+    with pytest.raises(ClusterError, match="damaged mark file"):
         read_errors(path)
 
 
