@@ -63,7 +63,7 @@ def functions_of(text: str) -> dict[str, int]:
     return found
 
 
-def functions_below(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.AST]]:
+def functions_below(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.stmt]]:
     """Each function below a node with its qualified name. Only statements are walked: expressions hold no `def`."""
     bodies = (getattr(node, field, ()) for field in ("body", "handlers", "orelse", "finalbody", "cases"))
     for inner in chain.from_iterable(body for body in bodies if isinstance(body, list)):
