@@ -254,4 +254,4 @@ def test_a_member_without_its_cluster_directory_has_no_recording_log(samples: Pa
 
     assert outcome.statuses == (0, 0, 0, 0)
     assert (outcome.cluster.recording_log.exit_code, outcome.recovery_plan.exit_code) == (2, 2)
-    assert "no member" in outcome.cluster.recording_log.stderr
+    assert "no member has" in outcome.cluster.recording_log.stderr

@@ -387,4 +387,4 @@ async def test_a_member_does_not_start_without_the_state_that_its_log_was_seeded
     member = cluster.start(0)
     await member.wait_exit()
 
-    assert "no valid" in member.process.log_path.read_text()
+    assert "no valid snapshot" in member.process.log_path.read_text()

@@ -221,7 +221,7 @@ async def test_a_member_with_an_expired_certificate_does_not_start_and_names_the
         late = cluster.start(late_id)
         assert await late.wait_exit() == 2
         tail = late.process.log_tail()
-        assert "expired" in tail
+        assert "has expired" in tail
         assert f"member-{late_id}.pem" in tail
 
         certified.issuer.member(late_id)

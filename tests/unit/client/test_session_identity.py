@@ -155,7 +155,7 @@ def test_a_session_whose_token_the_leader_refuses_ends_with_the_reason() -> None
 
     assert dialogue.protocol.state is ClientState.CLOSED
     assert isinstance(dialogue.protocol.close_error, SessionClosedError)
-    assert "token" in str(dialogue.protocol.close_error)
+    assert "token does not" in str(dialogue.protocol.close_error)
 
 
 def test_a_follower_that_refuses_the_token_does_not_end_the_session() -> None:

@@ -304,4 +304,4 @@ def test_an_archive_without_a_log_asks_which_recording(three: Path, tmp_path: Pa
     result = run("diff", directory, three / "node0")
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "no log" in result.stderr
+    assert "no log of" in result.stderr

@@ -293,4 +293,4 @@ def test_without_a_mark_file_nobody_has_run(command: str, tmp_path: Path) -> Non
     result = run(command, tmp_path)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "no archive" in result.stderr
+    assert "no archive has" in result.stderr

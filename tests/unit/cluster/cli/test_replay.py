@@ -127,7 +127,7 @@ def test_snapshots_are_verified(recorded: Recorded) -> None:
     assert [row["to_position"] for row in rows] == recorded.snapshots
     assert bad.exit_code == 10
     assert "service 0: message" in bad.stdout
-    assert "snapshots that" in bad.stderr
+    assert "snapshots that differ" in bad.stderr
 
 
 def test_what_is_recorded_and_does_not_count_is_told(recorded: Recorded, tmp_path: Path) -> None:

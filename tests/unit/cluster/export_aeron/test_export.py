@@ -188,7 +188,7 @@ def test_where_nobody_can_tell_which_requests_ran_the_log_begins_at_the_next_sna
     if not with_snapshot:
         assert status == 10
         assert not (tmp_path / "out").exists()
-        assert "lengths" in said
+        assert "lengths of replies" in said
         assert "`trimaran shutdown`" in said
         return
     (position,) = document["snapshot_positions"]

@@ -107,7 +107,7 @@ def test_a_layout_of_zeros_in_the_catalog_is_refused(node: Path) -> None:
     status, document, _ = run("plan", node)
 
     assert status == 10
-    assert "layout" in document["directories"][0]["problems"][0]
+    assert "its layout" in document["directories"][0]["problems"][0]
 
 
 def test_a_directory_of_which_nothing_can_be_read_makes_no_empty_cluster(node: Path, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_directory_of_which_nothing_can_be_read_makes_no_empty_cluster(node: P
     status, document, _ = apply(tmp_path / "out", node)
 
     assert status == 10
-    assert "nothing" in " ".join(document["directories"][0]["problems"])
+    assert "nothing of" in " ".join(document["directories"][0]["problems"])
     assert not (tmp_path / "out").exists()
 
 

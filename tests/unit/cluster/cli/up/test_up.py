@@ -269,7 +269,7 @@ async def test_a_member_that_fails_stays_down_and_its_last_words_are_shown(tmp_p
 
     assert said.words == ["member", "down"]
     assert "exit_status=2" in said.lines[1][1]
-    assert "service" in said.lines[1][1]
+    assert "no such service" in said.lines[1][1]
 
 
 async def test_members_that_are_told_to_stop_stay_stopped_and_that_is_the_end(tmp_path: Path) -> None:

@@ -125,5 +125,5 @@ async def test_a_member_whose_certificate_is_refused_says_so_once_and_dials_more
     gate.close()
 
     assert [event["event"] for event in logged] == ["member_link.refused"]
-    assert "certificate" in logged[0]["reason"]
+    assert "refuse this" in logged[0]["reason"]
     assert pauses[-1] - pauses[-2] > 0.15
