@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md stays true and readable: diagram and layout are generated, links lead somewhere, lines are short."""
+"""ARCHITECTURE.md stays true: diagram and layout are generated, and links of all documents lead somewhere."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ DOCUMENTS = [
     "CHANGELOG.md",
     *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/*.md"))),
 ]
-WRITTEN_BY_PROGRAMS = {"docs/performance.md", "docs/planted-bugs.md"}
-WORD_LIMIT = 2_400
-"""Without the table of folders: a command writes it, and it grows with them."""
-LINE_LIMIT = 120
 
 
 def prose_of(document: str) -> str:
@@ -60,13 +56,6 @@ def test_every_package_says_what_it_is_for() -> None:
     assert [package for package in packages() if not first_sentence(package)] == []
 
 
-def test_the_map_is_short_enough_to_read() -> None:
-    before, table, after = re.split("<!-- (?:The|End of the) table.*-->", (ROOT / "ARCHITECTURE.md").read_text())
-
-    assert "service_api/" in table
-    assert len((before + after).split()) < WORD_LIMIT
-
-
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_links_to_files_lead_somewhere(document: str) -> None:
     """Only links inside the repository are checked."""
@@ -75,15 +64,3 @@ def test_links_to_files_lead_somewhere(document: str) -> None:
     missing = [target for target in targets if not ((ROOT / document).parent / target).exists()]
 
     assert missing == []
-
-
-@pytest.mark.parametrize("document", sorted({*DOCUMENTS} - WRITTEN_BY_PROGRAMS))
-def test_lines_of_prose_fit_a_terminal(document: str) -> None:
-    """Tables and code are as wide as they need to be; a link or a piece of code is not broken."""
-    wide = [
-        line
-        for line in prose_of(document).splitlines()
-        if len(line) > LINE_LIMIT and not line.startswith(("|", "    ", "#")) and " " in line.strip()
-    ]
-
-    assert wide == []

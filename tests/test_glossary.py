@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from tests.modules import parsed
 from tests.places import ROOT
 from trimaran.cluster.settings.config import NodeConfig
 
@@ -77,11 +78,7 @@ def test_no_word_is_explained_twice() -> None:
 
 def test_names_in_the_code_avoid_the_words_that_are_ruled_out() -> None:
     offending = {
-        f"{path.relative_to(ROOT)}: {name}"
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
-        for name in names_of(ast.parse(path.read_text()))
-        if RULED_OUT.search(name)
+        f"{module}: {name}" for module, tree in parsed(*PACKAGES) for name in names_of(tree) if RULED_OUT.search(name)
     }
 
     assert offending == set()
@@ -94,10 +91,9 @@ def test_the_pattern_finds_a_word_that_is_ruled_out() -> None:
 
 def test_docstrings_avoid_the_words_that_are_ruled_out() -> None:
     offending = [
-        f"{path.relative_to(ROOT)}: {word}"
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
-        for docstring in docstrings_of(ast.parse(path.read_text()))
+        f"{module}: {word}"
+        for module, tree in parsed(*PACKAGES)
+        for docstring in docstrings_of(tree)
         for word in ruled_out_words(docstring)
     ]
 

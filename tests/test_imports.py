@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.modules import python_files, tree_of
 from tests.places import ROOT
 
 FOLDERS = ("archive", "benchmarks", "client", "cluster", "service_api")
@@ -113,7 +114,7 @@ def test_no_import_circles_including_type_checking() -> None:
 
 def modules_of(folder: str) -> Iterator[tuple[str, Path]]:
     """Every module of a folder: its dotted name, and where it lies."""
-    for path in sorted((ROOT / folder).rglob("*.py")):
+    for path in python_files(folder):
         parts = path.relative_to(ROOT).with_suffix("").parts
         yield ".".join(("trimaran", *(parts[:-1] if parts[-1] == "__init__" else parts))), path
 
@@ -121,7 +122,7 @@ def modules_of(folder: str) -> Iterator[tuple[str, Path]]:
 def imports_of(name: str, path: Path, known: Container[str]) -> Iterator[str]:
     """Modules of ours that a module imports, anywhere in it. What a package gives on is an import of the package."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):

@@ -86,18 +86,10 @@ def test_the_readme_opens_with_the_two_commands() -> None:
     assert [line.split("#")[0].strip() for line in opening] == ["make demo", "make test"]
 
 
-def test_the_readme_example_is_about_thirty_lines() -> None:
-    """The service and the client together, without blank lines."""
-    lines = [line for block in blocks("python")[:2] for line in block.splitlines() if line.strip()]
-
-    assert len(lines) <= 30
-
-
-def test_the_archive_example_runs_as_printed_in_ten_lines(tmp_path: Path) -> None:
+def test_the_archive_example_runs_as_printed(tmp_path: Path) -> None:
     """With the command in front of it; only the port is exchanged for a free one."""
     example = blocks("python")[2]
     (command,) = re.findall(r"`trimaran (archive serve [^`]*)`", (ROOT / "README.md").read_text())
-    assert len([line for line in example.splitlines() if line.strip()]) == 10
     arguments = command.replace("8010", "0").split()
     with subprocess.Popen(
         [Path(sys.executable).parent / "trimaran", *arguments, "--term-length=65536", "--segment-length=65536"],

@@ -1,22 +1,17 @@
-"""The style that a machine can check: sizes, leftovers, task owners, clocks, docstrings."""
+"""The style that a machine can check: leftovers, task owners, clocks, docstrings."""
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.modules import parsed, python_files
 from tests.places import ROOT
 
 PACKAGES = ("service_api", "archive", "client", "cluster", "src")
 EVERYTHING = (*PACKAGES, "benchmarks", "examples", "notebooks", "tests")
-
-FUNCTION_LINE_LIMIT = 60
-FILE_LINE_LIMIT = 700
-FOLDER_MODULE_LIMIT = 26  # 25 and an __init__
 
 TASK_OWNERS = {
     "archive/store/whole_jobs.py": "awaits the executor's future itself, shielded, so that file work is never left",
@@ -42,41 +37,6 @@ CLOCK_OWNERS = {
 """Who may read the time, and why. Everyone else is given it."""
 
 LEFTOVERS = tuple("".join(parts) for parts in (("TO", "DO"), ("FIX", "ME"), ("X", "XX"), ("HA", "CK")))
-
-
-def python_files(*directories: str) -> Iterator[Path]:
-    for directory in directories:
-        yield from sorted((ROOT / directory).rglob("*.py"))
-
-
-def parsed(*directories: str) -> Iterator[tuple[str, ast.Module]]:
-    for file in python_files(*directories):
-        yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
-
-
-def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
-def test_functions_fit_a_screen() -> None:
-    long = {
-        f"{name}:{function.name}"
-        for name, tree in parsed(*EVERYTHING)
-        for function in functions(tree)
-        if (function.end_lineno or 0) - function.lineno >= FUNCTION_LINE_LIMIT
-    }
-
-    assert long == set()
-
-
-def test_files_tell_one_story() -> None:
-    long = {
-        file.relative_to(ROOT).as_posix(): count
-        for file in python_files(*EVERYTHING)
-        if (count := len(file.read_text(encoding="utf-8").splitlines())) > FILE_LINE_LIMIT
-    }
-
-    assert long == {}
 
 
 def test_nothing_is_left_to_do_in_the_code() -> None:
@@ -188,13 +148,6 @@ def test_every_folder_is_a_room_of_the_package() -> None:
     links = {link.name: link.resolve() for link in (ROOT / "src" / "trimaran").iterdir() if link.is_symlink()}
 
     assert links == {name: ROOT / name for name in (*PACKAGES, "benchmarks") if name != "src"}
-
-
-def test_no_folder_holds_more_than_its_name_can_tell() -> None:
-    """A folder that grows beyond this tells two stories."""
-    counts = Counter(file.parent.relative_to(ROOT).as_posix() for file in python_files(*PACKAGES))
-
-    assert {name: count for name, count in counts.items() if count > FOLDER_MODULE_LIMIT} == {}
 
 
 def test_a_public_class_name_means_one_thing() -> None:

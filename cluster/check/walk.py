@@ -244,7 +244,7 @@ class FunctionWalk(ast.NodeVisitor):
             return
         if kind is VIEW or any(self._kind(each) is VIEW for each in _parts(value)):
             self._find(node, "kept-payload", f"{_text(where)} keeps {_text(value)}")
-        elif kind is ITERATOR:
+        elif kind.name == ITERATOR.name:
             self._find(node, "kept-iterator", f"{_text(where)} = {_text(value)}")
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:

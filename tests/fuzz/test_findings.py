@@ -72,7 +72,7 @@ def test_mark_file_has_no_more_set_aside_for_its_error_log_than_it_has(
     disk = disk_with({MARK_FILE_NAME: header.encode()})
 
     if min(header_length, error_buffer_length) < 0:
-        with pytest.raises(ArchiveError, match="damaged mark file"):
+        with pytest.raises(ArchiveError, match="mark file"):
             read_archive_mark_file(DIRECTORY, file_system=disk)
     else:
         _, area = read_archive_mark_file(DIRECTORY, file_system=disk)
@@ -99,7 +99,7 @@ def test_file_of_an_export_with_values_without_end_is_refused(tmp_path: Path) ->
     path = tmp_path / "manifest.json"
     path.write_text("[" * 100_000)
 
-    with pytest.raises(ExportRefusedError, match="not the file of an export"):
+    with pytest.raises(ExportRefusedError, match="export"):
         read_manifest(path)
 
 
@@ -176,7 +176,7 @@ def test_offer_of_a_snapshot_with_terms_without_end_is_refused_in_little_memory(
         for service_id in (-1, 0)
     ]
 
-    with pytest.raises(RemoteProtocolError, match="expected all up to"):
+    with pytest.raises(RemoteProtocolError, match="expected all"):
         check_offer([ShippedTerm(0, 0, 0)], snapshots, service_count=1)
 
 
@@ -226,7 +226,7 @@ def test_member_id_that_no_member_has_is_the_peers_error(member_id: str) -> None
     dialogue.up(0)
     answer = session_event(EventCode.OK, detail=f"{member_id}=127.0.0.1:9000")
 
-    with pytest.raises(RemoteProtocolError, match="member id"):
+    with pytest.raises(RemoteProtocolError, match="bad member id"):
         dialogue.say(0, answer)
 
 
@@ -273,7 +273,7 @@ def test_config_file_that_python_itself_refuses_is_a_configuration_error(tmp_pat
     path = tmp_path / "node.toml"
     path.write_text(toml_of({name: value for name, value in REQUIRED.items() if name not in line}) + line)
 
-    with environment_of({}), pytest.raises(ConfigurationError, match=r"config file is not valid TOML|expected a path"):
+    with environment_of({}), pytest.raises(ConfigurationError, match=r"valid TOML|a path"):
         load_node_config(path)
 
 
@@ -307,7 +307,7 @@ def test_certificate_of_no_version_or_with_two_of_one_extension_is_refused(tmp_p
     path = tmp_path / "c.pem"
     path.write_text(f"-----BEGIN CERTIFICATE-----\n{data}-----END CERTIFICATE-----\n")
 
-    with pytest.raises(ConfigurationError, match="holds no certificate"):
+    with pytest.raises(ConfigurationError, match="no certificate"):
         read_certificates(path, "certificate")
 
 
@@ -340,5 +340,5 @@ def test_snapshot_with_a_tracker_of_no_service_is_refused() -> None:
         next_service_session_id=base + 1, log_service_session_id=base, pending_message_capacity=0, service_id=-1
     )
 
-    with pytest.raises(ClusterError, match="trackers of no service"):
+    with pytest.raises(ClusterError, match="trackers"):
         read_trackers(module, [tracker])

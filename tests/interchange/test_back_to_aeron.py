@@ -99,7 +99,7 @@ def test_recovery_plan_tells_what_aeron_would_misread_from_what_it_went_on_with(
         assert result.exit_code == 0, result.output
         found[name] = json.loads(result.stdout)["aeron_obstacle"]
 
-    assert "a request; use `trimaran archive export-aeron`" in found["ours"]
+    assert "`trimaran archive export-aeron`" in found["ours"]
     assert found["continued"] is None
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.facts import has_facts
 from tests.interchange.mutations import Field, Value, mutated, run_all, run_cluster, write_value
 from tests.interchange.samples import Ended, link_directory, run, truth_of
 
@@ -69,7 +70,7 @@ def test_every_command_ends_with_10_and_names_a_damaged_recording_log(
 
     assert (result.exit_code, result.stdout) == (10, "")
     path = directory / "cluster" / "recording.log"
-    assert f"damaged recording log: path={path}: recording log: entry_index=0 position=0 type=77" in result.stderr
+    assert has_facts(result.stderr, f"path={path}:", "entry_index=0 position=0 type=77")
 
 
 @pytest.mark.parametrize("endpoint_length", [-1, 5000, 2**31 - 1])
@@ -97,7 +98,7 @@ def test_two_terms_with_one_id_are_refused(samples: Path, tmp_path: Path) -> Non
     outcome = run_cluster(directory)
 
     assert (first["typeName"], outcome.recording_log.exit_code) == ("TERM", 10)
-    assert "two valid terms: leadership_term_id=0 entry_index=3 and 0" in outcome.recording_log.stderr
+    assert "leadership_term_id=0 entry_index=3 and 0" in outcome.recording_log.stderr
 
 
 def test_an_empty_slot_in_front_of_an_entry_is_refused(samples: Path, tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def test_a_plan_whose_recordings_are_not_there_ends_with_10(samples: Path, tmp_p
     outcome = run_cluster(directory)
 
     assert outcome.recovery_plan.exit_code == 10
-    assert "snapshot is not in the archive: service_id=0 recording_id=99" in outcome.recovery_plan.stderr
+    assert "service_id=0 recording_id=99" in outcome.recovery_plan.stderr
 
 
 # node-state.dat
@@ -243,7 +244,7 @@ def test_the_error_log_in_a_damaged_mark_file_is_refused_in_one_line(samples: Pa
 
     assert result.exit_code != 0
     assert len(result.stderr.splitlines()) == 1
-    assert f"damaged mark file: path={directory / 'cluster' / 'cluster-mark.dat'}: " in result.stderr
+    assert f"path={directory / 'cluster' / 'cluster-mark.dat'}: " in result.stderr
 
 
 def test_a_member_without_its_cluster_directory_has_no_recording_log(samples: Path, tmp_path: Path) -> None:
@@ -253,4 +254,4 @@ def test_a_member_without_its_cluster_directory_has_no_recording_log(samples: Pa
 
     assert outcome.statuses == (0, 0, 0, 0)
     assert (outcome.cluster.recording_log.exit_code, outcome.recovery_plan.exit_code) == (2, 2)
-    assert "no member has run here" in outcome.cluster.recording_log.stderr
+    assert "no member has" in outcome.cluster.recording_log.stderr

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from tests.facts import has_facts
 from tests.interchange.mutations import Field, Value, mutated, run_all, write_value
 from tests.interchange.samples import link_directory, run, truth_of
 
@@ -108,9 +109,9 @@ def test_the_last_segment_of_a_stopped_recording_may_not_be_missing(samples: Pat
     outcome = run_all(directory, "--recording-id", 0)
 
     assert outcome.statuses == SEEN
-    assert "recording_id=0 position=393216: no segment file: expected=0-393216.rec" in outcome.dump.stderr
+    assert has_facts(outcome.dump.stderr, "recording_id=0 position=393216:", "expected=0-393216.rec")
     assert outcome.recovery_plan.exit_code == 10
-    assert "no segment file: expected=0-393216.rec" in outcome.recovery_plan.stderr
+    assert "expected=0-393216.rec" in outcome.recovery_plan.stderr
 
 
 def test_a_recovery_plan_refuses_what_a_start_refuses(samples: Path, tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_a_recovery_plan_refuses_what_a_start_refuses(samples: Path, tmp_path: P
 
     assert outcome.recovery_plan.exit_code == 10
     assert f"recording_id=0 position={frame['position']}" in outcome.recovery_plan.stderr
-    assert "bad frame: wrong term id: term_id=77 expected=6; valid frames go on at" in outcome.recovery_plan.stderr
+    assert has_facts(outcome.recovery_plan.stderr, "term_id=77 expected=6;", "go on")
 
 
 def test_a_recovery_plan_takes_a_torn_end_for_what_it_is(samples: Path, tmp_path: Path) -> None:
@@ -156,9 +157,7 @@ def test_a_segment_file_longer_than_it_may_be_is_read_to_its_length_only(samples
     outcome = run_all(directory, "--recording-id", 0)
 
     assert outcome.statuses == (0, 10, 0, 0)
-    assert "file longer than a segment: file=0-65536.rec file_length=1099511627776 expected=65536" in (
-        outcome.verify.stdout
-    )
+    assert "file=0-65536.rec file_length=1099511627776 expected=65536" in (outcome.verify.stdout)
     assert len(outcome.dump.stdout.splitlines()) == 1033
 
 
@@ -268,7 +267,7 @@ def test_a_changed_value_of_the_catalog(
     assert outcome.statuses == expected
     if expected is IMPOSSIBLE:
         for result in (outcome.describe, outcome.dump, outcome.messages):
-            assert "catalog entry at offset=" in result.stderr
+            assert has_facts(result.stderr, "catalog entry", "offset=")
         assert outcome.recovery_plan.exit_code == 10
     elif expected is MISFIT:
         assert "recording_id=" in outcome.dump.stderr

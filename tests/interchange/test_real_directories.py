@@ -159,7 +159,7 @@ def test_state_of_a_directory_without_such_files_is_wrong_usage(tmp_path: Path) 
     result = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"trimaran: no member has run here: directory={tmp_path}")
+    assert f"directory={tmp_path}" in result.stderr
 
 
 @pytest.mark.skipif(shutil.which("diff") is None, reason="needs diff")

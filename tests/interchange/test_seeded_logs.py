@@ -122,7 +122,7 @@ def test_a_seed_that_cannot_be_read_is_refused_and_the_option_named(copy: Path) 
     status, document, said = import_directory(copy)
 
     assert (status, document["is_written"]) == (10, False)
-    assert "the log was seeded: it begins with the state of a snapshot" in said
+    assert "seeded" in said
     assert "cannot be used" in said
     assert "--without-seed" in said
     assert not (copy.parent / "imported").exists()
@@ -147,7 +147,7 @@ def test_a_seed_that_was_marked_invalid_is_not_left_out_silently(samples: Path, 
     status, _, said = import_directory(copy)
 
     assert status == 10
-    assert "is marked invalid" in said
+    assert "marked invalid" in said
 
 
 def test_a_seed_is_left_out_where_that_is_asked_for(samples: Path, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_seed_is_left_out_where_that_is_asked_for(samples: Path, tmp_path: Pat
     status, document, _ = import_directory(copy, "--without-seed")
 
     assert (status, document["snapshot_positions"]) == (0, [])
-    assert any("left out, as requested" in note for note in document["notes"])
+    assert any("left out" in note for note in document["notes"])
 
 
 def test_markers_of_one_seed_name_one_place(copy: Path) -> None:
@@ -192,7 +192,7 @@ def test_no_replay_begins_without_the_state_that_a_log_was_seeded_with(samples: 
     shutil.copytree(sample_of(samples, "seeded-node1").directory, copy)
     change_entries(copy, 44, "I", 1 << 31 | 1)
 
-    with pytest.raises(ConfigurationError, match="begins with the state of a snapshot"):
+    with pytest.raises(ConfigurationError, match=r"begins.*snapshot"):
         choose_snapshot(MemberLog.open(copy), "none", service_count=1, target=4544)
 
 

@@ -41,7 +41,7 @@ def test_the_members_of_a_real_cluster_have_equal_logs(sample_log: Callable[[str
     assert {row["verdict"] for row in found} == {"equal"}
     assert {row["identical_to"] for row in found} == {end}
     assert {row["diverges_at"] for row in found} == {None}
-    with pytest.raises(ConfigurationError, match="logs=0 expected two or more"):
+    with pytest.raises(ConfigurationError, match="logs=0"):
         compare_members({"0": logs["0"]})
 
 
@@ -167,9 +167,9 @@ def test_a_frame_that_one_member_lacks_is_told(sample_log: Callable[[str], DataF
 def test_what_cannot_be_compared_is_refused(sample_log: Callable[[str], DataFrame]) -> None:
     log = sample_log(SINGLE)
 
-    with pytest.raises(ConfigurationError, match="divergence needs more columns: missing=payload"):
+    with pytest.raises(ConfigurationError, match=r"divergence.*missing=payload"):
         divergence(log.drop("payload"), log)
-    with pytest.raises(ConfigurationError, match="ignore='colour' expected some of frame_length"):
+    with pytest.raises(ConfigurationError, match=r"ignore='colour' .*frame_length"):
         divergence(log, log, ignore=["colour"])
 
 

@@ -77,8 +77,8 @@ def test_a_table_has_its_where_and_columns_and_a_read_may_say_more(spark: SparkS
 
 
 def test_what_is_wrong_with_a_table_is_said(spark: SparkSession, directory: Path) -> None:
-    with pytest.raises(PySparkException, match="no such option: option='nosuch'"):
+    with pytest.raises(PySparkException, match="option='nosuch'"):
         spark.sql(f"CREATE TABLE found USING aeron_archive OPTIONS (path '{directory}', nosuch '1')")
     spark.sql(f"CREATE TABLE found (position LONG) USING aeron_archive OPTIONS (path '{directory}')")
-    with pytest.raises(PySparkException, match="made without a list of columns"):
+    with pytest.raises(PySparkException, match="columns"):
         spark.table("found").count()

@@ -172,9 +172,9 @@ def test_null_of_a_callable_is_a_bad_payload(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (lambda payloads: payloads, "the decoder gave BinaryArray expected a StructArray, RecordBatch or Table"),
-        (lambda payloads: pa.table({"a": [1, 2, 3]}), "the decoder gave rows=3 expected=1"),
-        (lambda payloads: pa.table({"b": [1]}), r"the decoder gave columns=\['b'\] missing=\['a'\]"),
+        (lambda payloads: payloads, "BinaryArray .*StructArray, RecordBatch or Table"),
+        (lambda payloads: pa.table({"a": [1, 2, 3]}), "rows=3 expected=1"),
+        (lambda payloads: pa.table({"b": [1]}), r"columns=\['b'\] missing=\['a'\]"),
     ],
 )
 def test_callable_that_gives_something_else_is_told_what(spark: SparkSession, given: Any, text: str) -> None:
@@ -199,14 +199,14 @@ def test_filters_behind_the_decoder_are_pushed_down(
 def test_what_cannot_be_meant_is_one_clear_line(spark: SparkSession) -> None:
     log = log_of(spark, [])
     calls: dict[str, tuple[Any, dict[str, Any]]] = {
-        "this decoder needs names=": ("<q", {}),
-        "this decoder needs schema=": ("json", {}),
-        r"names=\['a'\] is not for this decoder": (str, {"names": ["a"]}),
-        "schema='a int' is not for this decoder": (Trade, {"schema": "a int"}),
-        "schema='so on and on' expected such as": ("json", {"schema": "so on and on"}),
-        "decoder=<class 'int'> expected bytes, str, a struct format": (int, {}),
-        "sent_by='me' expected one of clients, services, all": (str, {"sent_by": "me"}),
-        "mode='LAX' expected one of PERMISSIVE": (str, {"mode": "LAX"}),
+        "decoder needs names=": ("<q", {}),
+        "decoder needs schema=": ("json", {}),
+        r"names=\['a'\] .*this decoder": (str, {"names": ["a"]}),
+        "schema='a int' .*this decoder": (Trade, {"schema": "a int"}),
+        "schema='so on and on'": ("json", {"schema": "so on and on"}),
+        "decoder=<class 'int'> .*struct": (int, {}),
+        "sent_by='me' .*clients, services, all": (str, {"sent_by": "me"}),
+        "mode='LAX' .*PERMISSIVE": (str, {"mode": "LAX"}),
     }
 
     for text, (decoder, options) in calls.items():

@@ -31,7 +31,7 @@ def test_the_programs_of_the_page_run(member: Path, capsys: pytest.CaptureFixtur
     filtered = names["morning"].count()  # type: ignore[attr-defined]  # a DataFrame
 
     output = capsys.readouterr().out
-    assert "only showing top 5 rows" in output
+    assert "top 5" in output
     assert "|recording_id|position|reason|\n+------------+--------+------+\n+--" in output
     assert 0 < filtered < 1000
 

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from tests.facts import has_facts
 from tests.unit.archive.spark.written_logs import Entry, overwrite, write_log
 from tests.unit.archive.streams import extract_sample, load_truth
 from trimaran.archive.spark import problems, register
@@ -135,10 +136,7 @@ def test_permissive_goes_on_behind_damage_and_says_so_in_the_log(spark: SparkSes
     assert rows.agg(sf.count("*"), sf.count_distinct("position")).first() == (2999, 2999)
     said = log_text(spark)
     assert said.count("frames left out") == before + 1
-    assert (
-        f"aeron_archive: frames left out: recording_id=0 position={DAMAGED_POSITION}: bad frame: wrong stream id"
-        in said
-    )
+    assert has_facts(said, f"recording_id=0 position={DAMAGED_POSITION}:", "stream id")
 
 
 def test_dropmalformed_does_so_without_a_word(spark: SparkSession, damaged: Path) -> None:
@@ -152,7 +150,7 @@ def test_failfast_says_where_and_why(spark: SparkSession, damaged: Path) -> None
     with pytest.raises(PySparkException) as caught:
         read(spark, damaged, mode="FAILFAST").count()
 
-    assert "bad frame: wrong stream id: stream_id=67305985 expected=100" in str(caught.value)
+    assert "stream_id=67305985 expected=100" in str(caught.value)
     assert f"recording_id=0 position={DAMAGED_POSITION}" in str(caught.value)
 
 
@@ -166,7 +164,7 @@ def test_problems_are_a_dataframe(spark: SparkSession, damaged: Path, samples: P
     assert found.dtypes == [("recording_id", "bigint"), ("position", "bigint"), ("reason", "string")]
     (row,) = found.collect()
     assert (row.recording_id, row.position) == (0, DAMAGED_POSITION)
-    assert row.reason.startswith("bad frame: wrong stream id")
+    assert "stream id" in row.reason
     assert problems(spark, str(samples / "single-node" / "node0"), recordingId="all").count() == 0
 
 
@@ -180,27 +178,27 @@ def test_a_damaged_entry_of_the_catalog_is_a_problem_without_a_place(
 
     (row,) = problems(spark, str(tmp_path), recordingId="all").collect()
 
-    assert "catalog entry at offset=32" in row.reason
+    assert "offset=32" in row.reason
     assert read(spark, tmp_path, recordingId="all").where("stream_id = 100").count() == 0
-    with pytest.raises(PySparkException, match="catalog entry at offset=32"):
+    with pytest.raises(PySparkException, match=r"catalog entry.*offset=32"):
         read(spark, tmp_path, recordingId="all", mode="FAILFAST").count()
 
 
 def test_what_is_wrong_is_named(spark: SparkSession, samples: Path) -> None:
     path = samples / "single-node" / "node0"
 
-    with pytest.raises(PySparkException, match="no such option: option='nosuch' expected some of path, recordingId"):
+    with pytest.raises(PySparkException, match=r"option='nosuch' .*path, recordingId"):
         read(spark, path, nosuch="1")
-    with pytest.raises(PySparkException, match=r"no such recording: known=\[0, 1, 2\]"):
+    with pytest.raises(PySparkException, match=r"known=\[0, 1, 2\]"):
         read(spark, path, recordingId="77").count()
-    with pytest.raises(PySparkException, match="an option of streams only: option='maxbytespertrigger'"):
+    with pytest.raises(PySparkException, match=r"streams.*option='maxbytespertrigger'"):
         read(spark, path, maxBytesPerTrigger="1m").count()
 
 
 def test_a_wrong_schema_and_a_wrong_path_are_named(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
     reader = spark.read.format("aeron_archive").schema("position int")
 
-    with pytest.raises(PySparkException, match="column position has another type: int expected bigint"):
+    with pytest.raises(PySparkException, match=r"column position.*int.*bigint"):
         reader.load(str(samples / "single-node" / "node0")).count()
-    with pytest.raises(PySparkException, match=r"not an archive directory: no archive\.catalog in"):
+    with pytest.raises(PySparkException, match=r"archive\.catalog"):
         read(spark, tmp_path).count()

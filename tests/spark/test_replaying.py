@@ -217,12 +217,12 @@ def test_each_snapshot_is_verified_in_its_task(spark: SparkSession, recorded: Re
 
 def test_what_cannot_be_is_said_before_anything_runs(spark: SparkSession, recorded: Recorded, tmp_path: Path) -> None:
     log = MemberLog.open(recorded.directory)
-    with pytest.raises(ConfigurationError, match=f"position={log.recorded_position + 32} expected 0 to"):
+    with pytest.raises(ConfigurationError, match=rf"position={log.recorded_position + 32} expected 0 to"):
         states_at(spark, recorded.directory, LEDGER, [log.recorded_position + 32])
-    with pytest.raises(ConfigurationError, match=r"these names are taken: \['position'\]"):
+    with pytest.raises(ConfigurationError, match=r"names.*\['position'\]"):
         states_at(spark, recorded.directory, LEDGER, [0], schema="position long")
-    with pytest.raises(ConfigurationError, match="kind='egress' expected one of"):
+    with pytest.raises(ConfigurationError, match="kind='egress'"):
         replay_outputs(spark, recorded.directory, LEDGER, kinds=["egress"])
-    with pytest.raises(ConfigurationError, match="service module not found"):
+    with pytest.raises(ConfigurationError, match="service module"):
         replay_outputs(spark, recorded.directory, "no_such:Service", service_dir=tmp_path)
     assert states_at(spark, recorded.directory, LEDGER, []).count() == 0

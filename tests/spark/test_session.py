@@ -93,5 +93,5 @@ def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
     conf = SparkConf(loadDefaults=False).set(JVM_LOG, str(tmp_path / "none" / "jvm.log"))
 
-    with pytest.raises(ConfigurationError, match=r"jvmLog='.*/none/jvm.log' expected a file that can be written"):
+    with pytest.raises(ConfigurationError, match=r"jvmLog='.*/none/jvm.log'"):
         _open_log(conf)

@@ -71,7 +71,7 @@ def test_batch_whose_sink_failed_is_given_again_alike_from_other_directories(
     run: Run, members: list[Path], tmp_path: Path
 ) -> None:
     expected = positions_in(members[0])
-    with pytest.raises(StreamingQueryException, match="the sink is gone"):
+    with pytest.raises(StreamingQueryException, match="sink"):
         run(",".join(map(str, members)), maxBytesPerTrigger="128k", fails_after=2)
     shutil.rmtree(members[0])
 
@@ -84,12 +84,10 @@ def test_batch_whose_sink_failed_is_given_again_alike_from_other_directories(
 
 def test_checkpoint_used_with_another_value_of_messages_is_refused_with_both(run: Run, members: list[Path]) -> None:
     """Where it ends inside a message, that message would be lost."""
-    with pytest.raises(StreamingQueryException, match="the sink is gone"):
+    with pytest.raises(StreamingQueryException, match="sink"):
         run(str(members[0]), maxBytesPerTrigger="64k", fails_after=2)
 
-    with pytest.raises(
-        StreamingQueryException, match="messages=false expected=true, as the query has it now"
-    ) as caught:
+    with pytest.raises(StreamingQueryException, match="messages=false expected=true") as caught:
         run(str(members[0]), maxBytesPerTrigger="64k", messages="true")
     assert "Traceback" not in str(caught.value)
 

@@ -196,7 +196,7 @@ def test_what_cannot_be_asked_for_is_refused_with_what_there_is(spark: SparkSess
     log = log_of(spark, requests(MessageCodec(OldOrder).announcement(), b"\xc1\x06" + bytes(8) + b"no schema"))
     stream = spark.readStream.format("rate").load()
 
-    with pytest.raises(ConfigurationError, match="message='Trade' expected a class whose schema is in the log: Order"):
+    with pytest.raises(ConfigurationError, match=r"message='Trade' .*: Order"):
         typed_messages(log, "Trade")
     with pytest.raises(ConfigurationError, match="give schemas="):
         typed_messages(stream)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.facts import has_facts
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
 from tests.system.test_operations import ordered
 from tests.system.test_tls import Certified, endpoint_of
@@ -82,9 +83,9 @@ async def test_a_stranger_cannot_stop_a_node_nor_operate_it(data_dir: Path, secr
         writer.close()
         assert frame.stream_id == REFUSAL_STREAM_ID
         refusal = read_document(Refusal, frame.payload)
-        assert refusal.refused == "abort needs the role operator or member, and the caller is stranger"
+        assert has_facts(refusal.refused, "abort", "operator or member", "stranger")
         for operation in Operation:
-            assert f"{operation} needs the role operator" in await refusal_of(cluster, operation, REMOTE)
+            assert has_facts(await refusal_of(cluster, operation, REMOTE), f"{operation}", "role operator")
 
         status = await query_status(str(endpoint_of(cluster, 0, "consensus")), TIMEOUT_S, network=REMOTE)
         assert (status.role, status.pid) == ("LEADER", cluster.members[0].process.pid)
@@ -154,8 +155,8 @@ async def test_another_user_of_the_machine_does_not_operate_a_member(data_dir: P
         found = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=TIMEOUT_S)
 
         assert found.returncode != 0
-        assert "abort needs the role operator or member, and the caller is stranger" in found.stderr
-        assert "asked by TCP: no control socket of" in found.stderr
+        assert has_facts(found.stderr, "abort", "operator or member", "stranger")
+        assert has_facts(found.stderr, "TCP", "control socket")
         cluster.members[0].process.check_running()
 
 
@@ -170,7 +171,7 @@ async def test_with_tls_operators_operate_and_clients_and_observers_do_not(data_
         await cluster.wait_for_leader()
         for who, network in refused.items():
             for operation in Operation:
-                assert f"and the caller is {who}" in await refusal_of(cluster, operation, network)
+                assert f"is {who}" in await refusal_of(cluster, operation, network)
 
         assert (await steps_of(cluster, Operation.SUSPEND, certified.operator))[-1] == "done"
         without_certificate = TlsStack(
@@ -204,8 +205,8 @@ async def test_a_client_of_an_operators_certificate_has_snapshots_taken_and_othe
 
         begun, ended, refused = (audit(cluster, name) for name in ("begun", "ended", "refused"))
         assert outcomes["ops"] == f"done at {ended[0]['log_position']}"
-        assert "snapshot needs the role operator or member, and the caller is client app" in outcomes["app"]
-        assert "snapshot needs the role operator or member, and the caller is observer eye" in outcomes["eye"]
+        assert has_facts(outcomes["app"], "snapshot", "operator or member", "client app")
+        assert has_facts(outcomes["eye"], "snapshot", "operator or member", "observer eye")
         assert [(line["caller"], line["action"], line["endpoint"]) for line in begun] == [
             ("ops", "snapshot", "ingress")
         ]
@@ -252,7 +253,7 @@ async def test_every_port_refuses_by_name_who_means_another_cluster_also_in_plai
             str(endpoint_of(cluster, 0, name)) for name in ("consensus", "ingress", "archive")
         )
         other = f"{int(own, 16) ^ 1:016x}"
-        said = f"another cluster: cluster_id={own} expected={other}"
+        said = f"cluster_id={own} expected={other}"
 
         async def ask(cluster_id: str) -> None:
             await query_status(consensus, TIMEOUT_S, cluster_id=parse_cluster_id(cluster_id), network=REMOTE)

@@ -89,7 +89,7 @@ async def test_an_entry_that_no_member_can_deliver_is_skipped_and_its_client_is_
             assert "trimaran entry skip" in held[0]["advice"]
 
             refused, printed = await cluster.run_command("snapshot", "take")
-            assert (refused, "the leader holds before" in printed) == (12, True), printed
+            assert (refused, "leader holds" in printed) == (12, True), printed
             refused, printed = await cluster.run_command(
                 "entry", "skip", "--log-position", str(position + 32), "--confirm"
             )
@@ -100,7 +100,7 @@ async def test_an_entry_that_no_member_can_deliver_is_skipped_and_its_client_is_
             status, printed = await cluster.run_command("entry", "skip", "--log-position", str(position), "--confirm")
             assert status == 0, printed
             await cluster.wait_for_leader(min_term_id=leader.leadership_term_id + 1)
-            with pytest.raises(RequestFailedError, match="an operator has skipped this request"):
+            with pytest.raises(RequestFailedError, match="skipped"):
                 await failing
             assert await client.request(b"count") == b"2"
             status, printed = await cluster.run_command("health")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.facts import has_facts
 from tests.system.cluster_process import SystemCluster
 from tests.system.test_code_versions import OLD, SumCluster
 from trimaran.cluster.time_travel import replay_service
@@ -57,7 +58,7 @@ async def test_services_switch_at_one_entry_once_every_member_has_the_newer_code
         await restart(cluster, 0)
         status, said = await raise_level(cluster, "--to", "1")
         assert status == 12
-        assert "of their services' code can member 1 0, member 2 0" in said
+        assert "member 1 0, member 2 0" in said
         await restart(cluster, 1)
         await restart(cluster, 2)
         assert await cluster.add(1) == [8]
@@ -95,8 +96,8 @@ async def test_a_snapshot_keeps_the_level_and_older_code_does_not_go_on(data_dir
 
             assert await refused.wait_exit() != 0
             said = refused.process.log_tail()
-            assert "feature_level=1 is in force at log_position=" in said
-            assert "the code here declares feature_level=0" in said
+            assert has_facts(said, "feature_level=1", "log_position=")
+            assert "feature_level=0" in said
             cluster.write(NEW)
             cluster.start(follower_id)
             await cluster.wait_for_leader()

@@ -116,7 +116,7 @@ async def test_client_that_is_cut_off_knows_why_and_loses_no_reply(data_dir: Pat
             reason = await _first_disconnection(slow)
 
             assert reply
-            assert "too much egress waits for this connection" in reason
+            assert "egress waits" in reason
             assert not slow.is_closed
 
 

@@ -97,7 +97,7 @@ async def test_members_outlive_a_member_that_lies(data_dir: Path) -> None:
             assert refused >= LEADERS_LIES | {"RequestVote", "CanvassPosition"}, f"{member!r} {refused}"
             # An honest member is believed once it has vouched for a term that the forger has raised.
             others = [event["fault"] for event in events if event["peer_member_id"] in HONEST]
-            assert all(fault.startswith("the term leaps") for fault in others), others
+            assert all("leaps" in fault for fault in others), others
             assert member.events("consensus_link.refused")
         assert len(cluster.running) == len(HONEST)
         assert dialled == []

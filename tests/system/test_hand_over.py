@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.facts import has_facts
 from tests.system.cluster_process import STEADY, TIMEOUT_S, Leadership, SystemCluster
 from tests.system.test_operations import REFUSED, UNREACHABLE, order, ordered
 from trimaran.client.errors import AdminRefusedError
@@ -64,7 +65,7 @@ async def test_client_has_the_leader_hand_over_and_goes_on(data_dir: Path) -> No
         target_id = follower_id_of(cluster, first)
 
         leader_id = await requester.client.transfer_leadership(target_id, timeout_s=TIMEOUT_S)
-        with pytest.raises(AdminRefusedError, match=f"member {target_id} is the leader"):
+        with pytest.raises(AdminRefusedError, match=rf"member {target_id}.*leader"):
             await requester.client.transfer_leadership(target_id, timeout_s=TIMEOUT_S)
 
         assert leader_id == target_id == requester.client.leader_member_id
@@ -88,11 +89,11 @@ async def test_hand_over_that_cannot_be_is_refused_with_the_reason(data_dir: Pat
         await ordered(cluster, "resume")
 
         assert (itself.exit_status, unknown.exit_status) == (REFUSED, 2)
-        assert f"transfer refused: member {leader_id} is the leader" in itself.errors
-        assert "member_id=7 expected one of [0, 1, 2]" in unknown.errors
+        assert has_facts(itself.errors, f"refused: member {leader_id}", "leader")
+        assert has_facts(unknown.errors, "member_id=7", "[0, 1, 2]")
         assert gone.exit_status == REFUSED
-        assert f"transfer refused: member {target_id} cannot be reached" in gone.errors
-        assert (suspended.exit_status, "resume it first" in suspended.errors) == (REFUSED, True)
+        assert has_facts(gone.errors, f"refused: member {target_id}", "reached")
+        assert (suspended.exit_status, "resume" in suspended.errors) == (REFUSED, True)
         await requester.request(20)
         assert await cluster.wait_for_leader() == leadership
         cluster.start(target_id)
@@ -112,8 +113,8 @@ async def test_hand_over_to_a_process_that_stands_still_is_given_up_and_clients_
         printed = await order(cluster, "leader", "transfer", "--to", str(target_id))
 
         assert printed.exit_status == 1
-        assert "given up, this leader goes on" in printed.errors
-        assert f"member {target_id} was not elected within 0.5 s" in printed.errors
+        assert "given up" in printed.errors
+        assert has_facts(printed.errors, f"member {target_id}", "elected", "0.5 s")
         assert steps_of(json.loads(printed.output)) == ["holding", "asked", "failed"]
         await requester.request(50)
         cluster.members[target_id].resume()
@@ -156,7 +157,7 @@ async def test_one_member_is_shut_down_alone_and_hands_over_if_it_leads(data_dir
 
         report = await ordered(cluster, "shutdown", "--member", str(leader_id))
 
-        assert report["detail"].startswith("this member stops; hand-over done: member ")
+        assert "done: member " in report["detail"]
         assert [(part["member_id"], part["part"]) for part in report["members"]] == [(leader_id, "done")]
         assert await cluster.members[leader_id].wait_exit() == 0
         second = await cluster.wait_for_leader(min_term_id=first.leadership_term_id + 1)
@@ -210,7 +211,7 @@ async def test_members_that_are_stopped_together_do_not_wait_for_each_other(data
         for member in cluster.members.values():
             assert await member.wait_exit() == 0
         details = [line["detail"] for member in cluster.members.values() for line in member.events(TRANSFER)]
-        assert not [detail for detail in details if "was not elected within" in detail]
+        assert not [detail for detail in details if "not elected" in detail]
 
 
 async def test_preferred_member_leads_again_after_it_was_away(data_dir: Path) -> None:

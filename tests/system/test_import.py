@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.facts import has_facts
 from tests.places import AERON
 from tests.system.cluster_process import TIMEOUT_S, Member, SystemCluster
 from tests.system.commands import run_trimaran
@@ -346,7 +347,7 @@ async def test_a_seeded_member_takes_no_part_in_a_cluster_that_began_without_it(
         seeded.kill()
         del cluster.members[2]  # its log is none of this cluster's
 
-    assert "another log: it begins with the state of a snapshot here, with nothing at member" in differed["reason"]
+    assert has_facts(differed["reason"], "snapshot here", "member")
     assert seeded.events("aeron_sample.term") == []
 
 
@@ -386,7 +387,4 @@ async def test_a_member_does_not_start_without_the_state_that_its_log_was_seeded
     member = cluster.start(0)
     await member.wait_exit()
 
-    assert (
-        "the log begins with the state of a snapshot, and no valid snapshot has it"
-        in member.process.log_path.read_text()
-    )
+    assert "no valid snapshot" in member.process.log_path.read_text()

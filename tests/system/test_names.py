@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.facts import has_facts
 from tests.system.named_node import HostsFile
 from tests.waiting import wait_for
 from trimaran.client import ClientConfig, ClusterClient
@@ -121,8 +122,8 @@ async def test_members_are_found_by_name_wherever_they_are(tmp_path: Path, monke
         cluster.start(0, "127.0.0.10")
         cluster.start(1, "127.0.0.11")
         told = await cluster.wait_for_event(0, "member_link.unresolved", peer_member_id=2)
-        assert told["reason"] == "host=node-2.test does not resolve: not in the file"
-        assert "host=node-2.test does not resolve" in await cluster.command("status", "-o", "json")
+        assert has_facts(told["reason"], "host=node-2.test", "file")
+        assert "host=node-2.test" in await cluster.command("status", "-o", "json")
 
         cluster.name(node_0="127.0.0.10", node_1="127.0.0.11", node_2="127.0.0.12")
         cluster.start(2, "127.0.0.12")
@@ -160,8 +161,8 @@ async def test_a_member_whose_own_name_is_unknown_says_what_to_do(tmp_path: Path
 
         assert cluster.running[0].wait(TIMEOUT_S) == 2
         line = cluster.log(0).read_text().splitlines()[-1]
-        assert "host=node-0.test does not resolve" in line
-        assert "the setting listen says what to bind" in line
+        assert "host=node-0.test" in line
+        assert "setting listen" in line
 
 
 async def test_what_is_bound_need_not_be_what_others_dial(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ async def test_what_is_bound_need_not_be_what_others_dial(tmp_path: Path) -> Non
     with named_cluster(tmp_path) as cluster:
         cluster.start(0, f"[::1]:{inside}", members=members)
         await cluster.wait_for_event(0, "election.closed")
-        assert "no process listens" in await _status_by_tcp(members), "nobody forwards yet"
+        assert "no process" in await _status_by_tcp(members), "nobody forwards yet"
 
         server = await asyncio.start_server(partial(forward, inside), "127.0.0.1", outside)
         async with await ClusterClient.connect(f"127.0.0.1:{outside}") as client:
@@ -209,4 +210,4 @@ async def test_without_tls_nothing_but_loopback_is_bound(tmp_path: Path) -> None
         cluster.start(0, "0.0.0.0", members=f"0=127.0.0.1:{free_base_ports(1)[0]}")
 
         assert cluster.running[0].wait(TIMEOUT_S) == 2
-        assert "not on loopback: ingress endpoint=0.0.0.0:" in cluster.log(0).read_text().splitlines()[-1]
+        assert "endpoint=0.0.0.0:" in cluster.log(0).read_text().splitlines()[-1]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.facts import has_facts
 from tests.system.cluster_process import STEADY, SystemCluster, election_count
 from tests.system.commands import Printed, run_trimaran
 
@@ -54,9 +55,9 @@ async def test_suspended_cluster_lets_clients_wait_also_across_a_failover(data_d
         assert {member["status"]["module_state"] for member in status["members"]} == {"SUSPENDED"}
         assert "suspended" in status["verdict"]
         assert (again.exit_status, snapshot.exit_status) == (REFUSED, REFUSED)
-        assert "resume it first" in again.errors
+        assert "resume it" in again.errors
         assert (standby.exit_status, json.loads(standby.output)["outcome"]) == (REFUSED, "refused")
-        assert standby.errors.startswith("trimaran: standby-snapshot refused: this cluster has no standby: add one")
+        assert has_facts(standby.errors, "standby-snapshot refused:", "no standby")
 
         cluster.members[leadership.leader_member_id].kill()
         await cluster.wait_for_leader(min_term_id=leadership.leadership_term_id + 1)
@@ -126,7 +127,7 @@ async def test_operation_on_no_cluster_says_so_in_one_line(data_dir: Path) -> No
     nobody = await run_trimaran("suspend", "--members", "0=127.0.0.1:9", "--timeout", "1")
 
     assert nobody.exit_status == UNREACHABLE
-    assert nobody.errors.startswith("trimaran: no member can be reached")
+    assert "no member can" in nobody.errors
     async with SystemCluster(data_dir) as cluster:
         leadership = await cluster.wait_for_leader()
         resume = await order(cluster, "resume")

@@ -148,7 +148,7 @@ async def test_every_member_answers_and_a_query_is_in_no_log(data_dir: Path) -> 
             for member_id in cluster.members
             for _ in range(20)
         ]
-        with pytest.raises(QueryRefusedError, match="a query of length=1"):
+        with pytest.raises(QueryRefusedError, match=r"query.*length=1"):
             await client.query(b"x", timeout_s=60)
 
         def ask() -> QueryResult:

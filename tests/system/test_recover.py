@@ -192,8 +192,8 @@ async def test_refused_while_a_majority_lives(data_dir: Path) -> None:
         living = await recover("apply", *directories_of(cluster, 0), *arguments, status=12)
         running = await recover("apply", *directories_of(cluster, 0, 1), *arguments, status=12)
 
-        assert "2 of 3 voters of the old cluster may be alive" in living["stderr"]
-        assert "a process uses" in running["stderr"]
+        assert "2 of 3 voters" in living["stderr"]
+        assert "process uses" in running["stderr"]
         assert not out.exists()
         cluster.start(0)
         await cluster.wait_for_leader()
@@ -244,7 +244,7 @@ async def test_a_shorter_log_without_damage_wins(data_dir: Path) -> None:
             flip(cluster.directory_of(member_id), 4_096)  # as it was: the cluster is checked
 
     assert plan["chosen"] == str(cluster.directory_of(short))
-    assert "may have been committed and are lost" in plan["losses"][-1]
+    assert "are lost" in plan["losses"][-1]
     assert [found["end_position"] < 4_096 + 256 for found in plan["directories"]] == [True, True, False]
     assert chosen["chosen"] == str(cluster.directory_of(other))
 
@@ -261,7 +261,7 @@ async def test_directories_of_two_clusters_are_refused(data_dir: Path) -> None:
 
     refused = await recover(*arguments, "--to", str(out), status=10)
 
-    assert "the directories are of different clusters" in refused["stderr"]
+    assert "different clusters" in refused["stderr"]
     assert not out.exists()
 
 

@@ -221,7 +221,7 @@ async def test_a_member_with_an_expired_certificate_does_not_start_and_names_the
         late = cluster.start(late_id)
         assert await late.wait_exit() == 2
         tail = late.process.log_tail()
-        assert "certificate has expired" in tail
+        assert "has expired" in tail
         assert f"member-{late_id}.pem" in tail
 
         certified.issuer.member(late_id)
@@ -310,7 +310,7 @@ async def test_a_node_that_other_machines_reach_does_not_start_in_plain_text_unl
         data_dir.mkdir(parents=True)
         refused = processes.start_member(0)
         assert await asyncio.to_thread(refused.popen.wait, TIMEOUT_S) == 2
-        assert "there is no TLS" in refused.log_tail()
+        assert "no TLS" in refused.log_tail()
 
         processes.settings = {**settings, "insecure_plaintext": "true"}
         told = processes.start_member(0)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.facts import has_facts
 from trimaran.archive.disk import file_system
 from trimaran.archive.disk.file_system import OsFileSystem, write_fully
 from trimaran.archive.disk_errors import ADVICE, disk_facts_of, explain_error, explaining
@@ -136,9 +137,7 @@ def test_every_call_on_a_directory_says_so_as_well(
 
 
 def test_a_missing_file_is_still_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(
-        FileNotFoundError, match=r"No such file or directory: operation=open file=.*/none; check the path"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"operation=open file=.*/none"):
         DISK.open_file(tmp_path / "none")
 
 
@@ -155,9 +154,7 @@ def test_an_error_of_the_archive_carries_the_facts_of_the_disk() -> None:
     error.__cause__ = disk_error
 
     assert isinstance(error, ArchiveError)
-    assert "read failed: [Errno 5] Input/output error: operation=read file=0-0.rec offset=3; the device failed" in str(
-        error
-    )
+    assert has_facts(str(error), "[Errno 5] Input/output error: operation=read file=0-0.rec offset=3;", "device")
     assert disk_facts_of(error) == {"errno": "EIO", "operation": "read", "file": "0-0.rec", "offset": 3}
 
 

@@ -35,7 +35,7 @@ def test_every_public_name_is_in_the_table_of_modules(package: str) -> None:
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match=r"module 'trimaran\.archive' has no attribute 'Recorder'"):
+    with pytest.raises(AttributeError, match=r"'trimaran\.archive'.*'Recorder'"):
         archive.Recorder  # type: ignore[attr-defined]  # noqa: B018
 
 

@@ -74,7 +74,7 @@ async def test_what_is_purged_is_refused_and_only_whole_segments_are() -> None:
     assert await archive.purge_segments(0, TERM_LENGTH) == 1
     assert await archive.purge_segments(0, 32) == 0
     assert archive.descriptor(0).start_position == TERM_LENGTH
-    with pytest.raises(ArchiveError, match="before the oldest segment") as refused:
+    with pytest.raises(ArchiveError, match="oldest segment") as refused:
         archive.read(0, TERM_LENGTH - 32, 1000, stop_position=END)
     assert refused.value.code is ArchiveErrorCode.INVALID_POSITION
     with pytest.raises(ArchiveError, match="cannot purge"):
@@ -89,7 +89,7 @@ async def test_a_segment_that_was_being_read_is_forgotten_with_its_handle() -> N
 
     await archive.purge_segments(0, END)
 
-    with pytest.raises(ArchiveError, match="before the oldest segment"):
+    with pytest.raises(ArchiveError, match="oldest segment"):
         archive.read(0, 0, 1000, stop_position=END)
     assert segment_bases(disk) == [4 * TERM_LENGTH]
     await archive.aclose()

@@ -282,7 +282,7 @@ def test_two_swapped_payloads_have_the_wrong_checksums(tmp_path: Path) -> None:
     frames, (position, _, detail, _) = scan(FrameScanner(tmp_path, descriptor))
 
     assert (len(frames), position) == (10, 960)
-    assert detail.startswith("wrong checksum: checksum=")
+    assert "wrong checksum: checksum=" in detail
 
 
 def test_one_wrong_bit_anywhere_in_a_block_is_found(tmp_path: Path) -> None:
@@ -342,12 +342,12 @@ def test_padding_that_runs_past_the_stop_or_the_file_is_no_frame(tmp_path: Path)
     for stop_position in (padding.position + 32, padding.end_position - 32):
         found = scan(FrameScanner(tmp_path, descriptor, stop_position=stop_position))
         assert found == read(FrameReader(tmp_path, descriptor, stop_position=stop_position))
-        assert "frame runs past the end" in found[1][2]
+        assert "runs past" in found[1][2]
 
     os.truncate(tmp_path / "0-0.rec", padding.end_position - 1)
     found = scan(FrameScanner(tmp_path, descriptor))
     assert found == read(FrameReader(tmp_path, descriptor))
-    assert "file ends inside a frame" in found[1][2]
+    assert "ends inside" in found[1][2]
 
 
 def test_a_whole_message_behind_a_beginning_ends_the_hope_for_its_end(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_a_reason_to_stop(tmp_path: Path)
     rest = sum(map(len, blocks))
 
     assert first + rest == 100_000 // 1056
-    assert "file ends inside a frame" in scanner.detail
+    assert "ends inside" in scanner.detail
 
 
 def test_frames_longer_than_any_block_are_read_whole(tmp_path: Path) -> None:

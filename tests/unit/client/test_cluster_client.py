@@ -142,7 +142,7 @@ async def test_a_connect_error_tells_silence_from_a_closed_port() -> None:
     async with fake_cluster(1) as cluster:
         cluster.members[0].is_answering = False
 
-        with pytest.raises(ConnectTimeoutError, match="connected, no answer"):
+        with pytest.raises(ConnectTimeoutError, match=r"connected.*answer"):
             await ClusterClient.connect(cluster.endpoints, connect_timeout_s=0.1)
 
 
@@ -396,7 +396,7 @@ async def test_a_waiting_offer_ends_when_the_session_does() -> None:
         await asyncio.sleep(0)
         await client.aclose()
 
-        with pytest.raises(SessionClosedError, match="closed by this client"):
+        with pytest.raises(SessionClosedError, match="this client"):
             await offer
 
 
@@ -417,7 +417,7 @@ async def test_aclose_tells_the_leader_and_ends_the_iteration() -> None:
 
         assert [message.payload for message in received] in ([], [b"x"])
         assert [type(message) for message in cluster.members[0].messages[-1:]] == [SessionCloseRequest]
-        with pytest.raises(SessionClosedError, match="closed by this client"):
+        with pytest.raises(SessionClosedError, match="this client"):
             client.try_offer(b"x")
 
 
@@ -519,14 +519,14 @@ async def test_a_connect_can_be_used_once() -> None:
     async with fake_cluster(1) as cluster:
         connecting = ClusterClient.connect(cluster.endpoints)
         async with connecting:
-            with pytest.raises(LocalProtocolError, match="was used before"):
+            with pytest.raises(LocalProtocolError, match="used before"):
                 await connecting
 
 
 def test_a_configuration_and_other_arguments_are_refused_together() -> None:
     config = ClientConfig(endpoints=("host:1",))
 
-    with pytest.raises(ConfigurationError, match="arguments=endpoints,client_info expected in config"):
+    with pytest.raises(ConfigurationError, match="arguments=endpoints,client_info"):
         ClusterClient.connect(["host:1"], client_info="x", config=config)
 
 

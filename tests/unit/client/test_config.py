@@ -32,10 +32,10 @@ def test_a_client_with_tls_dials_with_its_certificate(tmp_path: Path) -> None:
 def test_the_cluster_of_the_setting_and_of_the_certificate_are_one(tmp_path: Path) -> None:
     tls = Issuer.create(tmp_path).of(CallerRole.CLIENT, "app")
 
-    with pytest.raises(ConfigurationError, match="certificate is of another cluster"):
+    with pytest.raises(ConfigurationError, match=r"certificate.*another cluster"):
         ClientConfig(endpoints=ENDPOINTS, tls=tls, cluster_id=f"{OTHER_CLUSTER:016x}")
 
 
 def test_files_that_cannot_be_used_are_named_when_the_configuration_is_made(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"authorities file cannot be read: file=.*nowhere\.pem"):
+    with pytest.raises(ConfigurationError, match=r"authorities.*read: file=.*nowhere\.pem"):
         ClientConfig(endpoints=ENDPOINTS, tls=TlsSettings(authorities=str(tmp_path / "nowhere.pem")))

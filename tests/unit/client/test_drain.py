@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 import uvloop
 
+from tests.facts import has_facts
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, SECOND, Dialogue
 from tests.unit.client.fake_member import DEADLINE_S, fake_cluster, new_leader_event, session_event
 from trimaran.client import ClientConfig, ClusterClient, IndeterminateError, SessionClosed
@@ -55,7 +56,7 @@ def test_a_leader_that_dies_before_a_drain_leaves_the_outcome_unknown_and_that_i
     dialogue.protocol.offer(b"x")
     dialogue.down(0, "reset")
 
-    with pytest.raises(IndeterminateError, match="lost the leader: reset"):
+    with pytest.raises(IndeterminateError, match=r"lost.*: reset"):
         dialogue.protocol.begin_drain()
     assert dialogue.protocol.begin_drain() is None
 
@@ -68,7 +69,7 @@ def test_a_leader_that_dies_during_a_drain_is_told_to_everyone_who_waits() -> No
 
     for target in (first, second):
         assert dialogue.protocol.is_drained(target, 0)
-        with pytest.raises(IndeterminateError, match="lost the leader: reset"):
+        with pytest.raises(IndeterminateError, match=r"lost.*: reset"):
             dialogue.protocol.end_drain(target)
     assert dialogue.protocol.begin_drain() is None
 
@@ -79,7 +80,7 @@ def test_a_new_term_leaves_the_outcome_unknown_also_under_the_same_leader(leader
     dialogue.protocol.offer(b"x")
     dialogue.say(leader, new_leader_event(term=1, leader=leader, endpoints=ENDPOINTS_TEXT))
 
-    with pytest.raises(IndeterminateError, match="the leader has changed"):
+    with pytest.raises(IndeterminateError, match=r"leader.*changed"):
         dialogue.protocol.begin_drain()
 
 
@@ -157,7 +158,7 @@ async def test_drain_returns_when_all_of_it_is_on_its_way() -> None:
         member = cluster.members[0]
         member.is_reading = member.is_echoing = False
         count = await fill(client)
-        with pytest.raises(ClusterTimeoutError, match=r"not everything was sent: timeout_s=0\.02"):
+        with pytest.raises(ClusterTimeoutError, match=r"sent: timeout_s=0\.02"):
             await client.drain(0.02)
         member.is_reading = True
         await cluster.notify()
@@ -188,7 +189,7 @@ async def test_drain_tells_that_the_leader_died_with_what_it_had_not_taken() -> 
             cluster.members[0].is_reading = True
             await cluster.notify()
 
-        assert draining.result() == "lost the leader"
+        assert has_facts(draining.result(), "lost", "leader")
 
 
 async def drained(client: ClusterClient) -> str:
@@ -212,7 +213,7 @@ async def test_a_connection_that_has_just_failed_has_sent_nothing_more() -> None
         cluster.members[0].is_reading = True
         await cluster.notify()
 
-        assert reason == "lost the leader"
+        assert has_facts(reason, "lost", "leader")
 
 
 async def test_a_cancelled_drain_leaves_the_client_as_it_was() -> None:

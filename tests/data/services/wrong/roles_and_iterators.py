@@ -5,7 +5,7 @@ class Service(ClusteredService):
     def __init__(self):
         self.sent = 0
         self.leader = False
-        self.pending = iter(())
+        self.pending = iter(())  # expect: kept-iterator
 
     def on_start(self, cluster, snapshot):
         self.cluster = cluster

@@ -14,6 +14,7 @@ import fsspec
 import numpy as np
 import pytest
 
+from tests.facts import has_facts
 from tests.unit.archive.streams import extract_sample
 from trimaran import archive
 from trimaran.archive.disk.file_system import OsFileSystem
@@ -207,17 +208,17 @@ def test_a_member_with_groups_is_refused_by_the_urls_of_its_groups(memory: Any) 
 def test_a_directory_without_a_catalog_is_named_by_its_url(memory: Any) -> None:
     memory.pipe_file("/bucket/other/file", b"x")
 
-    with pytest.raises(ArchiveError, match=r"not an archive directory: no archive\.catalog in memory://bucket/other "):
+    with pytest.raises(ArchiveError, match=r"archive\.catalog.*memory://bucket/other"):
         archive.frames("memory://bucket/other")
 
 
 def test_a_url_that_lost_a_slash_to_a_path_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="a URL is given as text"):
+    with pytest.raises(ConfigurationError, match=r"URL.*text"):
         archive.frames(Path("s3://bucket/archive"))
 
 
 def test_an_unknown_scheme_is_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match=r"no file system for this URL: gopher://host .*gopher"):
+    with pytest.raises(ConfigurationError, match=r"URL: gopher://host"):
         archive.frames("gopher://host/archive")
 
 
@@ -225,7 +226,7 @@ def test_a_store_whose_library_is_not_installed_names_the_command(monkeypatch: p
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)  # another test may have used it
 
-    with pytest.raises(ConfigurationError, match=r"to read s3://bucket its library is needed: pip install s3fs "):
+    with pytest.raises(ConfigurationError, match=r"s3://bucket .*pip install s3fs "):
         archive.frames("s3://bucket/archive")
 
 
@@ -244,7 +245,7 @@ except Exception as error:
 
     count, error = run.stdout.splitlines()
     assert int(count) > 600
-    assert error.startswith("ConfigurationError to read s3://bucket fsspec is needed: pip install fsspec")
+    assert has_facts(error, "ConfigurationError", "s3://bucket", "pip install fsspec")
 
 
 def test_what_a_store_raises_is_an_os_error_with_the_url(
@@ -266,7 +267,7 @@ def test_a_server_that_gives_the_whole_file_instead_of_a_range_is_refused(
     handle = big_file.open_file(Path("big"), writable=False)
 
     monkeypatch.setattr(type(memory), "cat_file", lambda *args, **options: bytes(100))
-    with pytest.raises(OSError, match=r"wrong number of bytes: length=100 expected=32: 'memory://bucket/big'"):
+    with pytest.raises(OSError, match=r"length=100 expected=32: 'memory://bucket/big'"):
         big_file.pread(handle, 32, 0)
 
 

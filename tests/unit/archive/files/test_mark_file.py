@@ -95,7 +95,7 @@ async def test_a_start_that_fails_gives_the_directory_back(disk: MemoryFileSyste
     disk.close_file(put_segment)
 
     for _ in range(2):
-        with pytest.raises(CorruptionError, match=r"segment files but no archive\.catalog"):
+        with pytest.raises(CorruptionError, match=r"segment files.*archive\.catalog"):
             await launch(disk)
 
     assert activity_ms(disk.content(MARK)) == -1
@@ -109,7 +109,7 @@ async def test_an_aeron_archive_that_is_alive_is_left_alone(
     _ACTIVITY.pack_into(data, 16, NOW_MS - age_ms)
     put(disk, bytes(data))
 
-    with pytest.raises(ArchiveInUseError, match=rf"owner_pid=24314 age_ms={age_ms}; stop Aeron first; if it has died"):
+    with pytest.raises(ArchiveInUseError, match=rf"owner_pid=24314 age_ms={age_ms}; .*Aeron.*died"):
         await launch(disk)
 
     assert disk.content(MARK) == data
@@ -216,7 +216,7 @@ async def test_a_disk_that_takes_no_last_word_holds_nothing_up(disk: MemoryFileS
         is_open = is_open or name == "pwrite"
 
     disk.on_operation = fail_after_the_lock
-    with pytest.raises(CorruptionError, match="unknown catalog version"):
+    with pytest.raises(CorruptionError, match="catalog version"):
         await launch(disk)
 
 

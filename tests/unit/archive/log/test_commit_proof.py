@@ -170,7 +170,7 @@ def test_slots_are_read_as_the_cluster_reads_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "said"), [(8, "position=0: wrong checksum"), (44, "position=0 type=66"), (108, "position=64 type=66")]
+    ("offset", "said"), [(8, "position=0: .*checksum"), (44, "position=0 type=66"), (108, "position=64 type=66")]
 )
 def test_damaged_recording_log_is_named(tmp_path: Path, offset: int, said: str) -> None:
     member = MemberFiles(directory=tmp_path / "0", log=three_terms())

@@ -31,7 +31,7 @@ def test_another_number_of_groups_is_refused_by_both_numbers(tmp_path: Path, cou
     """Also none at all."""
     settle_group_count(tmp_path, 4)
 
-    with pytest.raises(ConfigurationError, match=f"has groups=4, the settings say groups={count};"):
+    with pytest.raises(ConfigurationError, match=rf"groups=4,.*groups={count}"):
         settle_group_count(tmp_path, count)
 
 
@@ -40,7 +40,7 @@ def test_a_member_without_groups_does_not_become_one_with_groups(tmp_path: Path)
     (tmp_path / "cluster").mkdir()
 
     settle_group_count(tmp_path, 1)
-    with pytest.raises(ConfigurationError, match="has groups=1, the settings say groups=2"):
+    with pytest.raises(ConfigurationError, match=r"groups=1,.*groups=2"):
         settle_group_count(tmp_path, 2)
     assert [each.name for each in tmp_path.iterdir()] == ["cluster"]
 
@@ -60,7 +60,7 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path, text: str) -> 
     """Nobody guesses how many groups there are."""
     (tmp_path / "groups.json").write_text(text)
 
-    with pytest.raises(ConfigurationError, match=r"groups cannot be read: file=.*groups\.json"):
+    with pytest.raises(ConfigurationError, match=r"groups.*read: file=.*groups\.json"):
         find_group_count(tmp_path)
 
 
@@ -76,7 +76,7 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     """A file stands where the directory should be."""
     (tmp_path / "node").write_text("")
 
-    with pytest.raises(ConfigurationError, match="directory cannot be used"):
+    with pytest.raises(ConfigurationError, match="directory cannot"):
         settle_group_count(tmp_path / "node", 2)
 
 

@@ -143,7 +143,7 @@ async def test_recording_is_extended_from_where_it_stopped() -> None:
 
 async def test_lost_publisher_leaves_a_recording_that_can_be_extended() -> None:
     async with served_client() as (server, client):
-        with pytest.raises(ValueError, match="in the middle"):  # noqa: PT012 - the block is what fails
+        with pytest.raises(ValueError, match="middle"):  # noqa: PT012 - the block is what fails
             async with client.record("c", stream_id=7) as publication:
                 await publication.offer(b"kept")
                 await publication.recorded()
@@ -187,7 +187,7 @@ async def test_publisher_learns_that_somebody_stopped_its_recording() -> None:
 
             assert await publication.recorded(position) == position
             await until(lambda: "closed" in repr(publication))  # the news may come after the other's answer
-            with pytest.raises(ArchiveError, match="recording was stopped") as caught:
+            with pytest.raises(ArchiveError, match="was stopped") as caught:
                 await publication.offer(b"two")
             assert not await other.stop_recording(publication.recording_id)
 
@@ -225,7 +225,7 @@ async def test_failed_disk_reaches_the_publisher() -> None:
 @pytest.mark.parametrize("stream_id", [10, 20, 30])
 async def test_streams_of_the_protocol_are_not_recorded(stream_id: int) -> None:
     async with served_client() as (_, client):
-        with pytest.raises(ArchiveError, match=f"stream_id={stream_id} belongs to the control protocol"):
+        with pytest.raises(ArchiveError, match=rf"stream_id={stream_id} .*control"):
             async with client.record("c", stream_id=stream_id):
                 pass
         with pytest.raises(ArchiveError, match="invalid channel"):
@@ -256,7 +256,7 @@ async def test_publisher_that_sends_what_is_wrong_is_told_and_nothing_of_it_is_r
 ) -> None:
     archive = await launch()
     async with served_client(archive) as (server, client):
-        with pytest.raises(ArchiveError, match=f"published frame at position=64: {named}"):  # noqa: PT012
+        with pytest.raises(ArchiveError, match=f"position=64: {named}"):  # noqa: PT012
             async with client.record("c", stream_id=7) as publication:
                 await publication.offer(b"right")
                 await publication.recorded()

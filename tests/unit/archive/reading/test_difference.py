@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.facts import has_facts
 from tests.unit.archive.streams import (
     DIRECTORY,
     TERM_LENGTH,
@@ -270,7 +271,7 @@ def test_a_real_member_that_differs_is_shown_with_both_messages(three: Path, tmp
     assert a["fields"] == b["fields"]
     assert a["match_offset"] == 196608 + 30_000 - 226464 - 32 - 32
     assert a["excerpt"] != b["excerpt"]
-    assert "different: compared positions 0 to 436416; at position 226464: payload" in table.stdout
+    assert has_facts(table.stdout, "0 to 436416", "226464: payload")
     assert a["excerpt"][:16] in table.stdout
 
 
@@ -303,4 +304,4 @@ def test_an_archive_without_a_log_asks_which_recording(three: Path, tmp_path: Pa
     result = run("diff", directory, three / "node0")
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "no log of a cluster in" in result.stderr
+    assert "no log of" in result.stderr

@@ -56,7 +56,7 @@ def test_a_group_that_is_missing_is_told_before_the_first_row(member: Path, tmp_
     shutil.copytree(member, tmp_path / "node-0")
     shutil.rmtree(tmp_path / "node-0" / "group-1")
 
-    with pytest.raises(ArchiveError, match=rf"not an archive directory: .* in {tmp_path}/node-0/group-1"):
+    with pytest.raises(ArchiveError, match=rf"archive directory.*{tmp_path}/node-0/group-1"):
         archive.frames(tmp_path / "node-0")
 
 
@@ -78,12 +78,12 @@ def test_positions_of_one_group_may_be_named(member: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"group": 2}, r"group=2 expected some of 0 to 1: .*node-0"),
-        ({"group": []}, r"group=\[\] expected some of 0 to 1"),
-        ({"recording_id": 0, "stop_position": 64}, r"positions are those of one log: 2 groups in .*node-0; name one"),
-        ({"columns": ["group"]}, r"expected group once at most, and another column"),
-        ({"columns": ["position", "group", "group"]}, r"expected group once at most"),
-        ({"columns": ["colour"]}, r"no such column: column='colour'"),
+        ({"group": 2}, r"group=2 .*0 to 1: .*node-0"),
+        ({"group": []}, r"group=\[\] .*0 to 1"),
+        ({"recording_id": 0, "stop_position": 64}, r"one log: 2 groups.*node-0"),
+        ({"columns": ["group"]}, r"group once.*another column"),
+        ({"columns": ["position", "group", "group"]}, r"group once"),
+        ({"columns": ["colour"]}, r"column='colour'"),
     ],
 )
 def test_what_cannot_be_read_is_named(member: Path, arguments: dict[str, Any], said: str) -> None:
@@ -93,7 +93,7 @@ def test_what_cannot_be_read_is_named(member: Path, arguments: dict[str, Any], s
 
 @pytest.mark.parametrize("arguments", [{"group": 0}, {"columns": ["position", "group"]}])
 def test_one_log_has_no_group_to_choose(member: Path, arguments: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=r"group-0 is read as one log: expected no group and no column group"):
+    with pytest.raises(ConfigurationError, match=r"group-0.*one log.*no group"):
         archive.frames(member / "group-0", **arguments)
 
 
@@ -101,7 +101,7 @@ def test_groups_with_different_units_of_time_need_one(tmp_path: Path) -> None:
     """Such as milliseconds and nanoseconds: one column has one unit."""
     make_member_of_samples(tmp_path, [("single-node", "node0"), ("checksummed", "node0")])
 
-    with pytest.raises(ConfigurationError, match=r"different units of time in .*: group 0 millis, group 1 nanos"):
+    with pytest.raises(ConfigurationError, match=r"group 0 millis, group 1 nanos"):
         archive.frames(tmp_path / "node-0")
     assert read(tmp_path / "node-0", columns=["position", "group"]).num_rows > 0
     assert read(tmp_path / "node-0", time_unit=TimeUnit.NANOS).num_rows > 0

@@ -51,5 +51,5 @@ def test_times_of_a_log_with_a_nanosecond_clock_are_right(tmp_path: Path) -> Non
 
 
 def test_a_source_that_is_not_there_is_told_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match="not an archive directory"):
+    with pytest.raises(ArchiveError, match="not an archive"):
         check_sources(ReportRequest(directories={"none": str(tmp_path)}))

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.patches import StepPatch
 from typer.testing import CliRunner
 
+from tests.facts import has_facts
 from tests.unit.archive.report import frames
 from tests.unit.archive.streams import SAMPLES_OF_GROUPS, load_truth, make_member_of_samples
 from trimaran.archive.errors import ArchiveError
@@ -112,7 +113,7 @@ def test_a_group_that_is_missing_is_told_before_anything_is_read(member: Path, t
     groups = find_groups(request_for(tmp_path / "node-0"), (0,))
     assert groups is not None
 
-    with pytest.raises(ArchiveError, match=rf"not an archive directory: .* {tmp_path}/node-0/group-1"):
+    with pytest.raises(ArchiveError, match=rf"archive directory.*{tmp_path}/node-0/group-1"):
         check_group_sources(groups)
 
 
@@ -131,11 +132,11 @@ def test_damage_of_a_group_that_is_not_shown_is_on_the_page(member: Path, tmp_pa
 @pytest.mark.parametrize(
     ("chosen", "options", "said"),
     [
-        ((2,), {}, r"--group 2 expected 0 to 1: .*node-0"),
+        ((2,), {}, r"--group 2 .*0 to 1: .*node-0"),
         (
             (1,),
             {"recordingId": "0"},
-            r"--recording-id is about one log, .* name the directory of one, .*node-0/group-1$",
+            r"--recording-id.*one log.*node-0/group-1$",
         ),
     ],
 )
@@ -148,7 +149,7 @@ def test_what_cannot_be_shown_says_what_to_type(
 
 def test_a_directory_of_one_log_has_no_group_to_choose(member: Path) -> None:
     assert find_groups(request_for(member / "group-0")) is None
-    with pytest.raises(ConfigurationError, match=r"--group 0: .*group-0 has no groups; leave --group out"):
+    with pytest.raises(ConfigurationError, match=r"--group 0.*group-0"):
         find_groups(request_for(member / "group-0"), (0,))
 
 
@@ -158,7 +159,7 @@ def test_the_command_makes_the_page(member: Path, tmp_path: Path) -> None:
     ended = CliRunner().invoke(build_app(arguments), arguments)
 
     assert (ended.exit_code, "9 sections" in ended.output) == (0, True), ended.output
-    assert "The 2 groups of node-0" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert has_facts((tmp_path / "page.html").read_text(encoding="utf-8"), "2 groups", "node-0")
 
 
 # --- the analysis, the figure and its sentence
@@ -201,8 +202,6 @@ def test_groups_are_stacked_in_their_order_and_those_with_the_fewest_messages_ar
 
 
 def test_the_sentence_says_how_much_and_whose() -> None:
-    assert captions.group_throughput(frames.group_traffic(2)) == (
-        "60 messages of clients and services in 2 groups: 30 messages/s on average, 30 messages/s in the busiest "
-        "second. Group 1 has the most of them, 67 %, group 0 the fewest, 33 %."
-    )
+    said = captions.group_throughput(frames.group_traffic(2))
+    assert has_facts(said, "60 messages", "2 groups", "30 messages/s", "Group 1", "67 %", "group 0", "33 %")
     assert captions.group_throughput(frames.group_traffic(2).head(0)).startswith("No group logged")

@@ -121,12 +121,12 @@ def test_other_exports_are_refused_with_one_clear_line(archive: Path, samples: P
     few = export(archive, tmp_path / "few", ExportOptions(columns=("position", "timestamp")))
     (tmp_path / "none").mkdir()
     refused = {
-        "holds the export of another archive: recording_id=0": (other, {}),
-        "holds another export: messages=True expected False": (messages, {}),
-        "holds another export: messages=False expected True": (few, {"messages": "true"}),
-        "holds no column recording_id": (few, {}),
-        "holds no column type": (few, {"columns": "position", "padding": "false"}),
-        "holds another export: time_unit=MILLIS expected MICROS": (few, {"columns": "timestamp", "timeUnit": "us"}),
+        "another archive: recording_id=0": (other, {}),
+        "messages=True expected False": (messages, {}),
+        "messages=False expected True": (few, {"messages": "true"}),
+        "no column recording_id": (few, {}),
+        "no column type": (few, {"columns": "position", "padding": "false"}),
+        "time_unit=MILLIS expected MICROS": (few, {"columns": "timestamp", "timeUnit": "us"}),
         "no export: parquet=": (tmp_path / "none", {}),
     }
 
@@ -149,7 +149,7 @@ def test_file_in_nanoseconds_of_another_writer_is_refused(samples: Path, tmp_pat
     parquet = export(directory, tmp_path / "log", ExportOptions(time_unit=TimeUnit.NANOS))
     pq.write_table(pa.table({"timestamp": pa.array([1], pa.timestamp("ns", tz="UTC"))}), parquet / "0-0.parquet")
 
-    with pytest.raises(ConfigurationError, match="has timestamps in nanoseconds: export it again with --overwrite"):
+    with pytest.raises(ConfigurationError, match=r"nanoseconds.*--overwrite"):
         plan(directory, parquet)
 
 

@@ -62,7 +62,7 @@ def test_field_without_a_column_is_named() -> None:
     class Mixed(BaseModel):
         value: int | str
 
-    with pytest.raises(ConfigurationError, match=r"Odd\.data: <class 'bytes'> has no column; expected str, int"):
+    with pytest.raises(ConfigurationError, match=r"Odd\.data: <class 'bytes'> .*column"):
         json_schema(Odd)
-    with pytest.raises(ConfigurationError, match=r"Mixed\.value: .* has no column; expected one type"):
+    with pytest.raises(ConfigurationError, match=r"Mixed\.value: .*column"):
         json_schema(Mixed)

@@ -74,10 +74,10 @@ def test_the_users_own_module_goes_along_under_another_name_of_the_zip(
     [("no_such_module", "no such module to ship"), ("math", "not made of Python files"), ("sys", "not made of")],
 )
 def test_what_cannot_be_shipped_is_refused_by_name(module: str, reason: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{reason}.*module={module!r}"):
+    with pytest.raises(ConfigurationError, match=rf"{reason}.*module={module!r}"):
         ship(module)
 
 
 def test_a_module_in_a_package_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"expected the name of a whole package: module='os\.path'"):
+    with pytest.raises(ConfigurationError, match=r"package.*module='os\.path'"):
         ship("os.path")

@@ -36,7 +36,7 @@ async def test_damage_is_told_once_then_after_a_minute_and_every_read_is_counted
 
     with capture_logs() as lines:
         for now_ns[0] in (0, 1, REPEAT_NS - 1, REPEAT_NS):
-            with pytest.raises(CorruptionError, match=r"file=0-0\.rec; a running member fetches this"):
+            with pytest.raises(CorruptionError, match=r"file=0-0\.rec; .*member"):
                 archive.read(0, 0, END, stop_position=END)
 
     told = [line for line in lines if line["event"] == "recording.damaged"]

@@ -356,7 +356,7 @@ async def test_a_damaged_segment_is_not_attached(offset: int, what: str) -> None
     await archive.detach_segments(0, 2 * TERM_LENGTH)
     disk.damage(DIRECTORY / "0-0.rec", 1408 * 10 + offset, b"\xee")
 
-    with pytest.raises(CorruptionError, match=rf"cannot attach: file=0-0\.rec {what}.*position=14080"):
+    with pytest.raises(CorruptionError, match=rf"file=0-0\.rec {what}.*position=14080"):
         await archive.attach_segments(0)
     assert read_all(archive) == log[2 * TERM_LENGTH :]
 

@@ -148,7 +148,7 @@ async def test_compact_refuses_a_catalog_in_which_a_valid_entry_is_wrong() -> No
     write_fully(disk, handle, b"\x07", entry.offset + 96)  # the length of a term
     before = disk.pread(handle, 4096, 0)
 
-    with pytest.raises(CorruptionError, match="nothing was changed"):
+    with pytest.raises(CorruptionError, match=r"nothing.*changed"):
         OfflineArchive(disk, DIRECTORY).compact()
 
     assert disk.pread(handle, 4096, 0) == before
@@ -196,7 +196,7 @@ async def test_checksums_are_not_written_into_a_segment_with_a_wrong_frame() -> 
     before = disk.pread(handle, TERM_LENGTH, 0)
     entry = read_catalog(disk, DIRECTORY).entries[0]
 
-    with pytest.raises(CorruptionError, match=rf"wrong stream id.*recording_id=0 position={TERM_LENGTH}"):
+    with pytest.raises(CorruptionError, match=rf"stream id.*recording_id=0 position={TERM_LENGTH}"):
         OfflineArchive(disk, DIRECTORY).write_checksums(entry, ChecksumKind.CRC32)
 
     assert disk.pread(disk.open_file(DIRECTORY / f"0-{TERM_LENGTH}.rec"), TERM_LENGTH, 0) == before
@@ -212,7 +212,7 @@ async def test_checksums_are_not_written_into_a_recording_of_which_the_end_is_no
     await running.extend_recording(0, session_id=5, preallocate=False)
     await running.abandon()
 
-    with pytest.raises(ArchiveError, match="was not stopped"):
+    with pytest.raises(ArchiveError, match="not stopped"):
         OfflineArchive(disk, DIRECTORY).write_checksums(read_catalog(disk, DIRECTORY).entries[0], ChecksumKind.CRC32)
 
 
@@ -237,7 +237,7 @@ async def test_nothing_is_changed_while_an_edit_of_segments_is_half_done() -> No
     disk = await make_archive()
     disk.close_file(disk.open_file(DIRECTORY / EDIT_FILE_NAME, create=True))
 
-    with pytest.raises(ArchiveError, match="start the archive once"):
+    with pytest.raises(ArchiveError, match="archive once"):
         OfflineArchive(disk, DIRECTORY).settle()
 
 

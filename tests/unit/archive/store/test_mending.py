@@ -112,7 +112,7 @@ async def test_a_disk_that_keeps_nothing_is_told() -> None:
 
     disk.pwrite = pwrite  # type: ignore[method-assign, assignment]
 
-    with pytest.raises(CorruptionError, match=r"the disk does not keep what is written to it.*replace the disk"):
+    with pytest.raises(CorruptionError, match=r"disk.*replace"):
         await archive.mend_recording(0, PLACE, log[PLACE : PLACE + 1408])
 
 
@@ -124,7 +124,7 @@ async def test_a_valid_frame_that_differs_is_another_history_and_stays() -> None
     before = content(disk)
     others = b"".join(StreamBuilder(seed=1).fill_to(END))
 
-    with pytest.raises(CorruptionError, match=f"do not have the same history.*position={PLACE + 1408}"):
+    with pytest.raises(CorruptionError, match=rf"history.*position={PLACE + 1408}"):
         await archive.mend_recording(0, PLACE, log[PLACE : PLACE + 1408] + others[PLACE + 1408 : PLACE + 2816])
 
     assert content(disk) == before

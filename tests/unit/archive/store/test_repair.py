@@ -125,7 +125,7 @@ async def test_refusal_is_the_same_at_the_next_start(variants: Path, tmp_path: P
     directory = Path(shutil.copytree(variants / "crc-16-damaged-byte-in-the-middle", tmp_path / "crc-x"))
 
     for _ in range(2):
-        with pytest.raises(CorruptionError, match=r"wrong checksum.*a valid frame follows at position="):
+        with pytest.raises(CorruptionError, match=r"wrong checksum.*follows.*position="):
             await start(directory)
 
 
@@ -133,7 +133,7 @@ async def test_a_missing_segment_in_the_middle_is_corruption(tmp_path: Path) -> 
     directory = extract_sample("torn", tmp_path) / "node0" / "archive"
     (directory / "0-131072.rec").unlink()
 
-    with pytest.raises(CorruptionError, match=r"segment file missing: expected=0-131072\.rec"):
+    with pytest.raises(CorruptionError, match=r"expected=0-131072\.rec"):
         await launch(OsFileSystem(), directory, config=small_config(checksums=False))
 
 

@@ -31,20 +31,20 @@ def test_a_number_of_groups_that_is_known_is_demanded_from_the_first_session_on(
 
 def test_a_configuration_for_one_group_is_refused() -> None:
     """It would be another one's for all the others."""
-    with pytest.raises(ConfigurationError, match="group=1/4: expected none in config"):
+    with pytest.raises(ConfigurationError, match=r"group=1/4.*config"):
         GroupedClient(config=group_config(CONFIG, Group(1, 4)))
 
 
 def test_endpoints_of_another_group_than_the_first_are_refused() -> None:
     """The others could not be found from there."""
     assert learn_table(Group(0, 4), CONFIG).group_count == 4
-    with pytest.raises(ConfigurationError, match="are those of group 1 of 4: expected those of group 0"):
+    with pytest.raises(ConfigurationError, match=r"group 1 of 4.*group 0"):
         learn_table(Group(1, 4), CONFIG)
 
 
 async def test_a_client_that_was_not_entered_says_so() -> None:
     """It does not know how many groups there are."""
-    with pytest.raises(LocalProtocolError, match="enter it with `async with`"):
+    with pytest.raises(LocalProtocolError, match="`async with`"):
         await GroupedClient(config=CONFIG).for_key("a")
 
 
@@ -59,5 +59,5 @@ async def test_a_client_that_is_closed_opens_no_session() -> None:
     groups = GroupedClient(config=CONFIG, group_count=4)
     await groups.aclose()
 
-    with pytest.raises(LocalProtocolError, match="this client is closed"):
+    with pytest.raises(LocalProtocolError, match=r"client.*closed"):
         await groups.for_key("a")

@@ -169,7 +169,7 @@ def test_who_does_not_read_egress_loses_its_own_session_alone() -> None:
             for _ in range(10):
                 await deaf.offer(b"1")
             await asyncio.sleep(1)
-            with pytest.raises(SessionClosedError, match=r"egress\(\) is not read: egress_queue_limit=4"):
+            with pytest.raises(SessionClosedError, match=r"egress\(\).*egress_queue_limit=4"):
                 await deaf.request(b"1")
             assert int(await other.request(b"1")) >= 10
             assert session_count(memory) == 1
@@ -195,7 +195,7 @@ def test_a_connection_carries_so_many_sessions_and_no_more() -> None:
     async def test() -> None:
         async with memory.share() as shared:
             clients = await opened(shared, 3)
-            with pytest.raises(ConnectRejectedError, match="sessions of one connection: sessions=3 limit=3"):
+            with pytest.raises(ConnectRejectedError, match="sessions=3 limit=3"):
                 await shared.connect()
             await clients[0].aclose()
             again = await shared.connect()
@@ -244,7 +244,7 @@ def test_a_closed_connection_opens_no_session_and_one_loop_owns_it() -> None:
         await shared.connect()
         await shared.aclose()
         await shared.aclose()
-        with pytest.raises(LocalProtocolError, match="this shared connection is closed"):
+        with pytest.raises(LocalProtocolError, match=r"shared connection.*closed"):
             await shared.connect()
 
     with made() as memory:

@@ -166,14 +166,14 @@ def test_a_client_without_a_name_finds_the_service_that_takes_a_message(memory: 
     async def test() -> None:
         client = TypedClient(await memory.connect())
         assert await client.call(Only()) == "second"
-        with pytest.raises(LocalProtocolError, match=r"several services take Add: First, second; say which one"):
+        with pytest.raises(LocalProtocolError, match=r"Add: First, second"):
             await client.call(Add(1))
 
         class Unknown(Command[int]):
             pass
 
         takes = r"First takes Add, AddLater, .*; second takes Add, AddLater, Only"
-        with pytest.raises(LocalProtocolError, match=rf"no typed service takes Unknown: {takes}"):
+        with pytest.raises(LocalProtocolError, match=rf"Unknown: {takes}"):
             await client.call(Unknown())
 
     memory.run(test())
@@ -182,7 +182,7 @@ def test_a_client_without_a_name_finds_the_service_that_takes_a_message(memory: 
 def test_a_service_that_does_not_run_is_told_with_those_that_do(memory: MemoryCluster) -> None:
     async def test() -> None:
         third = ThirdClient(await memory.connect())
-        told = "no service third runs in this cluster; its typed services: First, second"
+        told = "third.*First, second"
         with pytest.raises(LocalProtocolError, match=told):
             await third.call(Add(1))
         with pytest.raises(LocalProtocolError, match=told):
@@ -194,12 +194,12 @@ def test_a_service_that_does_not_run_is_told_with_those_that_do(memory: MemoryCl
 @pytest.mark.parametrize(
     ("payload", "told"),
     [
-        (b"\xc1\x31" + bytes(8), "no service with service_id=3 takes typed requests; the services here: First, second"),
+        (b"\xc1\x31" + bytes(8), "service_id=3 .*First, second"),
         (
             b"hello",
-            "the request is of no typed client, and the services here are typed: First, second; use TypedClient",
+            "no typed client.*First, second.*TypedClient",
         ),
-        (b"", "the request is of no typed client"),
+        (b"", "no typed client"),
     ],
 )
 def test_a_request_that_no_service_takes_is_refused_and_runs_nowhere(
@@ -218,9 +218,7 @@ def test_a_request_that_no_service_takes_is_refused_and_runs_nowhere(
 def test_bytes_for_another_service_are_refused_by_the_only_one_that_runs() -> None:
     async def test(memory: MemoryCluster) -> None:
         client = await memory.connect()
-        with pytest.raises(
-            QueryRefusedError, match=r"for service_id=1, which does not run here; First has service_id=0"
-        ):
+        with pytest.raises(QueryRefusedError, match=r"service_id=1,.*First.*service_id=0"):
             await client.query(b"\xc1\x12" + bytes(8))
 
     with quiet_log(), MemoryCluster(First) as memory:
@@ -248,7 +246,7 @@ def test_an_untyped_service_beside_a_typed_one_gets_what_names_none(services: li
 
 def test_a_cluster_without_typed_services_says_so() -> None:
     async def test(memory: MemoryCluster) -> None:
-        with pytest.raises(LocalProtocolError, match="no typed service takes Add: none runs"):
+        with pytest.raises(LocalProtocolError, match=r"Add.*none runs"):
             await TypedClient(await memory.connect()).call(Add(1))
 
     with quiet_log(), MemoryCluster([Untyped, Untyped]) as memory:
@@ -286,9 +284,7 @@ def test_ready_made_services_run_beside_each_other() -> None:
         await kv.put("visits", "many")
         assert await kv.get("visits") == b"many"
         assert await counters.get("visits") == 1
-        with pytest.raises(
-            LocalProtocolError, match=r"no service locks runs in this cluster; its typed .*: counters, kv"
-        ):
+        with pytest.raises(LocalProtocolError, match=r"locks.*counters, kv"):
             await LocksClient(await memory.connect()).try_acquire("x")
 
     with quiet_log(), MemoryCluster([CounterService, KvService]) as memory:
@@ -299,7 +295,7 @@ def test_two_services_of_one_name_are_refused() -> None:
     class Renamed(KvService):
         """A subclass is another version of the service, so it has its name."""
 
-    with pytest.raises(ConfigurationError, match="services 0 and 2 have one name: name=kv expected different ones"):
+    with pytest.raises(ConfigurationError, match=r"services 0 and 2 .*name=kv"):
         MemoryCluster([KvService, First, Renamed])
 
 

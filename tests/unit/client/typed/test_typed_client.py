@@ -122,7 +122,7 @@ def test_commands_run_in_the_order_in_which_they_were_begun_also_the_first_of_a_
 def test_a_value_of_another_type_is_refused_before_it_is_sent(memory: MemoryCluster) -> None:
     async def test() -> None:
         bank = BankClient(await memory.connect())
-        with pytest.raises(RemoteProtocolError, match=r"Deposit: amount is no int"):
+        with pytest.raises(RemoteProtocolError, match=r"Deposit.*amount"):
             await bank.deposit("a", amount="5")  # type: ignore[arg-type]
 
     memory.run(test())

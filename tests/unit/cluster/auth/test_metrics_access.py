@@ -107,14 +107,14 @@ def test_token_is_one_line(tmp_path: Path) -> None:
     "text", ["", "short", "two words that are long", "0123456789abcdef\n0123456789abcdef", "é" * 20]
 )
 def test_what_is_no_token_is_refused_and_not_shown(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigurationError, match="expected one line of 16 to 512 letters") as caught:
+    with pytest.raises(ConfigurationError, match="16 to 512") as caught:
         load_token(write(tmp_path / "token", text))
 
     assert not text.strip() or text.strip() not in str(caught.value)
 
 
 def test_a_token_that_is_missing_or_may_be_read_by_others_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"metrics token file cannot be read: file=.*absent"):
+    with pytest.raises(ConfigurationError, match=r"metrics token.*file=.*absent"):
         load_token(tmp_path / "absent")
-    with pytest.raises(ConfigurationError, match=r"metrics token file may be read by others: file=.* mode=0644"):
+    with pytest.raises(ConfigurationError, match=r"metrics token.*file=.* mode=0644"):
         load_token(write(tmp_path / "token", "0123456789abcdef", 0o644))

@@ -99,7 +99,7 @@ def test_file_that_others_may_read_or_write_is_refused(
     path.chmod(mode)
     monkeypatch.setattr("trimaran.service_api.access.private_files._FORBIDDEN_OF_ROOT", 0o077)  # tests may run as root
 
-    with pytest.raises(ConfigurationError, match=f"may be read by others: file=.* mode={mode:04o} expected 0600"):
+    with pytest.raises(ConfigurationError, match=rf"file=.*mode={mode:04o} expected 0600"):
         SecretsFile.load(path)
 
 
@@ -315,7 +315,7 @@ def test_client_refuses_a_challenge_that_would_give_its_secret_away(challenge: b
 
 @pytest.mark.parametrize("principal", ["", "two words", "tab\t", "line\n", "x" * 257])
 def test_principal_is_one_printable_word(principal: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"expected 1\.\.256 bytes of printable text"):
+    with pytest.raises(ConfigurationError, match=r"1\.\.256 bytes"):
         encode_principal(principal)
 
 
@@ -335,32 +335,31 @@ def test_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("version 1", "version 2", "line=2 is malformed expected: version 1"),
-        ("iterations 4096", "iterations 1", "line=3 is malformed expected: iterations 4096..2000000"),
-        ("iterations 4096", "iterations many", "line=3 is malformed expected: iterations 4096..2000000"),
-        (KEY, KEY[:-2], "line=4 is malformed expected: decoy-key <64 hexadecimal digits>"),
-        ("principal ops", "principal", "line=5 is malformed expected: principal NAME <32 hexadecimal digits> <64"),
-        ("principal ops", "password ops", "line=5 begins with 'password' expected: one of version, iterations,"),
-        ("# people\n", "version 1\n", "line=2 repeats version expected: one line with version"),
-        ("version 1\n", "", "has a line missing: file=secrets expected: version 1"),
-        (GOOD, GOOD + GOOD.splitlines()[-1], "line=6 repeats principal ops expected: one line for each principal"),
+        ("version 1", "version 2", "line=2 .*version 1"),
+        ("iterations 4096", "iterations 1", r"line=3 .*iterations 4096\.\.2000000"),
+        ("iterations 4096", "iterations many", r"line=3 .*iterations 4096\.\.2000000"),
+        (KEY, KEY[:-2], "line=4 .*decoy-key <64 "),
+        ("principal ops", "principal", "line=5 .*principal NAME <32 .*<64 "),
+        ("principal ops", "password ops", "line=5 begins with 'password'"),
+        ("# people\n", "version 1\n", "line=2 repeats version"),
+        ("version 1\n", "", "file=secrets expected: version 1"),
+        (GOOD, GOOD + GOOD.splitlines()[-1], "line=6 repeats principal"),
         ("02" * 32, "0G" * 32, "line=5 is malformed"),
     ],
 )
 def test_problem_in_the_file_is_named_with_line_and_expectation(old: str, new: str, expected: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match=expected) as caught:
         SecretsFile.parse(GOOD.replace(old, new), "secrets")
 
-    assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"secrets file cannot be read: file=.*absent"):
+    with pytest.raises(ConfigurationError, match=r"secrets.*file=.*absent"):
         SecretsFile.load(tmp_path / "absent")
     (tmp_path / "binary").write_bytes(b"version \xff")
     (tmp_path / "binary").chmod(0o600)
-    with pytest.raises(ConfigurationError, match="secrets file is not UTF-8 text"):
+    with pytest.raises(ConfigurationError, match=r"secrets.*UTF-8"):
         SecretsFile.load(tmp_path / "binary")
 
 
@@ -393,12 +392,12 @@ def test_principals_are_added_changed_listed_and_removed(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("arguments", "stdin", "status", "expected"),
     [
-        (("add", "FILE", "ops"), "", 2, "no secret on standard input"),
-        (("add", "FILE", "ops"), "\n", 2, "no secret on standard input"),
+        (("add", "FILE", "ops"), "", 2, "standard input"),
+        (("add", "FILE", "ops"), "\n", 2, "standard input"),
         (("add", "FILE", "ops"), "x" * 2000, 2, "expected 1..1024 characters"),
-        (("add", "FILE", "two words"), "right\n", 2, "printable text without blanks"),
-        (("list", "FILE"), "", 2, "secrets file cannot be read"),
-        (("add", "FILE", "ops", "right"), "", 2, "unexpected extra argument"),
+        (("add", "FILE", "two words"), "right\n", 2, "without blanks"),
+        (("list", "FILE"), "", 2, "secrets file"),
+        (("add", "FILE", "ops", "right"), "", 2, "extra argument"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_changes_nothing(
@@ -421,4 +420,4 @@ def test_removing_nobody_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     run("add", file, "ops", stdin="right\n")
 
     assert run("remove", file, "dev") == 1
-    assert "principal not found: principal='dev'" in capsys.readouterr().err
+    assert "principal='dev'" in capsys.readouterr().err

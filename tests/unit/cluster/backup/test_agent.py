@@ -232,7 +232,7 @@ def test_one_whose_role_may_not_is_refused_and_says_so() -> None:
         small.cluster.run_for(5 * SECOND)
 
         assert backup.status.recorded_position == 0
-        assert "needs the role observer or operator or member" in backup.status.last_failure
+        assert "observer or operator or member" in backup.status.last_failure
 
 
 def test_backup_waits_where_no_name_resolves_and_begins_when_one_does() -> None:

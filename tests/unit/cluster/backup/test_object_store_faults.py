@@ -153,7 +153,7 @@ def test_commands_that_change_an_archive_refuse_a_url(stages: list[Path], s3: S3
     marked = CliRunner().invoke(archive_app, ["verify", url, "--mark-invalid"])
 
     assert marked.exit_code == 2
-    assert "an archive in an object store can only be read" in marked.output
+    assert "object store" in marked.output
 
 
 def trimaran(*arguments: str) -> Result:
@@ -164,5 +164,5 @@ def trimaran(*arguments: str) -> Result:
 def test_url_of_no_bucket_and_of_no_server_are_errors_that_name_it(stages: list[Path], s3: S3Server) -> None:
     with pytest.raises(OSError, match="s3://no-such-bucket/x"):
         ship_backup(stages[0], "s3://no-such-bucket/x", now_ms=NOW_MS)
-    with pytest.raises(ConfigurationError, match="no archive found"):
+    with pytest.raises(ConfigurationError, match="no archive"):
         [*verify_backup(f"s3://{BUCKET}/nothing")]

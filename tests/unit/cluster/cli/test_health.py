@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 from typer.testing import CliRunner
 
+from tests.facts import has_facts
 from tests.unit.cluster.cli.answers import answered, failed, member_status
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from trimaran.cluster.cli.app import build_app
@@ -73,7 +74,7 @@ def test_a_member_that_does_not_answer_makes_it_unhealthy(outcome: Outcome) -> N
 
     assert report.exit_status == EXIT_UNHEALTHY
     assert problems(report) == [("other_cluster" if outcome is Outcome.OTHER_CLUSTER else "no_answer", 2)]
-    assert report.problems[0].detail == f"{outcome.value}: no process listens there"
+    assert f"{outcome.value}: no process" in report.problems[0].detail
 
 
 def test_members_that_do_not_hear_each_other_are_named_with_what_differs() -> None:
@@ -85,7 +86,7 @@ def test_members_that_do_not_hear_each_other_are_named_with_what_differs() -> No
     leaderless = diagnosed(answered(alone), failed(2))
 
     assert (report.exit_status, problems(report)) == (EXIT_UNHEALTHY, [("differs", 0)])
-    assert report.problems[0].detail == "does not hear member 2: service_count=1 here, 2 at member 2"
+    assert has_facts(report.problems[0].detail, "member 2: service_count=1", "2")
     assert problems(leaderless) == [("no_leader", None), ("differs", 1), ("no_answer", 2)]
 
 

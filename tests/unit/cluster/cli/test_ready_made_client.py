@@ -13,8 +13,8 @@ from trimaran.cluster.cli.ready_made.client import errors_as_exits
 @pytest.mark.parametrize(
     ("code", "advice"),
     [
-        ("CHALLENGE", "say --user NAME, and the password in TRIMARAN_PASSWORD"),
-        ("AUTHENTICATION_REJECTED", "look at --user and TRIMARAN_PASSWORD"),
+        ("CHALLENGE", "TRIMARAN_PASSWORD"),
+        ("AUTHENTICATION_REJECTED", "--user and TRIMARAN_PASSWORD"),
     ],
 )
 def test_who_is_not_let_in_is_told_what_to_say(code: str, advice: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.facts import has_facts
 from tests.interchange.samples import Ended, run
 from tests.unit.cluster.time_travel.ledger import Ledger
 from tests.unit.cluster.time_travel.recorded import Recorded
@@ -108,7 +109,7 @@ def test_other_code_differs_with_exit_status_10(recorded: Recorded) -> None:
     assert (first["kind"], first["change"], first["position"]) == ("reply", "changed", first["old"]["position"])
     assert table.exit_code == 10
     assert f"differences: {document['difference_count']}, from 0 to" in table.stdout
-    assert "the states differ: in their snapshots message 1 differs" in table.stdout
+    assert has_facts(table.stdout, "states differ", "message 1")
     assert (same["is_same"], same["state"], same["differences"]) == (True, None, [])
 
 
@@ -126,7 +127,7 @@ def test_snapshots_are_verified(recorded: Recorded) -> None:
     assert [row["to_position"] for row in rows] == recorded.snapshots
     assert bad.exit_code == 10
     assert "service 0: message" in bad.stdout
-    assert "writes snapshots that differ from the recorded ones" in bad.stderr
+    assert "snapshots that differ" in bad.stderr
 
 
 def test_what_is_recorded_and_does_not_count_is_told(recorded: Recorded, tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_what_is_recorded_and_does_not_count_is_told(recorded: Recorded, tmp_pat
     document = document_of(bounded)
     behind = document["recorded_position"] - document["committed_position"]
     assert document["log_position"] == document["committed_position"] == recorded.snapshots[1]
-    assert f"{behind} more bytes are recorded" in bounded.stderr
+    assert f"{behind} more bytes" in bounded.stderr
     assert whole["log_position"] == whole["recorded_position"]
     assert document_of(replay(tmp_path / "node", "--bound", whole["log_position"] - 32, "-o", "json"))
 
@@ -147,16 +148,14 @@ def test_what_is_recorded_and_does_not_count_is_told(recorded: Recorded, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param(["--position", "1", "--time", "2"], "expected one of them", id="position and time"),
-        pytest.param(
-            ["--time", "yesterday"], "--time: bad time: 'yesterday' expected a number, or a date such as", id="time"
-        ),
-        pytest.param(["--snapshot", "last"], "--snapshot last: expected newest, oldest, none or a", id="snapshot"),
-        pytest.param(["--bound", "all"], "--bound all: expected committed, recorded or a position", id="bound"),
-        pytest.param(["--position", str(1 << 40)], f"position={1 << 40} expected 0 to", id="after the end"),
-        pytest.param(["--what-if", OTHER, "--verify-snapshots"], "expected one of --what-if,", id="two comparisons"),
-        pytest.param(["--what-if", OTHER, "--state", "x"], "they cannot be used with a comparison", id="files"),
-        pytest.param(["--what-if", "no_such:Service"], "module not found: module=no_such", id="other service"),
+        pytest.param(["--position", "1", "--time", "2"], "one of", id="position and time"),
+        pytest.param(["--time", "yesterday"], "--time: bad time: 'yesterday'", id="time"),
+        pytest.param(["--snapshot", "last"], "--snapshot last:", id="snapshot"),
+        pytest.param(["--bound", "all"], "--bound all:", id="bound"),
+        pytest.param(["--position", str(1 << 40)], f"position={1 << 40}", id="after the end"),
+        pytest.param(["--what-if", OTHER, "--verify-snapshots"], "one of --what-if", id="two comparisons"),
+        pytest.param(["--what-if", OTHER, "--state", "x"], "comparison", id="files"),
+        pytest.param(["--what-if", "no_such:Service"], "module=no_such", id="other service"),
     ],
 )
 def test_wrong_usage_is_one_line(recorded: Recorded, arguments: list[str], said: str) -> None:
@@ -172,7 +171,7 @@ def test_no_directory_of_a_member_is_wrong_usage(tmp_path: Path) -> None:
     ended = replay(tmp_path)
 
     assert ended.exit_code == 2
-    assert "there is no archive.catalog" in ended.stderr
+    assert "no archive.catalog" in ended.stderr
 
 
 def test_damage_ends_with_10_and_says_where(recorded: Recorded, tmp_path: Path) -> None:
@@ -199,4 +198,4 @@ def test_what_a_service_prints_and_raises_is_kept_apart(recorded: Recorded, tmp_
     assert document_of(talking)["service"] == "Talking"
     assert talking.stderr.count("a session") == 4
     assert broken.exit_code == 1
-    assert f"the service failed at {tmp_path / 'told.py'}:13: RuntimeError: cannot load" in broken.stderr
+    assert f"{tmp_path / 'told.py'}:13: RuntimeError: cannot load" in broken.stderr

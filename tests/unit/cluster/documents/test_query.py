@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.facts import has_facts
 from tests.unit.cluster.cli.answers import member_status
 from trimaran.cluster.cli.shared.cluster_report import ask_members
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
@@ -140,7 +141,7 @@ async def test_a_host_that_nobody_knows_is_unreachable(host: str) -> None:
 
 
 async def test_an_endpoint_that_is_none_is_the_users_mistake() -> None:
-    with pytest.raises(ConfigurationError, match="port='x' is no number from 1 to 65535"):
+    with pytest.raises(ConfigurationError, match=r"port='x' .*1 to 65535"):
         await query_status("127.0.0.1:x", ENOUGH_S)
 
 
@@ -197,10 +198,10 @@ async def test_a_connection_that_is_closed_without_a_word_says_so(end: Callable[
         ),
         (encode_frame(DOCUMENT, stream_id=CONSENSUS_STREAM_ID), "stream_id=108 expected"),
         (SetupFrame(session_id=1, stream_id=STATUS_STREAM_ID).encode(), "frame type=5"),
-        (encode_frame(b"", stream_id=STATUS_STREAM_ID), "not a status: Invalid JSON"),
-        (encode_frame(b"\xff\xfe", stream_id=STATUS_STREAM_ID), "not a status: Invalid JSON"),
-        (encode_frame(b"[" * 10_000, stream_id=STATUS_STREAM_ID), "not a status: Invalid JSON"),
-        (encode_frame(b"[]", stream_id=STATUS_STREAM_ID), "not a status: "),
+        (encode_frame(b"", stream_id=STATUS_STREAM_ID), "Invalid JSON"),
+        (encode_frame(b"\xff\xfe", stream_id=STATUS_STREAM_ID), "Invalid JSON"),
+        (encode_frame(b"[" * 10_000, stream_id=STATUS_STREAM_ID), "Invalid JSON"),
+        (encode_frame(b"[]", stream_id=STATUS_STREAM_ID), "status: "),
     ],
     ids=["http", "ones", "zeros", "too long", "huge", "stream", "setup", "empty", "no text", "deep", "list"],
 )
@@ -228,7 +229,7 @@ async def test_members_are_asked_at_once_and_each_gets_its_own_row() -> None:
     found = {report.member_id: (report.outcome, report.status) for report in reports}
     assert found[1] == (Outcome.ANSWERED, STATUS)
     assert found[2] == (Outcome.INVALID, None)
-    assert reports[1].detail == f"{right.endpoint} answers as member 1"
+    assert has_facts(reports[1].detail, f"{right.endpoint}", "member 1")
     assert found[3] == (Outcome.REFUSED, None)
     assert found[4] == (Outcome.INVALID, None)
     assert {found[i] for i in silent_ids} == {(Outcome.TIMED_OUT, None)}
@@ -242,7 +243,7 @@ async def test_who_may_not_have_the_answer_is_told_who_may_and_how_it_was_asked(
             await query_status(listening.endpoint, ENOUGH_S)
 
     assert caught.value.outcome is Outcome.NOT_ALLOWED
-    assert "status needs the role observer; use TLS; asked by TCP: no control socket of" in str(caught.value)
+    assert has_facts(str(caught.value), "status", "observer", "TLS", "TCP", "control socket")
 
 
 async def test_a_refusal_that_is_none_is_no_answer() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.facts import has_facts
 from tests.unit.cluster.export_aeron.hand_made_log import messages
 from tests.unit.cluster.time_travel.recorded import DEADLINE_S, member
 from trimaran.archive.log.log_file import LogFile
@@ -147,7 +148,7 @@ def test_recovery_plan_says_which_directory_an_aeron_member_would_misread(
     found = obstacle_of(directory)
 
     assert found is not None
-    assert "a request; use `trimaran archive export-aeron`" in found
+    assert "`trimaran archive export-aeron`" in found
     assert obstacle_of(tmp_path / "out") is None
 
 
@@ -164,7 +165,7 @@ def test_a_dry_run_writes_nothing_and_a_target_that_is_there_is_refused(
     assert (dry_status, document["is_written"]) == (0, False)
     assert not (tmp_path / "out").exists()
     assert status == -1
-    assert "target is there already" in said
+    assert has_facts(said, "target", "already")
 
 
 @pytest.mark.parametrize("with_snapshot", [True, False], ids=["a snapshot after", "no snapshot after"])
@@ -187,12 +188,12 @@ def test_where_nobody_can_tell_which_requests_ran_the_log_begins_at_the_next_sna
     if not with_snapshot:
         assert status == 10
         assert not (tmp_path / "out").exists()
-        assert "depends on the lengths of replies" in said
+        assert "lengths of replies" in said
         assert "`trimaran shutdown`" in said
         return
     (position,) = document["snapshot_positions"]
     assert (status, document["start_position"], document["requests_as_messages"]) == (0, position, 1)
-    assert any("before it, at position=" in note for note in document["notes"])
+    assert any("position=" in note for note in document["notes"])
     (state,) = replay_service(tmp_path / "out", f"{HERE}:Chain", bound="recorded").services
     assert (vars(state)["digest"], vars(state)["count"]) == (service.digest, service.count)
 

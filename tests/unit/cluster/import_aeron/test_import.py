@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.facts import has_facts
 from tests.unit.archive.streams import extract_sample
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.files.catalog import read_catalog
@@ -137,7 +138,7 @@ def test_a_snapshot_that_does_not_check_out_is_left_out_and_told(tmp_path: Path)
 
     assert status == 0
     assert document["snapshot_positions"] == [86496]
-    assert any("snapshot at log_position=420192 is left out" in note for note in document["notes"])
+    assert any(has_facts(note, "log_position=420192", "left out") for note in document["notes"])
     assert read_recording_log(tmp_path / "node" / "cluster" / "recording.log").newest_set()[0].log_position == 86496
 
 
@@ -148,7 +149,7 @@ def test_a_purged_log_without_a_snapshot_is_refused(single: Path, tmp_path: Path
     status, _, said = run(single, "--to", tmp_path / "node", "--no-snapshots")
 
     assert status == 10
-    assert "the log begins at position=65536" in said
+    assert "position=65536" in said
     assert not (tmp_path / "node").exists()
 
 
@@ -229,7 +230,7 @@ def test_a_target_that_is_there_is_refused_and_an_empty_one_taken(single: Path, 
 
     status, _, said = run(single, "--to", tmp_path / "full")
     assert status != 0
-    assert "target is there already" in said
+    assert has_facts(said, "target", "already")
 
     assert run(single, "--to", tmp_path / "empty")[0] == 0
     assert (tmp_path / "empty" / "cluster" / "recording.log").is_file()
@@ -249,7 +250,7 @@ def test_too_little_space_is_refused(single: Path, tmp_path: Path, monkeypatch: 
     status, _, said = run(single, "--to", tmp_path / "node")
 
     assert status != 0
-    assert "not enough space: needed=1376256 free=1000" in said
+    assert "needed=1376256 free=1000" in said
     assert not (tmp_path / "node").exists()
 
 
@@ -294,7 +295,7 @@ def test_members_with_different_logs_are_refused(tmp_path: Path) -> None:
     status, _, said = run(nodes / "node0", nodes / "node1", "--to", tmp_path / "a", "--to", tmp_path / "b")
 
     assert status == 10
-    assert f"their logs differ at position={at - 32}," in said
+    assert f"position={at - 32}," in said
     assert {path.name for path in tmp_path.iterdir()} == {"aeron"}
 
 
@@ -304,7 +305,7 @@ def test_members_of_different_clusters_are_refused(single: Path, tmp_path: Path)
     status, _, said = run(single, other, "--to", tmp_path / "a", "--to", tmp_path / "b")
 
     assert status == 10
-    assert "are not of one cluster: time_unit=MILLIS and time_unit=NANOS" in said
+    assert has_facts(said, "time_unit=MILLIS", "time_unit=NANOS")
 
 
 def test_membership_changes_of_old_logs_pass(single: Path, tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ async def test_inbox_that_only_grows_stops_the_node(rig: Rig) -> None:
         rig.agent.post(str(number))
 
     assert rig.agent.terminated is not None
-    with pytest.raises(NodeTerminatedError, match="inbox is full"):
+    with pytest.raises(NodeTerminatedError, match="inbox"):
         await rig.agent.terminated
 
 
@@ -556,7 +556,7 @@ async def test_whoever_waits_for_an_action_is_told_that_the_node_stops(rig: Rig)
 
     rig.agent.close()
 
-    with pytest.raises(NodeTerminatedError, match="may or may not take effect"):
+    with pytest.raises(NodeTerminatedError, match="may not"):
         await anext(steps)
 
 

@@ -451,7 +451,7 @@ async def test_query_that_has_waited_for_as_long_as_it_may_is_refused() -> None:
     rig.confirm(2)
 
     assert rig.codes() == [QueryCode.TIMED_OUT, QueryCode.OK]
-    assert rig.outlet.responses[0].detail == "no majority has answered"
+    assert "no majority" in rig.outlet.responses[0].detail
     rig.desk.close()
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 from typer.testing import CliRunner
 
+from tests.facts import has_facts
 from tests.unit.archive.streams import extract_sample
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog, read_catalog
@@ -94,7 +95,7 @@ def test_a_segment_that_is_lost_at_the_end_is_damage(node: Path, lost_count: int
 
     assert status == 0
     assert document["directories"][0]["end_position"] == expected
-    assert f"a segment is missing at position={expected}" in document["directories"][0]["damage"][0]
+    assert has_facts(document["directories"][0]["damage"][0], "segment", "missing", f"position={expected}")
 
 
 def test_a_layout_of_zeros_in_the_catalog_is_refused(node: Path) -> None:
@@ -106,7 +107,7 @@ def test_a_layout_of_zeros_in_the_catalog_is_refused(node: Path) -> None:
     status, document, _ = run("plan", node)
 
     assert status == 10
-    assert "its layout is not known" in document["directories"][0]["problems"][0]
+    assert "its layout" in document["directories"][0]["problems"][0]
 
 
 def test_a_directory_of_which_nothing_can_be_read_makes_no_empty_cluster(node: Path, tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_a_directory_of_which_nothing_can_be_read_makes_no_empty_cluster(node: P
     status, document, _ = apply(tmp_path / "out", node)
 
     assert status == 10
-    assert "nothing of the log can be read" in " ".join(document["directories"][0]["problems"])
+    assert "nothing of" in " ".join(document["directories"][0]["problems"])
     assert not (tmp_path / "out").exists()
 
 
@@ -128,7 +129,7 @@ def test_a_damaged_file_of_members_is_told_and_the_log_is_whole(node: Path) -> N
 
     assert status == 0
     assert document["directories"][0]["damage"] == []
-    assert "the file members cannot be read" in " ".join(document["directories"][0]["notes"])
+    assert "members cannot" in " ".join(document["directories"][0]["notes"])
 
 
 def test_a_change_that_no_checksum_covers_is_found_between_two_of_one_cluster(node: Path, tmp_path: Path) -> None:
@@ -141,8 +142,8 @@ def test_a_change_that_no_checksum_covers_is_found_between_two_of_one_cluster(no
     status, document, _ = apply(tmp_path / "out", node, other)
 
     assert status == 10
-    assert "are of one cluster, and one of them was changed" in document["problems"][0]
-    assert "differ at position=0," in document["problems"][0]
+    assert has_facts(document["problems"][0], "one cluster", "changed")
+    assert "position=0," in document["problems"][0]
     assert not (tmp_path / "out").exists()
 
 
@@ -153,7 +154,7 @@ def test_nothing_is_written_into_a_directory_that_was_given(node: Path, place: s
     status, _, error = apply(node / place, node)
 
     assert status == -1
-    assert "which is only read" in error
+    assert "only read" in error
     assert sorted(node.rglob("*")) == before
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.facts import has_facts
 from tests.tls import Issuer
 from tests.unit.cluster.time_travel.recorded import DEADLINE_S, member
 from trimaran.archive.disk.file_system import OsFileSystem
@@ -83,7 +84,7 @@ def test_the_same_directory_is_refused_also_by_another_name(recorded: Path, tmp_
 
     status, _, error = recover("plan", recorded, link)
 
-    assert (status, "the same directory is given twice" in error) == (2, True)
+    assert (status, "twice" in error) == (2, True)
 
 
 def test_of_two_with_as_much_the_undamaged_one_is_taken(recorded: Path, tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_directories_that_went_on_apart_are_refused(recorded: Path, tmp_path: Pa
 
     assert status == 10
     # Of one cluster id they went on apart; where one does not know its id yet, they are of different clusters.
-    assert "their logs differ at position" in error or "two histories were committed" in error
+    assert "logs differ" in error or "two histories" in error
     assert not (tmp_path / "out").exists()
 
 
@@ -135,8 +136,8 @@ def test_plan_and_apply_say_that_certificates_have_to_name_the_new_cluster(recor
     _, done, _ = recover("apply", recorded, "--members", MEMBERS, *new)
     printed = CliRunner().invoke(build_app(["recover"]), ["recover", "plan", str(recorded)], env={"COLUMNS": "300"})
 
-    assert "with TLS, make its certificates first" in plan["steps"][0]
-    assert "to do: the new cluster has a new cluster id; with TLS" in printed.stdout
+    assert has_facts(plan["steps"][0], "TLS", "certificates")
+    assert has_facts(printed.stdout, "new cluster", "TLS")
     assert "`trimaran certs init DIR --cluster-id 0000000000000abc`" in done["steps"][0]
     assert "0000000000000abc" in done["steps"][1]
 
@@ -153,7 +154,7 @@ def test_a_recovered_member_with_the_old_certificate_says_what_to_make(recorded:
     with pytest.raises(ConfigurationError, match="--cluster-id 0000000000000abc") as caught:
         asyncio.run(start())
 
-    assert "cluster_id=0000000000000abc, the certificate says cluster_id=0000000000000def" in str(caught.value)
+    assert has_facts(str(caught.value), "cluster_id=0000000000000abc", "certificate", "cluster_id=0000000000000def")
 
 
 def test_a_name_that_is_empty_is_not_the_directory_that_the_shell_is_in(recorded: Path) -> None:
@@ -169,7 +170,7 @@ def test_a_directory_with_groups_says_which_to_type(tmp_path: Path) -> None:
     status, _, error = recover("plan", tmp_path / "node-0")
 
     assert status == 2
-    assert f"name one of {tmp_path}/node-0/group-0 to group-1" in error
+    assert f"{tmp_path}/node-0/group-0 to group-1" in error
 
 
 @pytest.mark.parametrize(

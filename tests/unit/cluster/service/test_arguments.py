@@ -86,7 +86,7 @@ def test_what_is_no_payload_leaves_no_half_message_behind(payload: Any) -> None:
     to_log, _ = called(lambda cluster, session: cluster.offer(payload))
 
     assert str(to_session) == str(to_log)
-    assert str(to_log) == f"payload: type={type(payload).__name__} expected bytes, bytearray or memoryview"
+    assert f"type={type(payload).__name__} expected bytes, bytearray or memoryview" in str(to_log)
     assert replies(outlet) == [(TERM, b"before"), (TERM, b"after")]
 
 

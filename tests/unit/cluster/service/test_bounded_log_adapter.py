@@ -351,7 +351,7 @@ def test_committed_entries_that_cannot_be_read_stop_the_node(rig: Rig) -> None:
     rig.to_archive(rig.log_buffer.append_position)
     rig.reader.log = b""
 
-    with pytest.raises(InvariantViolation, match="committed entries can be read"):
+    with pytest.raises(InvariantViolation, match="committed entries"):
         rig.deliver()
 
 
@@ -359,7 +359,7 @@ def test_first_entry_of_a_term_that_lies_about_its_place_stops_the_node(rig: Rig
     """What this member holds is not what the leader wrote."""
     rig.term(wrong_by=32)
 
-    with pytest.raises(InvariantViolation, match="says where it ends"):
+    with pytest.raises(InvariantViolation, match="it ends"):
         rig.deliver()
 
 
@@ -377,7 +377,7 @@ def test_calls_of_log_ordered_callbacks_are_illegal_after_the_poll_that_failed(r
     with pytest.raises(ClusterError):
         rig.deliver()
 
-    with pytest.raises(ClusterError, match="only legal in log-ordered callbacks"):
+    with pytest.raises(ClusterError, match="log-ordered"):
         rig.agent.views[0].schedule_timer(1, 2)
 
 
@@ -440,7 +440,7 @@ def test_delivery_goes_on_where_the_module_takes_no_snapshot(rig: Rig) -> None:
 def test_action_that_does_not_say_where_it_ends_stops_the_node(rig: Rig) -> None:
     rig.action(wrong_by=32)
 
-    with pytest.raises(InvariantViolation, match="a cluster action says where it ends"):
+    with pytest.raises(InvariantViolation, match=r"cluster action.*ends"):
         rig.deliver()
 
 

@@ -68,7 +68,7 @@ def test_a_query_that_changes_the_state_fails_by_name(service_class: type[Hashed
 
     assert check.run(service, memoryview(b"read"), log_position=96) == b"answer"
     assert check.last_change is None
-    with pytest.raises(LocalProtocolError, match=r"on_query changed the state: service=.*query=b'change'"):
+    with pytest.raises(LocalProtocolError, match=r"on_query changed.*service=.*query=b'change'"):
         check.run(service, memoryview(b"change"), log_position=96)
 
     assert check.last_change is not None
@@ -76,7 +76,7 @@ def test_a_query_that_changes_the_state_fails_by_name(service_class: type[Hashed
 
 
 def test_what_a_query_raises_passes_through() -> None:
-    with pytest.raises(KeyError, match="no such account"):
+    with pytest.raises(KeyError, match="account"):
         QueryCheck().run(Hashed(), memoryview(b"fail"), log_position=96)
 
 

@@ -198,7 +198,7 @@ def test_query_is_answered_from_the_state_as_it_is(rig: Rig) -> None:
 
 
 def test_service_without_queries_says_so(rig: Rig) -> None:
-    with pytest.raises(LocalProtocolError, match="the service has no on_query: service="):
+    with pytest.raises(LocalProtocolError, match="no on_query: service="):
         rig.agent.query(memoryview(b""))
 
 
@@ -218,7 +218,7 @@ def test_query_may_not_offer(rig: Rig, is_leader: bool) -> None:
         return b""
 
     rig.service.on_query = on_query  # type: ignore[method-assign]  # a test's service
-    with pytest.raises(LocalProtocolError, match=r"session\.offer is only legal in log-ordered callbacks"):
+    with pytest.raises(LocalProtocolError, match=r"session\.offer.*log-ordered"):
         rig.agent.query(memoryview(b""))
 
     assert outlet.writes == []
@@ -239,7 +239,7 @@ def test_query_may_not_close_a_session(rig: Rig) -> None:
         return b""
 
     rig.service.on_query = on_query  # type: ignore[method-assign]  # a test's service
-    with pytest.raises(LocalProtocolError, match=r"session\.close is only legal in log-ordered callbacks"):
+    with pytest.raises(LocalProtocolError, match=r"session\.close.*log-ordered"):
         rig.agent.query(memoryview(b""))
 
     assert not session.is_closing
@@ -249,7 +249,7 @@ def test_query_may_not_set_or_drop_timers(rig: Rig) -> None:
     (cluster,) = rig.agent.views
     for call in (lambda: cluster.schedule_timer(1, 2), lambda: cluster.cancel_timer(1), lambda: cluster.offer(b"")):
         rig.service.on_query = lambda payload, call=call: call() or b""  # type: ignore[misc,method-assign]
-        with pytest.raises(LocalProtocolError, match="only legal in log-ordered callbacks"):
+        with pytest.raises(LocalProtocolError, match="log-ordered"):
             rig.agent.query(memoryview(b""))
 
 
@@ -271,5 +271,5 @@ def test_service_of_an_id_answers_or_is_said_not_to_be_there(rig: Rig) -> None:
     rig.service.on_query = lambda payload: b"zero"  # type: ignore[method-assign]  # a test's service
 
     assert rig.agent.query(memoryview(b""), 0) == b"zero"
-    with pytest.raises(LocalProtocolError, match="no such service: service_id=1 services=1"):
+    with pytest.raises(LocalProtocolError, match="service_id=1 services=1"):
         rig.agent.query(memoryview(b""), 1)

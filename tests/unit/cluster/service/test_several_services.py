@@ -213,7 +213,7 @@ def test_each_of_two_services_is_given_a_request_and_the_first_answers_which_the
 
 def test_services_that_take_no_requests_and_queries_say_so(two: SeveralRig) -> None:
     assert not two.agent.service.takes_requests
-    with pytest.raises(LocalProtocolError, match="the service has no on_query"):
+    with pytest.raises(LocalProtocolError, match="no on_query"):
         two.agent.query(memoryview(b""))
 
 
@@ -288,7 +288,7 @@ def test_timer_id_that_does_not_fit_beside_a_service_id_is_refused(two: SeveralR
 
     with pytest.raises(LocalProtocolError, match=rf"correlation_id={correlation_id} expected=0..{(1 << 56) - 1} "):
         two.cluster(0).schedule_timer(correlation_id, 5)
-    with pytest.raises(LocalProtocolError, match="in a node of 2 services"):
+    with pytest.raises(LocalProtocolError, match="2 services"):
         two.cluster(1).cancel_timer(correlation_id)
 
 
@@ -300,9 +300,9 @@ def test_one_service_has_every_64_bit_timer_id_for_itself(rig: Rig) -> None:
         cluster.schedule_timer(correlation_id, (1 << 63) - 1)
 
     for correlation_id in (-(1 << 63) - 1, 1 << 63):
-        with pytest.raises(LocalProtocolError, match=f"timer id out of range: correlation_id={correlation_id}"):
+        with pytest.raises(LocalProtocolError, match=rf"timer id.*correlation_id={correlation_id}"):
             cluster.schedule_timer(correlation_id, 5)
-    with pytest.raises(LocalProtocolError, match=f"deadline out of range: deadline={1 << 63}"):
+    with pytest.raises(LocalProtocolError, match=f"deadline={1 << 63}"):
         cluster.schedule_timer(1, 1 << 63)
 
     assert len(rig.requests.told) == 2
@@ -340,7 +340,7 @@ async def test_call_is_refused_outside_log_ordered_callbacks(call: str) -> None:
     refused: list[str] = []
 
     def make() -> None:
-        with pytest.raises(LocalProtocolError, match="is only legal in log-ordered callbacks") as error:
+        with pytest.raises(LocalProtocolError, match="log-ordered") as error:
             CALLS[call](own.agent.views[0], own.agent.client_sessions[SESSION])
         refused.append(str(error.value).split()[0])
 

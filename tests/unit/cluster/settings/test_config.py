@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tests.facts import has_facts
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import flag_name, load_node_config, setting_kind
 from trimaran.cluster.settings.member_endpoints import parse_members
@@ -94,42 +95,42 @@ def test_an_unknown_key_in_the_file_is_an_error_with_a_suggestion(tmp_path: Path
 
     message = refusal(file)
 
-    assert message == f"unknown setting: electon_timeout_ms in {file}: did you mean election_timeout_ms?"
+    assert has_facts(message, f"electon_timeout_ms in {file}:", "election_timeout_ms?")
 
 
 def test_an_unknown_variable_is_an_error_with_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIMARAN_MEMBERID", "1")
 
-    assert refusal() == "unknown setting: TRIMARAN_MEMBERID: did you mean TRIMARAN_MEMBER_ID?"
+    assert has_facts(refusal(), "TRIMARAN_MEMBERID:", "TRIMARAN_MEMBER_ID?")
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("line", "found", "expected"),
     [
-        ("election_timeout_ms = true", "election_timeout_ms=True from FILE: expected milliseconds"),
-        ("election_timeout_ms = 0.5", "election_timeout_ms=0.5 from FILE: expected milliseconds"),
-        ('election_timeout_ms = "soon"', "election_timeout_ms='soon' from FILE: expected milliseconds"),
-        ("election_timeout_ms = -1", "election_timeout_ms=-1 from FILE: expected to be greater than 0"),
-        ('session_limit = "7"', "session_limit='7' from FILE: expected a whole number"),
-        ('checksums = "yes"', "checksums='yes' from FILE: expected true or false"),
-        ("checksums = 1", "checksums=1 from FILE: expected true or false"),
-        ("service_dir = 1", "service_dir=1 from FILE: expected a path"),
-        ("file_sync_level = 3", "file_sync_level=3 from FILE: expected to be less than or equal to 2"),
-        ('log_format = "xml"', "log_format='xml' from FILE: expected to be 'auto', 'console' or 'json'"),
-        ('metrics_endpoint = "9464"', "metrics_endpoint='9464' from FILE: expected host:port such as"),
-        ('metrics_endpoint = "a:99999"', "metrics_endpoint='a:99999' from FILE: expected host:port such as"),
-        ("stall_threshold_ms = 0", "stall_threshold_ms=0 from FILE: expected to be greater than 0"),
-        ('app_version = "1.2"', "app_version='1.2' from FILE: expected a version, such as \"1.0.0\""),
+        ("election_timeout_ms = true", "election_timeout_ms=True", "milliseconds"),
+        ("election_timeout_ms = 0.5", "election_timeout_ms=0.5", "milliseconds"),
+        ('election_timeout_ms = "soon"', "election_timeout_ms='soon'", "milliseconds"),
+        ("election_timeout_ms = -1", "election_timeout_ms=-1", "0"),
+        ('session_limit = "7"', "session_limit='7'", "whole number"),
+        ('checksums = "yes"', "checksums='yes'", "false"),
+        ("checksums = 1", "checksums=1", "false"),
+        ("service_dir = 1", "service_dir=1", "path"),
+        ("file_sync_level = 3", "file_sync_level=3", "2"),
+        ('log_format = "xml"', "log_format='xml'", "'auto', 'console' or 'json'"),
+        ('metrics_endpoint = "9464"', "metrics_endpoint='9464'", "host:port"),
+        ('metrics_endpoint = "a:99999"', "metrics_endpoint='a:99999'", "host:port"),
+        ("stall_threshold_ms = 0", "stall_threshold_ms=0", "0"),
+        ('app_version = "1.2"', "app_version='1.2'", "1.0.0"),
     ],
 )
 def test_a_bad_value_is_one_line_with_name_value_origin_and_what_was_expected(
-    tmp_path: Path, line: str, expected: str
+    tmp_path: Path, line: str, found: str, expected: str
 ) -> None:
     file = write(tmp_path, FILE_TEXT + line)
 
     message = refusal(file)
 
-    assert message.startswith("invalid setting: " + expected.replace("FILE", str(file)))
+    assert has_facts(message, f"{found} from {file}", expected)
     assert "\n" not in message
 
 
@@ -145,7 +146,7 @@ def test_a_file_that_is_not_toml_names_the_line(tmp_path: Path) -> None:
 
     message = refusal(file)
 
-    assert message.startswith(f"config file is not valid TOML: file={file} reason=")
+    assert f"TOML: file={file} reason=" in message
     assert "line 1" in message
 
 
@@ -154,43 +155,41 @@ def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> None
     binary.write_bytes(b"\xff\xfe\x00")
 
     assert "is not UTF-8 text" in refusal(binary)
-    assert "reason=No such file or directory" in refusal(tmp_path / "absent.toml")
+    assert "reason=No such" in refusal(tmp_path / "absent.toml")
     assert "reason=Is a directory" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"member_id": 7}, "own id is not in members: member_id=7 expected one of [0, 1, 2]"),
-        ({"witnesses": "3"}, "witnesses='3': expected ids of members, which [3] are not"),
-        ({"witnesses": "0,1"}, "witnesses='0,1': witnesses=2 of 3 members that vote would be a majority"),
-        ({"service": ""}, "service='': expected \"module:Class\", or this member among witnesses"),
-        ({"startup_canvass_timeout_ms": 3_000}, "startup_canvass_timeout_ms=3000: expected at least 4000"),
-        ({"leader_heartbeat_interval_ms": 1_500}, "leader_heartbeat_timeout_ms=2000: expected at least 3000"),
-        ({"election_timeout_ms": 100}, "election_timeout_ms=100: expected at least 200"),
-        ({"session_timeout_ms": 1_000}, "session_timeout_ms=1000: expected at least 2000"),
-        ({"term_length_bytes": 100_000}, "term_length_bytes=100000: expected a power of two"),
+        ({"member_id": 7}, r"member_id=7 .*\[0, 1, 2\]"),
+        ({"witnesses": "3"}, "witnesses='3': .*3"),
+        ({"witnesses": "0,1"}, "witnesses='0,1': .*witnesses=2 of 3"),
+        ({"service": ""}, "service='': .*module:Class.*witnesses"),
+        ({"startup_canvass_timeout_ms": 3_000}, "startup_canvass_timeout_ms=3000: .* 4000"),
+        ({"leader_heartbeat_interval_ms": 1_500}, "leader_heartbeat_timeout_ms=2000: .* 3000"),
+        ({"election_timeout_ms": 100}, "election_timeout_ms=100: .* 200"),
+        ({"session_timeout_ms": 1_000}, "session_timeout_ms=1000: .* 2000"),
+        ({"term_length_bytes": 100_000}, "term_length_bytes=100000: .*power of two"),
         (
             {"term_length_bytes": 32_768},
-            "term_length_bytes=32768: expected a power of two from 64KiB to 1GiB",
+            "term_length_bytes=32768: .*64KiB to 1GiB",
         ),
-        ({"segment_length_bytes": 1 << 20}, "segment_length_bytes=1048576: expected a power of two"),
-        ({"mtu_length_bytes": 1_400}, "mtu_length_bytes=1400: expected a multiple of 32"),
-        ({"mtu_length_bytes": 65_536}, "mtu_length_bytes=65536: expected a multiple of 32 from 64 to 65504"),
-        ({"ingress_window_bytes": 65_536}, "ingress_window_bytes=65536: expected at least two"),
+        ({"segment_length_bytes": 1 << 20}, "segment_length_bytes=1048576: .*power of two"),
+        ({"mtu_length_bytes": 1_400}, "mtu_length_bytes=1400: .*multiple of 32"),
+        ({"mtu_length_bytes": 65_536}, "mtu_length_bytes=65536: .*64 to 65504"),
+        ({"ingress_window_bytes": 65_536}, "ingress_window_bytes=65536: .*two"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(changes: dict[str, Any], expected: str) -> None:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(ValidationError, match=expected):
         make(**changes)
-
-    assert expected in str(caught.value)
 
 
 def test_a_witness_needs_no_service() -> None:
     given: dict[str, Any] = {"member_id": "2", "members": MEMBERS, "directory": "d"}
 
-    assert "missing setting: service" in refusal(**given)
+    assert has_facts(refusal(**given), "missing", "service")
     config = load_node_config(None, {**given, "witnesses": "2"}).config
 
     assert (config.is_witness, config.services) == (True, ())
@@ -224,7 +223,7 @@ def test_service_that_names_none_or_too_many_is_refused(service: str) -> None:
 def test_members_of_one_host_may_not_overlap_in_ports() -> None:
     message = refusal(member_id="0", members="0=h:9000,1=h:9004", directory="d", service="m:C")
 
-    assert message == "invalid settings: endpoint given twice: endpoint=h:9004 members=0,1"
+    assert "endpoint=h:9004 members=0,1" in message
 
 
 def test_every_setting_has_a_kind_a_description_and_a_flag() -> None:
@@ -273,7 +272,7 @@ def test_a_shown_value_reads_back_as_itself() -> None:
 
 @pytest.mark.parametrize("settings", [{"authenticator": "password"}, {"secrets_file": "/etc/trimaran/secrets"}])
 def test_a_secrets_file_and_the_authenticator_that_reads_it_come_together(settings: dict[str, str]) -> None:
-    with pytest.raises(ValidationError, match="expected both authenticator=password and a file, or neither"):
+    with pytest.raises(ValidationError, match=r"authenticator=password.*file"):
         make(**settings)
 
 
@@ -297,7 +296,7 @@ def test_a_standby_follows_only_a_member_with_a_lower_id() -> None:
 
     assert make(**standby, log_source="2").log_source_id == 2
     assert make(**standby).log_source_id is None
-    with pytest.raises(ValidationError, match="log_source='3': expected a lower id than this member's, 3"):
+    with pytest.raises(ValidationError, match=r"log_source='3'.*, 3"):
         make(**standby, log_source="3")
     with pytest.raises(ValidationError, match="log_source"):
         make(**standby, log_source="first")

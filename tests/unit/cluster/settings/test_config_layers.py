@@ -71,10 +71,10 @@ def test_a_command_does_not_show_the_certificates_of_members(file: Path) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[tls]\nauthoritie = "ca.pem"\n', "tls_authoritie in .*did you mean tls_authorities"),
-        ("tls = 5\n", "unknown setting: tls in"),
+        ('[tls]\nauthoritie = "ca.pem"\n', "tls_authoritie in .*tls_authorities"),
+        ("tls = 5\n", "unknown.* tls in"),
         ("[tls]\nkey = 5\n", "tls_key=5 from .*expected text"),
-        ('[tls]\nauthorities = "ca.pem"\n', "expected both files, for a member shows who it is"),
+        ('[tls]\nauthorities = "ca.pem"\n', "both files"),
         ('[tls]\ncertificate = "c.pem"\nkey = "k"\n', "tls authorities=''"),
         ('[tls]\nauthorities = "ca.pem"\ncertificate = "c.pem"\n', "certificate='c.pem' and key=''"),
         ('[tls]\nverify = "never"\n', "tls_verify='never'"),

@@ -104,15 +104,13 @@ def test_a_number_of_groups_out_of_bounds_is_refused(groups: int) -> None:
 
 def test_members_a_hundred_ports_apart_on_one_host_are_refused() -> None:
     """Group 1 of member 0 would be where group 0 of member 1 is."""
-    with pytest.raises(
-        ConfigurationError, match=r"endpoint=127\.0\.0\.1:9100 is that of group 0 of member 1 and of group"
-    ):
+    with pytest.raises(ConfigurationError, match=r"endpoint=127\.0\.0\.1:9100 .*group 0 of member 1"):
         of_group(make(members="0=127.0.0.1:9000,1=127.0.0.1:9100"), 0)
 
 
 def test_metrics_where_a_group_listens_are_refused() -> None:
     """The ingress of group 1 is there."""
-    with pytest.raises(ConfigurationError, match=r"endpoint=127\.0\.0\.1:9110 is that of the metrics of group 0"):
+    with pytest.raises(ConfigurationError, match=r"endpoint=127\.0\.0\.1:9110 .*metrics.*group 0"):
         of_group(make(metrics_endpoint="127.0.0.1:9110"), 0)
 
 

@@ -47,17 +47,17 @@ def test_formatting_keeps_the_short_form_when_it_can() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "empty member list"),
-        ("0=127.0.0.1", "bad endpoint: endpoint='127.0.0.1': it has no port; expected host:port"),
-        ("0=127.0.0.1:x", "bad endpoint: endpoint='127.0.0.1:x': port='x' is no number from 1 to 65535"),
-        ("0=127.0.0.1:0", "port='0' is no number"),
-        ("0=127.0.0.1:70000", "port='70000' is no number"),
-        ("0=127.0.0.1:65535", "bad base port: endpoint='127.0.0.1:65535' expected at most 65531"),
-        ("zero=127.0.0.1:9000", "bad member id: member_id='zero'"),
-        ("0=a:1,b:9", "bad member: 'b:9': expected ID=HOST:BASE_PORT"),
-        ("0=a:1,0=b:9", "member_id=0 is given twice"),
+        ("", "empty"),
+        ("0=127.0.0.1", "endpoint='127.0.0.1'"),
+        ("0=127.0.0.1:x", "endpoint='127.0.0.1:x': port='x'"),
+        ("0=127.0.0.1:0", "port='0'"),
+        ("0=127.0.0.1:70000", "port='70000'"),
+        ("0=127.0.0.1:65535", "endpoint='127.0.0.1:65535'"),
+        ("zero=127.0.0.1:9000", "member_id='zero'"),
+        ("0=a:1,b:9", "'b:9':"),
+        ("0=a:1,0=b:9", "member_id=0"),
         ("0,a:1,a:2", "bad member: '0,a:1,a:2'"),
-        ("0,a:1,a:2,a:3,a:4,a:4", "endpoint given twice"),
+        ("0,a:1,a:2,a:3,a:4,a:4", "twice"),
         ("127.0.0.1:9000", "expected ID=HOST:BASE_PORT"),
     ],
 )
@@ -95,13 +95,13 @@ def test_what_a_member_binds_in_each_form(text: str, bound: tuple[str, ...]) -> 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("::", "needs brackets around it"),
+        ("::", "brackets"),
         ("a:1,a:2", "expected HOST, HOST:BASE_PORT, or ingress,consensus,log,catchup,archive"),
-        ("a:0", "is no number from 1"),
-        ("a:65535", "expected at most 65531"),
-        ("a b", "is no host name"),
-        ("a:1,a:1,a:2,a:3,a:4", "endpoint given twice"),
-        ("a:x", "is no host name"),
+        ("a:0", "number from 1"),
+        ("a:65535", "65531"),
+        ("a b", "host name"),
+        ("a:1,a:1,a:2,a:3,a:4", "twice"),
+        ("a:x", "host name"),
     ],
 )
 def test_what_a_member_cannot_bind_is_refused_by_name(text: str, problem: str) -> None:

@@ -61,11 +61,11 @@ def test_a_built_in_one_needs_no_module(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("allowall", "authorisation unknown: authorisation=allowall expected one of ['default', 'allow-all', 'deny-al"),
-        ("absent:OnlyOps", "authorisation module not found: module=absent"),
-        ("some_plugins:Absent", "expected one of ['OnlyOps', 'Fails', 'Vague', 'NeedsMore']"),
-        ("some_plugins:Other", "expected a class with is_authorised"),
-        ("some_plugins:NeedsMore", "authorisation cannot be made: authorisation=some_plugins:NeedsMore reason=TypeErr"),
+        ("allowall", "authorisation=allowall"),
+        ("absent:OnlyOps", "module=absent"),
+        ("some_plugins:Absent", "['OnlyOps', 'Fails', 'Vague', 'NeedsMore']"),
+        ("some_plugins:Other", "is_authorised"),
+        ("some_plugins:NeedsMore", "authorisation=some_plugins:NeedsMore reason=TypeErr"),
     ],
 )
 def test_an_authorisation_service_that_cannot_be_used_is_one_clear_line(
@@ -101,5 +101,5 @@ def test_authenticators_are_found_by_name_or_made_of_the_secrets_file(service_di
         "PasswordAuthenticator",
         "Doorman",
     ]
-    with pytest.raises(ConfigurationError, match="expected a class with on_connect_request, on_connected_session"):
+    with pytest.raises(ConfigurationError, match="on_connect_request, on_connected_session"):
         load("doormen:Half")

@@ -258,11 +258,11 @@ def test_what_is_none_of_its_messages_is_left_to_the_service_or_named() -> None:
     assert outbox.load(b"5") is False
     with pytest.raises(RemoteProtocolError, match="acknowledgement: length=5"):
         outbox.on_request(ACK_MARK + bytes(5))
-    with pytest.raises(RemoteProtocolError, match="question for effects: length=5"):
+    with pytest.raises(RemoteProtocolError, match=r"question.*length=5"):
         outbox.on_query(QUERY_MARK + bytes(5))
-    with pytest.raises(RemoteProtocolError, match="ends inside one"):
+    with pytest.raises(RemoteProtocolError, match="ends inside"):
         outbox.load(SNAPSHOT_MARK + bytes(5))
-    with pytest.raises(RemoteProtocolError, match="ends inside one"):
+    with pytest.raises(RemoteProtocolError, match="ends inside"):
         decode_effects(bytes(15) + b"\x01")
     with pytest.raises(LocalProtocolError, match="call attach"):
         outbox.add(b"")
@@ -279,7 +279,7 @@ def test_a_service_that_gives_requests_to_no_outbox_is_told_to_the_worker() -> N
         async def test() -> None:
             client, outside = await memory.connect(), Outside()
             await client.request(b"1")
-            with pytest.raises(RemoteProtocolError, match=r"reply=b'what\?'.*not of an outbox"):
+            with pytest.raises(RemoteProtocolError, match=r"reply=b'what\?'.*outbox"):
                 await OutboxWorker(client, outside.handle).run()
 
         memory.run(test())

@@ -78,18 +78,18 @@ def test_an_url_says_where_the_stream_is_and_shows_no_password(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("redis://host", "stream=NAME is missing"),
-        ("redis://host?stream=", "stream=NAME is missing"),
-        ("redis:///0?stream=x", "there is no host"),
-        ("redis://host/db?stream=x", "database='db' expected a number"),
-        ("redis://host:x?stream=x", "not the URL of a Redis stream"),
-        ("redis://host?stream=x&maxlen=0", "maxlen='0' expected 1 or more"),
-        ("redis://host?stream=x&maxlan=5", r"options=\['maxlan'\] expected some of"),
+        ("redis://host", "stream=NAME"),
+        ("redis://host?stream=", "stream=NAME"),
+        ("redis:///0?stream=x", "no host"),
+        ("redis://host/db?stream=x", "database='db' .*number"),
+        ("redis://host:x?stream=x", "URL.*Redis"),
+        ("redis://host?stream=x&maxlen=0", "maxlen='0' .*1"),
+        ("redis://host?stream=x&maxlan=5", r"options=\['maxlan'\]"),
         ("redis://host?stream=x&ca=/f", "ca= is for rediss"),
-        ("rediss://host?stream=x&ca=/there/is/none", "cannot be read: file=/there/is/none"),
+        ("rediss://host?stream=x&ca=/there/is/none", "read: file=/there/is/none"),
         ("redis://a:secret@host?stream=x&password-file=/f", "two passwords"),
-        ("http://host?stream=x", "scheme='http' expected redis or rediss"),
-        ("redis://u:secret@host", "stream=NAME is missing"),
+        ("http://host?stream=x", "scheme='http' .*redis or rediss"),
+        ("redis://u:secret@host", "stream=NAME"),
     ],
 )
 def test_an_url_that_is_none_is_refused(url: str, reason: str) -> None:
@@ -184,7 +184,7 @@ async def test_with_tls_the_server_shows_a_certificate_that_is_trusted_and_has_i
             await sink.deliver([ENTRY])
         for wrong in (url.replace("localhost", "127.0.0.1"), url.partition("&ca=")[0]):
             async with RedisStreamSink(wrong) as sink:
-                with pytest.raises(RedisRefusedError, match="certificate verify failed"):
+                with pytest.raises(RedisRefusedError, match="certificate verify"):
                     await sink.load_position()
 
     assert server.names == [b"EVAL"]
@@ -194,7 +194,7 @@ async def test_an_error_has_the_code_of_the_server() -> None:
     async with told(b"-WRONGTYPE not a stream\r\n") as server:
         connection = await RedisConnection.open(RedisAddress.parse(f"redis://127.0.0.1:{server.port}?stream=x"))
         async with connection:
-            with pytest.raises(RedisError, match="redis answered: WRONGTYPE not a stream") as raised:
+            with pytest.raises(RedisError, match="WRONGTYPE") as raised:
                 await connection.call(b"XLEN", b"x")
 
     assert raised.value.code == "WRONGTYPE"

@@ -199,12 +199,12 @@ def test_positions_that_are_none_are_refused_and_say_what_is_expected(memory: Me
         async with memory.subscribe() as entries:
             found = await take(entries, 4)
         for position in (7, -32):
-            with pytest.raises(NoEntryAtPositionError, match=f"position={position}.*multiple of 32"):
+            with pytest.raises(NoEntryAtPositionError, match=rf"position={position}.*multiple of 32"):
                 memory.subscribe(from_position=position)
-        with pytest.raises(NoEntryAtPositionError, match="no entry begins at position="):
+        with pytest.raises(NoEntryAtPositionError, match=r"no entry.*position="):
             await anext(memory.subscribe(from_position=found[0].position + 32))
         second_fragment = found[3].position + _MTU_LENGTH_BYTES
-        with pytest.raises(NoEntryAtPositionError, match="a message goes on there"):
+        with pytest.raises(NoEntryAtPositionError, match="goes on"):
             await anext(memory.subscribe(from_position=second_fragment))
         with pytest.raises(PositionBeyondEndError, match=r"position=1048576.*commit_position=") as caught:
             await anext(memory.subscribe(from_position=1 << 20))
@@ -257,7 +257,7 @@ def test_a_stranger_is_refused_by_the_table_of_roles(memory: MemoryCluster) -> N
     async def test() -> None:
         await request_many(memory, 0, 1)
         memory._cluster.network.identify("client", STRANGER)
-        with pytest.raises(SubscriptionRefusedError, match="needs the role observer"):
+        with pytest.raises(SubscriptionRefusedError, match="role observer"):
             await anext(memory.subscribe())
 
     memory.run(test())
@@ -266,7 +266,7 @@ def test_a_stranger_is_refused_by_the_table_of_roles(memory: MemoryCluster) -> N
 def test_without_members_the_subscription_ends_in_time_and_says_why(memory: MemoryCluster) -> None:
     async def test() -> None:
         memory.kill(0, 1, 2)
-        with pytest.raises(SubscriptionTimeoutError, match=r"no member served the log within 3 s: .*refused"):
+        with pytest.raises(SubscriptionTimeoutError, match=r"within 3 s: .*refused"):
             await anext(memory.subscribe(reconnect_timeout_s=3))
 
     memory.run(test())
@@ -328,5 +328,5 @@ def test_wrong_arguments_are_named() -> None:
         subscribe([])
     with pytest.raises(ConfigurationError, match="nowhere"):
         subscribe(["nowhere"])
-    with pytest.raises(ConfigurationError, match=r"kinds=.*'wish'.*expected some of message, request"):
+    with pytest.raises(ConfigurationError, match=r"kinds=.*'wish'.*message, request"):
         subscribe(["localhost:1"], kinds=["wish"])

@@ -123,7 +123,7 @@ def test_no_offer_can_pass_for_an_event(memory: MemoryCluster) -> None:
 
 @pytest.mark.parametrize("topic", ["", "x" * 256, "é" * 128, "two\nlines", "\ud800", 7, None, b"all"])
 def test_a_name_that_is_none_is_refused(topic: object) -> None:
-    with pytest.raises(LocalProtocolError, match=r"topic=.*expected a text of 1 to 255 bytes"):
+    with pytest.raises(LocalProtocolError, match=r"topic=.*1 to 255"):
         encode_topic_message(topic, b"")
 
 

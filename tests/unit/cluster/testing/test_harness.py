@@ -79,7 +79,7 @@ def test_a_service_closes_a_session_after_the_entry(harness: ServiceHarness[Coun
 
     assert client.close_reason is CloseReason.SERVICE_ACTION
     assert harness.service.closed == [CloseReason.SERVICE_ACTION]
-    with pytest.raises(LocalProtocolError, match="the session is closed"):
+    with pytest.raises(LocalProtocolError, match="closed"):
         client.offer(b"1")
 
 
@@ -100,13 +100,13 @@ def test_calls_outside_of_an_entry_are_refused_as_on_a_member(harness: ServiceHa
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda: ServiceHarness(Counter()), "is an instance, expected the class"),  # type: ignore[arg-type]
-        (lambda: ServiceHarness(int), "made type=int expected a ClusteredService"),  # type: ignore[type-var]
-        (lambda: ServiceHarness(None), "expected a class of services"),  # type: ignore[arg-type]
-        (lambda: ServiceHarness(Counter).advance(-1), "seconds=-1 expected at least 0"),
-        (lambda: ServiceHarness(Counter).fire_timer(3), r"no such timer: correlation_id=3 scheduled=\[\]"),
+        (lambda: ServiceHarness(Counter()), "an instance.*class"),  # type: ignore[arg-type]
+        (lambda: ServiceHarness(int), "type=int .*ClusteredService"),  # type: ignore[type-var]
+        (lambda: ServiceHarness(None), "of services"),  # type: ignore[arg-type]
+        (lambda: ServiceHarness(Counter).advance(-1), "seconds=-1 .* 0"),
+        (lambda: ServiceHarness(Counter).fire_timer(3), r"correlation_id=3 scheduled=\[\]"),
         (lambda: ServiceHarness(Endless).request(b"tell 1"), "entries without end"),
-        (lambda: ServiceHarness(Sleeping), "on_start waits for something outside"),
+        (lambda: ServiceHarness(Sleeping), "on_start waits"),
     ],
     ids=["instance", "no service", "no class", "back in time", "no timer", "endless", "sleeping"],
 )
@@ -121,7 +121,7 @@ class Sleeping(ClusteredService):
 
 
 def test_a_service_without_requests_says_so() -> None:
-    with pytest.raises(LocalProtocolError, match="takes no requests: service=ClusteredService"):
+    with pytest.raises(LocalProtocolError, match=r"no requests.*service=ClusteredService"):
         ServiceHarness(ClusteredService).request(b"")
 
 

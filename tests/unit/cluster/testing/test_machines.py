@@ -10,6 +10,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from tests.facts import has_facts
 from trimaran import (
     Command,
     ConfigurationError,
@@ -134,7 +135,7 @@ def test_another_reply_is_told_with_the_fewest_steps() -> None:
 
     told = told_by(service_machine(Capped, AdderModel, strategies=STRATEGIES, without=[AddLater], strict=False))
 
-    assert "Add(amount=51): the model expects 51, the service: 50" in told
+    assert has_facts(told, "Add(amount=51):", "51", "50")
     assert told.count("call_add") == 1
 
 
@@ -149,7 +150,7 @@ def test_an_error_in_place_of_a_reply_is_told() -> None:
     few = {Add: strategy_for(Add, amount=st.integers(0, 2))}
     told = told_by(service_machine(Strict, AdderModel, strategies=few, without=[AddLater]))
 
-    assert "Add(amount=0): the model expects 0, the service: error Refused(amount=0)" in told
+    assert has_facts(told, "Add(amount=0):", "0", "Refused(amount=0)")
 
 
 def test_state_that_is_not_declared_is_lost_at_a_restart() -> None:
@@ -185,10 +186,10 @@ class _RepliesOnly(ServiceModel):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model": AdderModel()}, "expected a subclass of ServiceModel, not an object"),
-        ({"service": Counter}, "service=Counter expected a TypedService"),
-        ({"strategies": {Due: st.nothing()}}, "Adder takes no Due: expected some of Add, AddLater, Total"),
-        ({"without": [Add, AddLater, Total]}, "nothing is sent: Adder has Add, AddLater, Total"),
+        ({"model": AdderModel()}, "ServiceModel"),
+        ({"service": Counter}, "service=Counter .*TypedService"),
+        ({"strategies": {Due: st.nothing()}}, "Due: .*Add, AddLater, Total"),
+        ({"without": [Add, AddLater, Total]}, "nothing.*Add, AddLater, Total"),
     ],
     ids=["object", "untyped", "message", "nothing"],
 )

@@ -112,10 +112,10 @@ def test_code_that_must_not_replay_the_log_says_why_it_does_not_start(memory: Me
     async def test() -> None:
         client = await memory.connect()
         await client.request(b"5")
-        with pytest.raises(ConfigurationError, match="would replay entries that other code ran"):
+        with pytest.raises(ConfigurationError, match="other code"):
             await memory.restart(0, code=Doubling)
         await memory.restart(0, code=Doubling, accept_code=True)
-        with pytest.raises(AssertionError, match="different states after the same log"):
+        with pytest.raises(AssertionError, match="different states"):
             await memory.assert_identical()
 
     memory.run(test())
@@ -165,7 +165,7 @@ def test_a_loop_that_lets_no_time_pass_is_told(memory: MemoryCluster) -> None:
         while memory.leader is None:  # noqa: ASYNC110  # what a test should not do
             await asyncio.sleep(0)
 
-    with pytest.raises(StillWaitingError, match="lets no virtual time pass"):
+    with pytest.raises(StillWaitingError, match="virtual time"):
         memory.run(test())
 
     assert memory.run(memory.wait_for_leader()) in range(3)
@@ -190,14 +190,14 @@ def test_one_seed_gives_one_run() -> None:
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda cluster: cluster.kill(3), r"no such member: 3 expected ids from \[0, 1, 2\]"),
-        (lambda cluster: cluster.partition([0, 1, 2]), "expected at least two"),
-        (lambda cluster: cluster.partition([0], [0, 1]), "each name once"),
-        (lambda cluster: cluster.partition([0], ["leader"]), "no such member: 'leader'"),
-        (lambda cluster: cluster.run(cluster.advance(-1)), "seconds=-1 expected at least 0"),
+        (lambda cluster: cluster.kill(3), r"member: 3 .*\[0, 1, 2\]"),
+        (lambda cluster: cluster.partition([0, 1, 2]), "at least two"),
+        (lambda cluster: cluster.partition([0], [0, 1]), "name once"),
+        (lambda cluster: cluster.partition([0], ["leader"]), "member: 'leader'"),
+        (lambda cluster: cluster.run(cluster.advance(-1)), "seconds=-1 .* 0"),
         (lambda cluster: cluster.run(cluster.restart(code=Counter())), "is an instance"),
-        (lambda cluster: asyncio.run(cluster.connect()), "runs in another event loop"),
-        (lambda cluster: asyncio.run(run_inside(cluster)), "inside another event loop"),
+        (lambda cluster: asyncio.run(cluster.connect()), "another event"),
+        (lambda cluster: asyncio.run(run_inside(cluster)), "inside another"),
         (lambda cluster: cluster.run(run_inside(cluster)), "write `await` instead"),
     ],
     ids=["member", "one group", "twice", "name", "time", "instance", "other loop", "run in other", "run in run"],
@@ -214,11 +214,11 @@ async def run_inside(cluster: MemoryCluster) -> None:
 def test_no_leader_to_kill_is_said(memory: MemoryCluster) -> None:
     memory.kill_leader()
 
-    with pytest.raises(ConfigurationError, match="no member leads just now"):
+    with pytest.raises(ConfigurationError, match="no member"):
         memory.kill_leader()
 
 
 @pytest.mark.parametrize("count", [0, 10, True, "3"])
 def test_a_number_of_members_that_cannot_be_is_refused(count: Any) -> None:
-    with pytest.raises(ConfigurationError, match="expected a whole number from 1 to 9"):
+    with pytest.raises(ConfigurationError, match="from 1 to 9"):
         MemoryCluster(Counter, members=count)

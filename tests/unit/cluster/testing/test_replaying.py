@@ -51,7 +51,7 @@ class Forgetful(Counter):
 
 def test_the_same_code_gives_what_was_recorded(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "counter.json"
-    with pytest.raises(ConfigurationError, match=f"no such file: .* {RECORD_VARIABLE}=1 pytest writes it"):
+    with pytest.raises(ConfigurationError, match=f"{RECORD_VARIABLE}=1 pytest"):
         replay_log(log, Counter, expected=file)
     monkeypatch.setenv(RECORD_VARIABLE, "1")
     replay_log(log, Counter, expected=file)
@@ -77,7 +77,7 @@ def test_an_answer_that_changed_is_told_with_its_place(log: Path, expected: Path
         replay_log(log, Rounding, expected=expected)
 
     told = str(raised.value)
-    assert "they differ after log_position=" in told
+    assert "log_position=" in told
     assert told.count("payload=b'many'") == 5, told
     assert "state:" not in told
     assert f"{RECORD_VARIABLE}=1 pytest writes {expected} again" in told
@@ -105,7 +105,7 @@ def test_another_log_is_told(log: Path, expected: Path, tmp_path: Path) -> None:
 
 def test_wrong_use_says_what_to_do(log: Path, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(ConfigurationError, match="name one of them"):
+    with pytest.raises(ConfigurationError, match="name one of"):
         replay_log(log, Counter)
     with pytest.raises(ConfigurationError, match="not what replay_log wrote"):
         replay_log(log, Counter, expected=tmp_path / "other.json")

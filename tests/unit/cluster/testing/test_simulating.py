@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.facts import has_facts
 from trimaran import ClientSession, ClusterClient, ConfigurationError
 from trimaran.cluster.settings.variables import REPLAY_VARIABLE
 from trimaran.cluster.simulation.faults import KIND_NAMES
@@ -73,13 +74,13 @@ def test_an_invariant_that_breaks_is_told_with_a_smaller_run_and_the_line_that_r
 
     told = fails(Counter, Low, seeds=[4], shrink_runs=12)
 
-    assert "an invariant of the service holds" in told
-    assert "five is too much" in told
+    assert "invariant" in told
+    assert "too much" in told
     assert re.search(r"shrunk in \d+ runs: length 3 to", told)
     found = re.search(rf"replay: {REPLAY_VARIABLE}='(.*?)' pytest \S+::test_an_invariant\w+$", told)
     assert found is not None, told
     monkeypatch.setenv(REPLAY_VARIABLE, found[1])
-    assert "five is too much" in fails(Counter, Low, seeds=[9], shrink_runs=0)
+    assert "too much" in fails(Counter, Low, seeds=[9], shrink_runs=0)
 
 
 def test_what_must_hold_at_rest_finds_state_that_a_snapshot_forgets() -> None:
@@ -87,7 +88,7 @@ def test_what_must_hold_at_rest_finds_state_that_a_snapshot_forgets() -> None:
 
     told = fails(Forgetting, Additions, seeds=[10], length=10, without=others, shrink_runs=0)
 
-    assert "what must hold of services at rest holds" in told
+    assert "at rest" in told
     assert "test_simulating.py" in told
 
 
@@ -99,7 +100,7 @@ def test_a_client_that_sees_what_its_author_does_not_expect_ends_the_run_at_once
 
     told = fails(Capped, Watching, seeds=[1], clients=1, shrink_runs=0, without=KIND_NAMES)
 
-    assert "clients see what the author of their workload expects" in told
+    assert "the author of" in told
     assert "test_simulating.py" in told
 
 
@@ -114,7 +115,7 @@ class Clocked(Counter):
 def test_a_callback_that_leaves_the_log_is_told_with_its_line_and_may_be_let_pass() -> None:
     told = fails(Clocked, Additions, seeds=[0], shrink_runs=0)
 
-    assert "callbacks of a service stay in the log" in told
+    assert "callbacks of a" in told
     assert re.search(r"test_simulating.py:\d+: wall-clock: time.time\(\)", told)
     simulate(Clocked, Additions, seeds=[0], members=3, length=1, strict=False)
 
@@ -130,7 +131,7 @@ class Addressed(Counter):
 def test_double_execution_finds_what_two_instances_do_otherwise() -> None:
     told = fails(Addressed, Additions, seeds=[0], shrink_runs=0, double_execution=True)
 
-    assert "double execution: two instances of Addressed were given the same log and differ" in told
+    assert has_facts(told, "double execution", "Addressed")
 
 
 def test_double_execution_finds_what_a_snapshot_forgets_by_the_next_answer() -> None:
@@ -138,7 +139,7 @@ def test_double_execution_finds_what_a_snapshot_forgets_by_the_next_answer() -> 
 
     told = fails(Forgetting, Additions, seeds=[2], length=10, without=others, shrink_runs=0, double_execution=True)
 
-    assert "The second instance was loaded from the snapshot at" in told
+    assert has_facts(told, "second instance", "snapshot")
 
 
 def test_a_service_that_is_right_passes_doubled_under_faults() -> None:
@@ -148,10 +149,10 @@ def test_a_service_that_is_right_passes_doubled_under_faults() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"workload": Additions()}, "expected a subclass of ClientWorkload, not an object"),
+        ({"workload": Additions()}, "ClientWorkload"),
         ({"service": Counter()}, "is an instance"),
-        ({"without": ["earthquake"]}, "expected kinds of faults"),
-        ({"seeds": 0}, "seeds=0 expected at least one"),
+        ({"without": ["earthquake"]}, "kinds"),
+        ({"seeds": 0}, "seeds=0"),
     ],
     ids=["object", "instance", "kind", "no seeds"],
 )
@@ -184,10 +185,10 @@ def test_what_a_failure_prints_is_read_as_the_same_run(options: Options, monkeyp
 
 @pytest.mark.parametrize("text", ["seven", "7 --colour red", "7 --length long", "'"])
 def test_a_replay_that_nobody_printed_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="expected what a failure printed"):
+    with pytest.raises(ConfigurationError, match="failure printed"):
         parse_replay(text)
 
 
 def test_a_replay_with_a_kind_of_fault_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no such kind of fault: thunder"):
+    with pytest.raises(ConfigurationError, match="thunder"):
         parse_replay("7 --only thunder")

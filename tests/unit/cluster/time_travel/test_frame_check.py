@@ -101,5 +101,5 @@ def test_a_log_that_is_purged_meanwhile_says_so(directory: Path, tmp_path: Path)
     (archive / CATALOG_FILE_NAME).write_bytes(encode_catalog(purged, next_recording_id=len(found)))
     (archive / "0-0.rec").unlink()
 
-    with pytest.raises(ArchiveError, match=f"the log was purged while it was read: start_position={end}"):
+    with pytest.raises(ArchiveError, match=rf"purged.*start_position={end}"):
         replay_service(log, SumService, snapshot="none")

@@ -169,7 +169,7 @@ def test_what_the_directory_does_not_know_to_be_committed_is_not_delivered(recor
     assert replayed.log_position == committed
     assert ledger_of(replayed).digest == recorded.observed[max(p for p in recorded.observed if p <= committed)]
     assert replay_service(log, Ledger, bound="recorded").log_position > committed
-    with pytest.raises(ConfigurationError, match=f"position={committed + 32} expected 0 to {committed}.*recorded"):
+    with pytest.raises(ConfigurationError, match=rf"position={committed + 32} expected 0 to {committed}.*recorded"):
         replay_service(log, Ledger, position=committed + 32)
     assert replay_service(log, Ledger, bound=committed + 32).end_position == committed + 32
 
@@ -177,13 +177,11 @@ def test_what_the_directory_does_not_know_to_be_committed_is_not_delivered(recor
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        pytest.param({"position": -1}, "position=-1 expected 0 to", id="position"),
-        pytest.param({"position": 1, "time": 1}, "position=1 time=1: expected one of them", id="both"),
+        pytest.param({"position": -1}, "position=-1 .*0 to", id="position"),
+        pytest.param({"position": 1, "time": 1}, "position=1 time=1: .*one", id="both"),
         pytest.param({"snapshot": 64}, r"snapshot=64 expected one of \[\d+", id="snapshot"),
-        pytest.param(
-            {"snapshot": "first"}, "snapshot='first' expected newest, oldest, none or a position", id="choice"
-        ),
-        pytest.param({"bound": "durable"}, "bound='durable' expected committed, recorded or a position", id="bound"),
+        pytest.param({"snapshot": "first"}, "snapshot='first' .*newest, oldest, none", id="choice"),
+        pytest.param({"bound": "durable"}, "bound='durable' .*committed, recorded", id="bound"),
         pytest.param({"bound": 1 << 40}, f"bound={1 << 40} expected 0 to", id="bound position"),
         pytest.param({"service_id": 10}, "service_id=10", id="service id"),
     ],
@@ -194,11 +192,11 @@ def test_bad_arguments_are_named(recorded: Recorded, arguments: dict[str, object
 
 
 def test_no_member_or_no_service_is_said_so(recorded: Recorded, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no archive\.catalog"):
+    with pytest.raises(ConfigurationError, match=r"no archive\.catalog"):
         replay_service(tmp_path, Ledger)
-    with pytest.raises(ConfigurationError, match="service module not found: module=no_such"):
+    with pytest.raises(ConfigurationError, match=r"service module.*module=no_such"):
         replay_service(recorded.directory, "no_such:Service", service_dir=tmp_path)
-    with pytest.raises(ConfigurationError, match="not a service"):
+    with pytest.raises(ConfigurationError, match="service"):
         replay_service(recorded.directory, dict)  # type: ignore[arg-type]  # what a user may get wrong
 
 
@@ -238,7 +236,7 @@ def test_a_purged_log_is_replayed_from_its_snapshots_only(tmp_path: Path) -> Non
     log = MemberLog.open(directory)
 
     assert log.log.start_position > 0
-    with pytest.raises(ConfigurationError, match=f"start_position={log.log.start_position}.*snapshots are at"):
+    with pytest.raises(ConfigurationError, match=rf"start_position={log.log.start_position}.*snapshots"):
         replay_service(log, Ledger, position=log.log.start_position, bound="recorded")
     with pytest.raises(ConfigurationError, match="purged"):
         replay_service(log, Ledger, snapshot="none")

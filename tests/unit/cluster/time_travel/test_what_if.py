@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.facts import has_facts
 from tests.unit.cluster.time_travel.ledger import FeeLedger, Ledger
 from tests.unit.cluster.time_travel.recorded import Recorded
 from trimaran.cluster.time_travel import Change, MemberLog, Output, OutputKind, replay_service, what_if
@@ -51,7 +52,7 @@ def test_a_changed_rule_is_found_at_the_exact_message(recorded: Recorded) -> Non
     assert json.loads(old.payload)[1] - json.loads(new.payload)[1] == 1
     assert set(result.changes) == {(OutputKind.REPLY, Change.CHANGED)}
     assert result.state is not None
-    assert "message 1 differs at byte" in result.state.detail
+    assert has_facts(result.state.detail, "message 1", "byte")
     assert len(result.sample) == 20 < result.difference_count
 
 
@@ -162,9 +163,9 @@ def test_sides_that_cannot_be_compared_are_refused(recorded: Recorded, tmp_path:
     log = MemberLog.open(recorded.directory)
     with pytest.raises(ConfigurationError, match="expected a class"):
         what_if(log, old=Ledger(), new=Ledger)  # type: ignore[arg-type]  # what a user may get wrong
-    with pytest.raises(ConfigurationError, match="services of old=2 expected as many as of new=1"):
+    with pytest.raises(ConfigurationError, match=r"old=2 .*new=1"):
         what_if(log, old=[Ledger, Ledger], new=Ledger)
-    with pytest.raises(ConfigurationError, match="snapshot=100 expected one of"):
+    with pytest.raises(ConfigurationError, match="snapshot=100"):
         what_if(log, old=Ledger, new=Ledger, snapshot=100)
 
 

@@ -108,7 +108,7 @@ async def test_a_dial_that_is_given_up_leaves_no_socket(addresses: dict[str, lis
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 64, "a..b"])
 async def test_a_name_without_an_address_is_told_by_name(host: str) -> None:
-    with pytest.raises(NameUnresolvedError, match=f"host={host} does not resolve") as caught:
+    with pytest.raises(NameUnresolvedError, match=f"host={host}") as caught:
         await resolve(Endpoint(host, 9000))
 
     assert caught.value.errno == errno.EADDRNOTAVAIL

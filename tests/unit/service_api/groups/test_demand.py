@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.facts import has_facts
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, group_cluster_id, is_other_cluster
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.groups import ONLY_GROUP, Group
@@ -24,8 +25,8 @@ def test_a_client_is_served_by_the_group_that_it_demands_and_by_no_other() -> No
     channel = with_group(CHANNEL, Group(1, 4))
 
     assert find_group_refusal(channel, Group(1, 4)) is None
-    assert find_group_refusal(channel, Group(1, 2)) == "another group: this is group 1 of 2, expected group 1 of 4"
-    assert find_group_refusal(channel, Group(0, 4)) == "another group: this is group 0 of 4, expected group 1 of 4"
+    assert has_facts(find_group_refusal(channel, Group(1, 2)), "group 1 of 2", "group 1 of 4")
+    assert has_facts(find_group_refusal(channel, Group(0, 4)), "group 0 of 4", "group 1 of 4")
     assert find_group_refusal(channel, ONLY_GROUP) is not None
 
 
@@ -44,7 +45,7 @@ def test_ports_of_a_group_are_a_hundred_apart() -> None:
 
 def test_a_port_that_is_too_high_names_the_group() -> None:
     """65,535 is the last one."""
-    with pytest.raises(ConfigurationError, match="group 6 at port 65600, expected at most 65535"):
+    with pytest.raises(ConfigurationError, match=r"group 6.*port 65600,.* 65535"):
         group_endpoint("127.0.0.1:65000", 6)
 
 

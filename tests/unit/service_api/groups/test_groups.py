@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.facts import has_facts
 from trimaran.service_api.errors import ConfigurationError, LocalProtocolError
 from trimaran.service_api.groups import (
     GROUP_COUNT_MAX,
@@ -129,8 +130,8 @@ def test_keys_of_one_group_go_together_and_others_are_refused_by_name() -> None:
     assert table.common_group(here) == 2
     with pytest.raises(CrossGroupError) as refused:
         table.common_group([*here, elsewhere])
-    assert f"key={here[0]!r} belongs to group 2, key={elsewhere!r} to group 3, of 4" in str(refused.value)
-    with pytest.raises(LocalProtocolError, match="expected one key"):
+    assert has_facts(str(refused.value), f"key={here[0]!r}", "group 2", f"key={elsewhere!r}", "group 3", "4")
+    with pytest.raises(LocalProtocolError, match="one key"):
         table.common_group([])
 
 
@@ -140,7 +141,7 @@ def test_a_service_refuses_a_key_of_another_group() -> None:
     other = Group((owner + 1) % 4, 4)
 
     Group(owner, 4).check_key("account-17")
-    with pytest.raises(WrongGroupError, match=f"key='account-17' belongs to group {owner}, this is {other}"):
+    with pytest.raises(WrongGroupError, match=rf"key='account-17'.*group {owner},.* {other}"):
         other.check_key("account-17")
 
 

@@ -210,12 +210,12 @@ def test_limits_are_said(small: TypedHarness[ShortHistory]) -> None:
     small.call(PutKey(b"a", b"1", ttl_s=1.0))
     small.call(PutKey(b"b", b"1", ttl_s=1.0))
     small.call(PutKey(b"b", b"1", ttl_s=1.0))
-    with pytest.raises(KvError, match="keys with a TTL: 2, expected less than 2"):
+    with pytest.raises(KvError, match=r"TTL: 2,.* 2"):
         small.call(PutKey(b"c", b"1", ttl_s=1.0))
-    with pytest.raises(KvError, match="the store would have 105 bytes, expected at most 100"):
+    with pytest.raises(KvError, match=r"store.* 105 bytes.* 100"):
         small.call(PutKey(b"c", bytes(100)))
     small.call(WatchKeys(1, b"", b""))
-    with pytest.raises(KvError, match="watches=1 expected less than 1"):
+    with pytest.raises(KvError, match=r"watches=1.* 1"):
         small.call(WatchKeys(2, b"", b""))
 
 
@@ -244,7 +244,7 @@ def test_what_is_wrong_about_a_command_is_named(kv: TypedHarness[KvService], mes
 def test_a_transaction_is_bounded_in_bytes(kv: TypedHarness[KvService]) -> None:
     kv.call(PutKey(b"k", bytes(1 << 20)))
     reads: list[KvOperation] = [get_key("k")] * 5
-    with pytest.raises(KvError, match="the transaction has 5242880 bytes"):
+    with pytest.raises(KvError, match=r"transaction.* 5242880"):
         kv.call(RunTransaction([], reads, []))
 
 

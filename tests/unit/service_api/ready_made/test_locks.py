@@ -72,7 +72,7 @@ def test_a_claim_that_is_sent_again_changes_nothing(locks: TypedHarness[LockServ
     first = locks.call(ClaimLock("a", 1))
 
     assert locks.call(ClaimLock("a", 1)) == first
-    with pytest.raises(LockError, match="number=1 is a claim of 'a', expected 'b'"):
+    with pytest.raises(LockError, match=r"number=1 .*'a'.*'b'"):
         locks.call(ClaimLock("b", 1))
 
 
@@ -145,11 +145,11 @@ def test_a_try_leaves_nothing(locks: TypedHarness[LockService]) -> None:
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        (ClaimLock("", 1), "name has 0 bytes, expected 1 to 512"),
-        (ClaimLock("a", -1), "number=-1 expected 0 to"),
+        (ClaimLock("", 1), "name .*0 bytes.*1 to 512"),
+        (ClaimLock("a", -1), "number=-1 .*0 to"),
         (ClaimLock("a", 1, lease_s=0), "lease_s=0"),
         (ClaimLock("a", 1, wait_s=float("nan")), "wait_s=nan"),
-        (ClaimLock("a", 1, value=bytes(4_097)), "value has 4097 bytes, expected at most 4096"),
+        (ClaimLock("a", 1, value=bytes(4_097)), "value .*4097 bytes.*4096"),
     ],
 )
 def test_a_wrong_claim_is_refused(locks: TypedHarness[LockService], command: ClaimLock, reason: str) -> None:
@@ -162,10 +162,10 @@ def test_claims_have_limits() -> None:
     locks = TypedHarness(FewClaims)
     for number in (1, 2):
         locks.call(ClaimLock("a", number))
-    with pytest.raises(LockError, match="claims of 'a': 2, expected less than 2"):
+    with pytest.raises(LockError, match=r"claims.*'a': 2,.* 2"):
         locks.call(ClaimLock("a", 3))
     locks.call(ClaimLock("b", 3))
-    with pytest.raises(LockError, match="claims=3 expected less than 3"):
+    with pytest.raises(LockError, match=r"claims=3.* 3"):
         locks.call(ClaimLock("c", 4))
 
 

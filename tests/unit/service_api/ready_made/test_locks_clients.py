@@ -62,7 +62,7 @@ def test_a_wait_ends_in_time_and_leaves_nothing() -> None:
         async def test() -> None:
             one, two = LocksClient(await cluster.connect()), LocksClient(await cluster.connect())
             async with one.lock("a", value="one") as lock:
-                with pytest.raises(LockTimeoutError, match=r"lock=a was not granted: timeout_s=0\.5"):
+                with pytest.raises(LockTimeoutError, match=r"lock=a .*timeout_s=0\.5"):
                     await two.acquire("a", timeout_s=0.5)
                 assert await two.try_acquire("a") is None
                 waiting = asyncio.ensure_future(two.acquire("a"))
@@ -195,5 +195,5 @@ def test_locks_have_one_holder_under_faults() -> None:
 
 
 def test_a_service_that_grants_a_lock_twice_is_found() -> None:
-    with pytest.raises(AssertionError, match="an invariant of the service holds"):
+    with pytest.raises(AssertionError, match="invariant"):
         simulate(EagerLocks, Holders, seeds=5, members=3, length=8, shrink_runs=0)

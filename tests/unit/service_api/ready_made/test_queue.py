@@ -328,24 +328,24 @@ def test_the_service_has_limits_of_its_own(small: TypedHarness[SmallQueues]) -> 
     small.call(SendMessage("q", b"a", key="k"))
     for number in range(2):
         small.call(SendMessage("r", b"%d" % number))
-    with pytest.raises(QueueError, match="queues=2 expected less than 2"):
+    with pytest.raises(QueueError, match=r"queues=2.* 2"):
         small.call(SendMessage("s", b""))
-    with pytest.raises(QueueError, match="keys=1 expected less than 1"):
+    with pytest.raises(QueueError, match=r"keys=1.* 1"):
         small.call(SendMessage("q", b"", key="k2"))
     with pytest.raises(QueueFullError, match="store_limit_bytes=4096"):
         small.call(SendMessage("q", b"x" * 4_000))
     assert len(small.call(ReceiveMessages("r", 1)) + small.call(ReceiveMessages("q", 10))) == 2
-    with pytest.raises(QueueError, match="leases=2 expected less than 2"):
+    with pytest.raises(QueueError, match=r"leases=2.* 2"):
         small.call(ReceiveMessages("r", 1))
 
 
 def test_waiters_have_limits(small: TypedHarness[SmallQueues]) -> None:
     for number in range(2):
         small.call(ReceiveMessages("q", waiter=number))
-    with pytest.raises(QueueError, match="waiters of 'q': 2, expected less than 2"):
+    with pytest.raises(QueueError, match=r"waiters.*'q': 2,.* 2"):
         small.call(ReceiveMessages("q", waiter=2))
     small.call(ReceiveMessages("r", waiter=2))
-    with pytest.raises(QueueError, match="waiters: 3, expected less than 3"):
+    with pytest.raises(QueueError, match=r"waiters: 3,.* 3"):
         small.call(ReceiveMessages("r", waiter=3))
 
 
@@ -428,7 +428,7 @@ def test_a_queue_has_settings_until_it_is_deleted(queues: TypedHarness[QueueServ
     queues.advance(2)
     assert queues.ask(ReadQueueSettings("q")) == chosen
     assert queues.ask(ReadQueueSettings("other")) == QueueSettings()
-    with pytest.raises(QueueError, match="queue='q' has messages, expected none"):
+    with pytest.raises(QueueError, match=r"queue='q'.*messages"):
         queues.call(DeleteQueue("q"))
     assert queues.ask(ListQueues()) == [QueueStats("q", 1, 0, 0, 0, 257, 2.0, 0)]
     queues.call(PurgeMessages("q", MessageState.READY))
@@ -510,9 +510,9 @@ def test_a_schedule_whose_queue_is_full_counts_it(queues: TypedHarness[QueueServ
 def test_a_schedule_that_is_refused_leaves_the_one_there_was(small: TypedHarness[SmallQueues]) -> None:
     small.call(ScheduleMessages("s", "q", b"old", cron="* * * * *"))
     before = small.service.state_hash()
-    with pytest.raises(QueueError, match="the store would have"):
+    with pytest.raises(QueueError, match="the store"):
         small.call(ScheduleMessages("s", "q", b"x" * 4_000, cron="*/2 * * * *"))
-    with pytest.raises(QueueError, match="schedules=1 expected less than 1"):
+    with pytest.raises(QueueError, match=r"schedules=1.* 1"):
         small.call(ScheduleMessages("t", "q", b"", cron="* * * * *"))
     assert small.service.state_hash() == before
 

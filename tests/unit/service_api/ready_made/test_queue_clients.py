@@ -325,7 +325,7 @@ def test_queues_schedules_and_what_is_dead_are_managed() -> None:
             assert [(each.name, each.cron) async for each in queues.schedules()] == [("often", "* * * * *")]
             (job,) = await queues.receive("q", wait_s=90)
             assert (job.body, job.headers["schedule"]) == (b"tick", "often")
-            with pytest.raises(LocalProtocolError, match="has no time zone"):
+            with pytest.raises(LocalProtocolError, match="time zone"):
                 await queues.schedule("x", "q", "", at=datetime(2020, 1, 1))
             assert await queues.unschedule("often")
 
@@ -433,10 +433,10 @@ def test_no_message_is_lost_or_leased_twice_under_faults() -> None:
 
 
 def test_a_queue_that_gives_a_message_to_two_is_found() -> None:
-    with pytest.raises(AssertionError, match="an invariant of the service holds"):
+    with pytest.raises(AssertionError, match="invariant"):
         simulate(EagerQueues, Jobs, seeds=5, members=3, length=8, shrink_runs=0)
 
 
 def test_a_queue_that_loses_messages_is_found() -> None:
-    with pytest.raises(AssertionError, match="what must hold of services at rest holds"):
+    with pytest.raises(AssertionError, match="at rest"):
         simulate(LosingQueues, Jobs, seeds=5, members=3, length=8, shrink_runs=0)

@@ -84,7 +84,7 @@ def test_name_that_does_not_fit_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("message", [b"", b"\x05ab", b"\x02no\x91\x01", b"\x02ok"])
 def test_message_that_is_no_piece_of_a_known_part_is_refused(message: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match="no piece of 'ok'"):
+    with pytest.raises(RemoteProtocolError, match="piece of 'ok'"):
         read([message], ok=int)
 
 

@@ -117,21 +117,21 @@ def _none(issuer: Issuer, settings: TlsSettings) -> TlsSettings:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_missing, r"certificate file cannot be read: file=.*member-1\.pem reason=No such file"),
-        (_no_key, r"key file cannot be used: file=.*member-1\.key .*reason=No such file"),
-        (_directory, r"authorities file cannot be read: file=.*certs reason=Is a directory"),
-        (_garbage, r"certificate file holds no certificate in PEM format: file=.*member-1\.pem"),
-        (_garbage_key, r"key file cannot be used: file=.*member-1\.key"),
-        (_other_key, r"key does not fit the certificate: key=.*member-2\.key certificate=.*member-1\.pem"),
-        (_readable_key, r"key file may be read by others: file=.*member-1\.key mode=0644 .*chmod 600"),
-        (_password, r"key file is encrypted with a password: file=.*member-1\.key"),
-        (_expired, r"certificate has expired: file=.*member-1\.pem not_after=\d{4}-\d\d-\d\d .*new one"),
-        (_early, r"certificate is not valid yet: file=.*member-1\.pem not_before=\d{4}-\d\d-\d\d"),
-        (_other_authority, r"would be refused by members .*member-1\.pem authorities=.*other.* reason="),
-        (_other_member, r"not member 1's: file=.*member-2\.pem identity=trimaran://\w+/member/2 expected the URI"),
-        (_client, r"not member 1's: file=.*client-app\.pem identity=trimaran://\w+/client/app"),
-        (_no_identity, r"not member 1's: file=.*host\.pem identity=none"),
-        (_none, "tls of a member: certificate='' .*expected three files"),
+        (_missing, r"certificate.*read: file=.*member-1\.pem reason=No such file"),
+        (_no_key, r"key.*used: file=.*member-1\.key .*reason=No such file"),
+        (_directory, r"authorities.*read: file=.*certs reason=Is a directory"),
+        (_garbage, r"certificate.*PEM.*file=.*member-1\.pem"),
+        (_garbage_key, r"key.*used: file=.*member-1\.key"),
+        (_other_key, r"fit.*key=.*member-2\.key certificate=.*member-1\.pem"),
+        (_readable_key, r"key.*others: file=.*member-1\.key mode=0644 .*chmod 600"),
+        (_password, r"key.*password: file=.*member-1\.key"),
+        (_expired, r"expired: file=.*member-1\.pem not_after=\d{4}-\d\d-\d\d .*new"),
+        (_early, r"valid yet: file=.*member-1\.pem not_before=\d{4}-\d\d-\d\d"),
+        (_other_authority, r"refused.*member-1\.pem authorities=.*other.* reason="),
+        (_other_member, r"member 1's: file=.*member-2\.pem identity=trimaran://\w+/member/2 .*URI"),
+        (_client, r"member 1's: file=.*client-app\.pem identity=trimaran://\w+/client/app"),
+        (_no_identity, r"member 1's: file=.*host\.pem identity=none"),
+        (_none, "member: certificate='' .*files"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_name_and_what_to_do(
@@ -147,7 +147,7 @@ def test_a_certificate_of_another_cluster_than_the_setting_says_is_refused(issue
     loaded = TlsCredentials.load(issuer.member(1), now=datetime.now(UTC))
 
     assert loaded.expect_member(MemberId(1), CLUSTER).member_id == 1
-    with pytest.raises(ConfigurationError, match=r"of another cluster: .*3f9a.*cluster_id=0000000000000001"):
+    with pytest.raises(ConfigurationError, match=r"3f9a.*cluster_id=0000000000000001"):
         loaded.expect_member(MemberId(1), OTHER_CLUSTER)
 
 
@@ -159,5 +159,5 @@ def test_a_key_of_root_may_be_read_by_its_group(issuer: Issuer) -> None:
     if key.stat().st_uid == 0:
         load_member(settings)
     else:
-        with pytest.raises(ConfigurationError, match="may be read by others"):
+        with pytest.raises(ConfigurationError, match="by others"):
             load_member(settings)

@@ -40,10 +40,10 @@ def test_an_authority_is_loaded_again_and_never_replaced(tmp_path: Path) -> None
 
     again = Authority.load(tmp_path)
     assert again.certificate == first.authority.certificate
-    with pytest.raises(ConfigurationError, match=r"has an authority already: file=.*authorities\.pem"):
+    with pytest.raises(ConfigurationError, match=r"authority already: file=.*authorities\.pem"):
         Issuer.create(tmp_path)
 
 
 def test_a_directory_without_an_authority_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"authorities file cannot be read: file=.*authorities\.pem"):
+    with pytest.raises(ConfigurationError, match=r"authorities.*read: file=.*authorities\.pem"):
         Authority.load(tmp_path)

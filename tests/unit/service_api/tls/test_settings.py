@@ -19,10 +19,10 @@ def test_settings_are_read_from_the_environment() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"certificate": "c.pem", "key": "k"}, "tls authorities='': expected a file"),
-        ({"authorities": "a", "certificate": "c.pem"}, r"certificate='c\.pem' and key='': expected both"),
-        ({"authorities": "a", "key": "k"}, "certificate='' and key='k': expected both"),
-        ({"authorities": "a", "verify": "never"}, "verify='never': expected one of auto, name, cluster"),
+        ({"certificate": "c.pem", "key": "k"}, "tls authorities=''"),
+        ({"authorities": "a", "certificate": "c.pem"}, r"certificate='c\.pem' .*key=''.*both"),
+        ({"authorities": "a", "key": "k"}, "certificate='' .*key='k'.*both"),
+        ({"authorities": "a", "verify": "never"}, "verify='never'.*auto, name, cluster"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(values: dict[str, str], message: str) -> None:

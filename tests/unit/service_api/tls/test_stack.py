@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 import uvloop
 
+from tests.facts import has_facts
 from tests.tls import CLUSTER, OTHER_CLUSTER, Issuer
 from trimaran.service_api import transport
 from trimaran.service_api.access import handshake_errors
@@ -174,7 +175,7 @@ async def test_a_client_cannot_reach_a_link_of_members(issuer: Issuer, role: Cal
         assert await say_hello(caller, server) == b""
 
         reason = await server.refusals.get()
-        assert reason.endswith(f"only members may connect here: it shows {role} app (by certificate)")
+        assert has_facts(reason, "only members", f"{role} app (by certificate)")
 
 
 @on_both_loops
@@ -182,7 +183,7 @@ async def test_what_is_no_tls_is_refused_at_once_and_named(issuer: Issuer) -> No
     async with serving(issuer.member(1), Purpose.INGRESS) as server:
         assert await say_hello(SOCKETS, server) == b""
 
-        assert "the other side does not speak TLS" in await server.refusals.get()
+        assert "speak TLS" in await server.refusals.get()
         assert server.gate.count(Purpose.INGRESS) == 0
 
 
@@ -202,8 +203,8 @@ async def test_an_older_version_of_tls_is_refused(issuer: Issuer) -> None:
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ({"begins_in": timedelta(days=-9), "lifetime": timedelta(days=1)}, "certificate has expired"),
-        ({"begins_in": timedelta(days=3)}, "certificate is not yet valid"),
+        ({"begins_in": timedelta(days=-9), "lifetime": timedelta(days=1)}, "expired"),
+        ({"begins_in": timedelta(days=3)}, "not yet valid"),
     ],
 )
 @on_both_loops
@@ -217,7 +218,7 @@ async def test_a_certificate_that_is_not_valid_now_is_refused(
     async with serving(issuer.member(1), Purpose.INGRESS) as server:
         assert await say_hello(caller, server) == b""
 
-        assert f"the certificate of the other side is refused: {reason}" in await server.refusals.get()
+        assert has_facts(await server.refusals.get(), "certificate", "refused", reason)
 
 
 @on_both_loops
@@ -228,7 +229,7 @@ async def test_a_certificate_of_another_authority_is_refused(issuer: Issuer, tmp
     async with serving(issuer.member(1), Purpose.INGRESS) as server:
         assert await say_hello(caller, server) == b""
 
-        assert "certificate of the other side is refused" in await server.refusals.get()
+        assert has_facts(await server.refusals.get(), "certificate", "refused")
 
 
 # --- dialling
@@ -260,7 +261,7 @@ async def test_a_client_verifies_by_cluster_whatever_the_address_is(issuer: Issu
 
     async with serving(issuer.of(CallerRole.MEMBER, "1", names=["nowhere.example"]), Purpose.INGRESS) as server:
         assert await say_hello(by_cluster, server) == b"hello"
-        with pytest.raises(PeerRefusedError, match="not a member of cluster 0000000000000001"):
+        with pytest.raises(PeerRefusedError, match=r"a member.*0000000000000001"):
             await say_hello(TlsStack(anonymous, cluster_id=OTHER_CLUSTER), server)
         with pytest.raises(PeerRefusedError, match="mismatch"):
             await say_hello(TlsStack(anonymous), server)  # by name: nothing says which cluster
@@ -282,7 +283,7 @@ async def test_a_client_cannot_be_the_server_of_another(issuer: Issuer) -> None:
     caller = TlsStack(TlsSettings(authorities=issuer.member(1).authorities), cluster_id=CLUSTER)
 
     async with serving(issuer.of(CallerRole.CLIENT, "app"), Purpose.INGRESS, member_id=None) as server:
-        with pytest.raises(PeerRefusedError, match="certificate of the other side is refused"):
+        with pytest.raises(PeerRefusedError, match=r"certificate.*refused"):
             await say_hello(caller, server)
 
 
@@ -298,12 +299,12 @@ async def test_threads_dial_with_tls(issuer: Issuer) -> None:
     async with serving(issuer.member(1), Purpose.DOCUMENTS) as server:
         assert await asyncio.to_thread(ask) == b"hello"
         wrong = TlsStack(TlsSettings(authorities=issuer.member(1).authorities), cluster_id=OTHER_CLUSTER)
-        with pytest.raises(PeerRefusedError, match="not a member of cluster"):
+        with pytest.raises(PeerRefusedError, match="a member"):
             await asyncio.to_thread(wrong.dial_blocking, Purpose.DOCUMENTS, server.endpoint, 10)
 
 
 def test_verification_by_cluster_needs_to_know_which(issuer: Issuer) -> None:
-    with pytest.raises(ConfigurationError, match="verify='cluster' needs the cluster's id"):
+    with pytest.raises(ConfigurationError, match=r"verify='cluster' .*id"):
         TlsStack(TlsSettings(authorities=issuer.member(1).authorities, verify="cluster"))
 
 
@@ -313,7 +314,7 @@ def test_settings_and_a_stack_are_not_both_given(issuer: Issuer) -> None:
 
     assert client_network(None) is SOCKETS
     assert client_network(settings, network=stack) is stack
-    with pytest.raises(ConfigurationError, match="tls and network are given"):
+    with pytest.raises(ConfigurationError, match=r"tls.*network"):
         client_network(settings, network=TlsStack(issuer.member(1)))
 
 
@@ -321,7 +322,7 @@ def test_settings_and_a_stack_are_not_both_given(issuer: Issuer) -> None:
 async def test_a_stack_without_a_certificate_does_not_listen(issuer: Issuer) -> None:
     stack = TlsStack(TlsSettings(authorities=issuer.member(1).authorities))
 
-    with pytest.raises(ConfigurationError, match="tls of a listener"):
+    with pytest.raises(ConfigurationError, match="listener"):
         await stack.listen_for_streams(
             Purpose.ARCHIVE, ANY_PORT, Server(stack, Purpose.ARCHIVE).echo, gate=ConnectionGate()
         )
@@ -355,15 +356,15 @@ async def test_a_new_certificate_counts_for_new_connections_and_those_that_are_o
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda issuer, settings: Path(settings.key).write_text("garbage"), "key file cannot be used"),
-        (lambda issuer, settings: Path(settings.certificate).unlink(), "certificate file cannot be read"),
+        (lambda issuer, settings: Path(settings.key).write_text("garbage"), "key file cannot"),
+        (lambda issuer, settings: Path(settings.certificate).unlink(), "certificate file"),
         (
             lambda issuer, settings: issuer.of(CallerRole.MEMBER, "1", lifetime=timedelta(seconds=-1)),
-            "certificate has expired",
+            "expired",
         ),
         (
             lambda issuer, settings: Issuer(issuer.authority, ClusterId(7)).member(1),
-            "certificate is of another cluster than before",
+            "another cluster",
         ),
     ],
 )
@@ -477,7 +478,7 @@ async def test_who_closes_before_its_first_byte_costs_no_handshake(
         _, writer = await asyncio.open_connection("127.0.0.1", server.endpoint.port)
         writer.close()
 
-        assert "closed before its first byte" in await server.refusals.get()
+        assert "first byte" in await server.refusals.get()
         assert began == []
 
 
@@ -490,5 +491,5 @@ async def test_who_sends_nothing_is_ended_in_time(issuer: Issuer, monkeypatch: p
         silent, writer = await asyncio.open_connection("127.0.0.1", server.endpoint.port)
 
         assert await silent.read() == b""
-        assert "no handshake within 0.2 s" in await server.refusals.get()
+        assert has_facts(await server.refusals.get(), "handshake", "0.2 s")
         writer.transport.abort()

@@ -153,13 +153,13 @@ def test_typed_service_yields_its_snapshots_unless_a_derived_class_writes_them()
 @pytest.mark.parametrize(
     ("payload", "message"),
     [
-        (b"", "no command of a typed client"),
-        (b"deposit 5", "no command of a typed client"),
-        (bytes((MAGIC, PayloadKind.COMMAND)) + bytes(8), "fingerprint=0000000000000000 is of no message"),
-        (bytes((MAGIC, PayloadKind.QUERY)) + bytes(8), "no command of a typed client"),
-        (bytes((MAGIC, PayloadKind.SCHEMA)) + bytes(8), "schema cannot be read"),
-        (bytes((MAGIC, PayloadKind.SCHEMA)) + bytes(8) + b"{" * 70_000, "expected at most 65536"),
-        (bytes((MAGIC, PayloadKind.SCHEMA)) + bytes(8) + b'{"name": "A B", "fields": []}', "schema cannot be read"),
+        (b"", "no command"),
+        (b"deposit 5", "no command"),
+        (bytes((MAGIC, PayloadKind.COMMAND)) + bytes(8), "fingerprint=0000000000000000"),
+        (bytes((MAGIC, PayloadKind.QUERY)) + bytes(8), "no command"),
+        (bytes((MAGIC, PayloadKind.SCHEMA)) + bytes(8), "schema cannot"),
+        (bytes((MAGIC, PayloadKind.SCHEMA)) + bytes(8) + b"{" * 70_000, "at most 65536"),
+        (bytes((MAGIC, PayloadKind.SCHEMA)) + bytes(8) + b'{"name": "A B", "fields": []}', "schema cannot"),
     ],
 )
 def test_bytes_of_a_stranger_are_refused_and_change_nothing(
@@ -198,7 +198,7 @@ def test_clients_cannot_fill_the_state_with_schemas(bank: TypedHarness[Bank], mo
     for number in range(5 - len(bank.service.known_schemas)):
         bank.request(announce + b'{"name": "A%d", "fields": []}' % number)
 
-    with pytest.raises(RemoteProtocolError, match="expected less than 5"):
+    with pytest.raises(RemoteProtocolError, match="less than 5"):
         bank.request(announce + b'{"name": "Further", "fields": []}')
 
     assert len(bank.service.known_schemas) == 5

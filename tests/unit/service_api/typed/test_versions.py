@@ -121,22 +121,20 @@ def test_an_older_message_that_nothing_reads_is_refused_with_the_field() -> None
     harness = ServiceHarness(NoUpcast)
     route = announced(harness, PayOfMay)
 
-    with pytest.raises(
-        RemoteProtocolError, match=r"Pay.account was int, is str; give the field a default, or write an @up"
-    ):
+    with pytest.raises(RemoteProtocolError, match=r"Pay\.account.*int.*str.*@up"):
         harness.request(route.payload(PayOfMay(17, 250)))
 
 
 def test_a_client_is_told_before_it_sends_that_the_service_has_another_class() -> None:
     may = TypedHarness(May)
 
-    with pytest.raises(LocalProtocolError, match=r"May has another Pay: here Pay.account was str, is int there"):
+    with pytest.raises(LocalProtocolError, match=r"Pay\.account.*str.*int"):
         may.route(Pay)
 
     class Unknown(Command[int]):
         pass
 
-    with pytest.raises(LocalProtocolError, match=r"no typed service takes Unknown: May takes Pay, Wake"):
+    with pytest.raises(LocalProtocolError, match=r"Unknown.*May.*Pay, Wake"):
         may.route(Unknown)
 
 
@@ -163,8 +161,8 @@ def test_a_field_of_the_state_that_is_gone_or_another_is_refused_by_name() -> No
         old: list[int] = state()
 
     for service, message in (
-        (Gone, r"Gone has no old: list\[int\], which the snapshot has; expected it, or removed = \('old',\)"),
-        (Other, r"Other.total was int, is str; expected .* migrate_total\(old\)"),
+        (Gone, r"Gone .*old: list\[int\].*removed = \('old',\)"),
+        (Other, r"Other.total .*int.*str.*migrate_total\(old\)"),
     ):
         may = TypedHarness(May)
         may.call(PayOfMay(17, 250))

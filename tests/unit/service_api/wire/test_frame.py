@@ -86,7 +86,7 @@ def test_a_message_that_fits_is_one_frame() -> None:
 
 
 def test_messages_and_mtus_beyond_the_limits_are_the_callers_fault() -> None:
-    with pytest.raises(LocalProtocolError, match=f"length={MAX_MESSAGE_LENGTH + 1}"):
+    with pytest.raises(LocalProtocolError, match=rf"length={MAX_MESSAGE_LENGTH + 1}"):
         fragment(bytes(MAX_MESSAGE_LENGTH + 1), 1408)
     with pytest.raises(LocalProtocolError, match="mtu_length=33"):
         fragment(b"abc", 33)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.facts import has_facts
 from tests.unit.archive.streams import STREAM_ID, TERM_LENGTH, StreamBuilder
 from trimaran.service_api.wire.frame import FRAME_HEADER, encode_padding, frame_crc
 from trimaran.service_api.wire.frame_rules import FrameRules
@@ -186,7 +187,7 @@ def test_padding_ends_within_its_term(length: int) -> None:
     fault = RULES.find_fault(bytes(data), 0, 32 * 8)
 
     expected = f"32 to {TERM_LENGTH - 32 * 8}"
-    assert fault == f"invalid padding length: frame_length={length} expected {expected}"
+    assert has_facts(fault, "padding", f"frame_length={length} expected {expected}")
 
 
 def test_a_data_frame_whose_type_became_padding_is_told_by_its_checksum() -> None:
@@ -197,7 +198,7 @@ def test_a_data_frame_whose_type_became_padding_is_told_by_its_checksum() -> Non
     fault = RULES.find_fault(bytes(data), 0, START)
 
     assert fault is not None
-    assert fault.startswith("data frame turned into padding")
+    assert "turned into" in fault
     assert walk_fast(bytes(data), RULES) == 0
 
 

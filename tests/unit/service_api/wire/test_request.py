@@ -78,7 +78,7 @@ def test_a_reply_has_its_code_in_eight_bytes(code: RequestCode) -> None:
 def test_a_code_that_there_is_not_is_refused(code: int) -> None:
     encoded = LAYOUT.pack(40, 1, 111, 16, 3, 7, 900, 5, code)
 
-    with pytest.raises(RemoteProtocolError, match=rf"ReplyHeader.code: value={code} expected one of \[0, 1, 2"):
+    with pytest.raises(RemoteProtocolError, match=rf"ReplyHeader.code: value={code} expected.* \[0, 1, 2"):
         ReplyHeader.decode(encoded)
 
 

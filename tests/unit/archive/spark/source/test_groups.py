@@ -64,19 +64,19 @@ def test_a_directory_of_one_log_has_no_such_column(member: Path) -> None:
     assert "group" not in read(log)[0]
     wrong: list[dict[str, Any]] = [{"group": "0"}, {"columns": "position,group"}]
     for options in wrong:
-        with pytest.raises(ConfigurationError, match="is read as one log: expected no option group"):
+        with pytest.raises(ConfigurationError, match=r"one log.*option group"):
             read(log, **options)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"group": "2"}, "option group: 2 expected 0 to 1"),
-        ({"group": "one"}, "option group: 'one' expected groups from 0 on"),
-        ({"columns": "group"}, "expected group once at most, and another column"),
-        ({"columns": "position,group,group"}, "expected group once at most"),
-        ({"startPosition": "64"}, "positions are those of one log: startPosition=64 with 2 groups"),
-        ({"committed": "64"}, "positions are those of one log: committed=64 with 2 groups"),
+        ({"group": "2"}, "group: 2 .*0 to 1"),
+        ({"group": "one"}, "group: 'one'"),
+        ({"columns": "group"}, "group once.*another column"),
+        ({"columns": "position,group,group"}, "group once"),
+        ({"startPosition": "64"}, "one log: startPosition=64 .*2 groups"),
+        ({"committed": "64"}, "one log: committed=64 .*2 groups"),
     ],
 )
 def test_what_cannot_be_read_is_named(member: Path, options: dict[str, Any], said: str) -> None:
@@ -93,7 +93,7 @@ def test_positions_of_one_group_may_be_asked_for(member: Path) -> None:
 def test_a_column_of_another_type_is_refused(member: Path) -> None:
     own = StructType().add("position", LongType(), False).add("group", LongType(), False)
 
-    with pytest.raises(ConfigurationError, match="column group has another type: bigint expected int"):
+    with pytest.raises(ConfigurationError, match=r"column group.*bigint.*int"):
         read(member, schema=own)
 
 
@@ -101,7 +101,7 @@ def test_a_batch_read_takes_one_member(member: Path, tmp_path_factory: pytest.Te
     other = tmp_path_factory.mktemp("other")
     settle_group_count(other, 2)
 
-    with pytest.raises(ConfigurationError, match=r"several directories with groups: .* takes one of them"):
+    with pytest.raises(ConfigurationError, match=r"several directories"):
         read(Path(f"{member},{other}"))
 
 
@@ -113,5 +113,5 @@ def test_directories_of_different_numbers_of_groups_are_refused(
     (alone / "archive").mkdir()
 
     for path, said in ((other, "has 3 groups"), (alone, "has none")):
-        with pytest.raises(ConfigurationError, match=f"directories of different clusters: .* has 2 groups, .* {said}"):
+        with pytest.raises(ConfigurationError, match=rf"different clusters: .* 2 groups, .*{said}"):
             AeronArchiveDataSource({"path": f"{member},{path}"}).schema()

@@ -417,7 +417,7 @@ def test_what_lies_behind_damage_is_read(log: Path, tmp_path: Path, split: str) 
     rows = read(plan(tmp_path, splitBytes=split), problems)
 
     assert [problem.position for problem in problems] == damaged
-    assert all("wrong stream id" in problem.reason for problem in problems)
+    assert all("stream id" in problem.reason for problem in problems)
     assert rows.equals(whole.filter(pa.array([position not in damaged for position in positions])))
     found: list[ReadProblem] = []
     for partition in plan(tmp_path, splitBytes=split).partitions:
@@ -501,6 +501,6 @@ def test_an_archive_without_a_log_wants_a_recording_named(tmp_path: Path) -> Non
     descriptor: RecordingDescriptor = write_log(tmp_path, [Entry(b"x")])
     write_catalog(tmp_path, [])
 
-    with pytest.raises(ConfigurationError, match=r"no log of a cluster in .* expected recordingId=all, or one of \[\]"):
+    with pytest.raises(ConfigurationError, match=r"no log.*recordingId=all.*\[\]"):
         plan(tmp_path)
     assert descriptor.stream_id == 100

@@ -146,7 +146,7 @@ def test_walk_refuses_a_log_that_holds_another_frame_before_the_start(tmp_path: 
     other = MemberFiles(directory=tmp_path / "other", log=make_log(clock=9_000_000))
     other.write()
 
-    with pytest.raises(DivergenceError, match=f"different frame at position={place.frame_position}"):
+    with pytest.raises(DivergenceError, match=rf"different.*position={place.frame_position}"):
         walk(other, place)
 
 
@@ -157,7 +157,7 @@ def test_walk_refuses_a_log_whose_frames_end_elsewhere(tmp_path: Path) -> None:
         position=place.position - 32, frame_position=place.frame_position, frame_checksum=place.frame_checksum
     )
 
-    with pytest.raises(DivergenceError, match=f"expected a frame that ends at position={between.position}"):
+    with pytest.raises(DivergenceError, match=rf"ends.*position={between.position}"):
         walk(member, between)
 
 
@@ -199,9 +199,9 @@ def test_bound_inside_a_frame_is_noticed(tmp_path: Path) -> None:
 
 def test_offset_of_another_source_is_refused() -> None:
     rows = RowOptions()
-    with pytest.raises(ConfigurationError, match=r"checkpoint of another source: offset=\{'partition': 3\}"):
+    with pytest.raises(ConfigurationError, match=r"another source.*offset=\{'partition': 3\}"):
         rows.from_json({"partition": 3})
-    with pytest.raises(ConfigurationError, match="checkpoint of another source"):
+    with pytest.raises(ConfigurationError, match="another source"):
         rows.from_json(rows.to_json(LogOffset(position=0)) | {"position": "0"})
 
 

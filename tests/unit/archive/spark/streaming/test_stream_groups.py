@@ -221,9 +221,9 @@ def test_groups_that_are_renumbered_end_the_query(member: Path) -> None:
     directories[1].rename(directories[0])
     (member / "aside").rename(directories[1])
 
-    with pytest.raises(ArchiveError, match=r"group [12] of 3: .*if directories of groups were renamed") as said:
+    with pytest.raises(ArchiveError, match=r"group [12] of 3: .*renamed") as said:
         planner(member).latest_offsets(place)
-    assert "different frame at position=" in str(said.value) or "expected a frame that ends" in str(said.value)
+    assert "different frame" in str(said.value) or "that ends" in str(said.value)
 
 
 def test_positions_of_two_groups_that_are_mixed_up_are_refused(member: Path) -> None:
@@ -232,7 +232,7 @@ def test_positions_of_two_groups_that_are_mixed_up_are_refused(member: Path) -> 
     place = made.latest_offsets(made.initial_offsets(), 30_000)
     mixed = {**place, 1: place[2], 2: place[1]}
 
-    with pytest.raises(ArchiveError, match=r"group [12] of 3: no member has the log from position="):
+    with pytest.raises(ArchiveError, match=r"group [12] of 3: no member.*position="):
         planner(member).latest_offsets(mixed)
 
 
@@ -241,22 +241,20 @@ def test_group_that_is_gone_ends_the_query_and_is_named(member: Path) -> None:
     place, _ = run_query(None, member)
     shutil.rmtree(group_directory(member, 1))
 
-    with pytest.raises(
-        ArchiveError, match=rf"group 1 of 3: .*there is no group-1 in {member}: bring it back; or"
-    ) as said:
+    with pytest.raises(ArchiveError, match=rf"group 1 of 3: .*group-1 in {member}") as said:
         run_query(place, member)
     assert "option group=0,2 and another checkpointLocation" in str(said.value)
-    with pytest.raises(ArchiveError, match=r"there is no group-1"):
+    with pytest.raises(ArchiveError, match=r"no group-1"):
         run_query(None, member)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"group_count": 4}, "checkpoint of another cluster: group_count=4 expected=3"),
-        ({"groups": {"0": None}}, "checkpoint of another source"),
+        ({"group_count": 4}, "group_count=4 expected=3"),
+        ({"groups": {"0": None}}, "another source"),
         ({"messages": True}, "messages=true expected=false"),
-        ({"more": 1}, "checkpoint of another source"),
+        ({"more": 1}, "another source"),
     ],
 )
 def test_checkpoint_of_something_else_is_refused(member: Path, change: dict[str, Any], said: str) -> None:
@@ -269,7 +267,7 @@ def test_checkpoint_of_something_else_is_refused(member: Path, change: dict[str,
 def test_checkpoint_of_other_groups_says_how_to_start(member: Path) -> None:
     place, _ = run_query(None, member, group="0,2")
 
-    with pytest.raises(ConfigurationError, match=r"groups=0,2 expected=0,1,2.*start it with the option group=0,2"):
+    with pytest.raises(ConfigurationError, match=r"groups=0,2 expected=0,1,2.*group=0,2"):
         run_query(place, member)
 
 
@@ -277,9 +275,9 @@ def test_checkpoint_of_one_log_and_of_groups_are_told_apart(member: Path) -> Non
     groups, _ = run_query(None, member)
     alone = make_reader(group_directory(member, 1)).initialOffset()
 
-    with pytest.raises(ConfigurationError, match=r"checkpoint of a stream of one log, expected one of groups 0, 1, 2"):
+    with pytest.raises(ConfigurationError, match=r"one log.*groups 0, 1, 2"):
         run_query(alone, member)
-    with pytest.raises(ConfigurationError, match=r"checkpoint of a stream over a directory with groups: group_count=3"):
+    with pytest.raises(ConfigurationError, match=r"group_count=3"):
         make_reader(group_directory(member, 1)).latestOffset(groups, ReadMaxBytes(1 << 20))
 
 
@@ -289,11 +287,11 @@ def test_checkpoint_of_one_log_and_of_groups_are_told_apart(member: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"startingPosition": "64"}, "positions are those of one log: startingPosition=64 with 3 groups"),
-        ({"committed": "64"}, "positions are those of one log: committed=64 with 3 groups"),
-        ({"recordingId": "0"}, "recordings are those of one log: recordingId=0 with 3 groups"),
-        ({"group": "3"}, "option group: 3 expected 0 to 2"),
-        ({"commitFrom": "h:65500"}, "puts group 1 at port 65600"),
+        ({"startingPosition": "64"}, "one log: startingPosition=64 .*3 groups"),
+        ({"committed": "64"}, "one log: committed=64 .*3 groups"),
+        ({"recordingId": "0"}, "one log: recordingId=0 .*3 groups"),
+        ({"group": "3"}, "group: 3 .*0 to 2"),
+        ({"commitFrom": "h:65500"}, "group 1 .*port 65600"),
     ],
 )
 def test_what_is_about_one_log_needs_one_group(member: Path, options: dict[str, str], said: str) -> None:
@@ -310,7 +308,7 @@ def test_position_in_one_group_may_be_asked_for(member: Path, logs: list[Log]) -
 
 
 def test_one_log_has_no_group_to_choose(member: Path) -> None:
-    with pytest.raises(ConfigurationError, match="is read as one log: expected no option group"):
+    with pytest.raises(ConfigurationError, match=r"one log.*option group"):
         make_reader(group_directory(member, 0), group="0")
 
 
@@ -326,7 +324,7 @@ def test_each_group_asks_its_own_endpoints() -> None:
 def test_answer_of_another_group_is_not_taken() -> None:
     """Planted: the commit position of group 0 would carry group 1 to a place that is not committed there."""
     with StatusServer(commit_position=4096) as member:
-        for label, said in (("0/2", "answers for group=0/2, expected group=1/2"), ("", "a cluster without groups")):
+        for label, said in (("0/2", "group=0/2.*group=1/2"), ("", "without groups")):
             member.more = {"group": label}
             with pytest.raises(ConfigurationError, match=said):
                 CommitAsker([member.endpoint], group=Group(1, 2)).ask()
@@ -339,7 +337,7 @@ def test_planner_of_a_group_hears_only_its_own_members(member: Path, logs: list[
     with StatusServer(leadership_term_id=1, commit_position=1 << 20) as other:
         settings = StreamSettings(directories=(member,), commit_from=(other.endpoint,))
         other.more = {"group": "1/3"}
-        with pytest.raises(ConfigurationError, match=r"group 0 of 3: .* answers for group=1/3, expected group=0/3"):
+        with pytest.raises(ConfigurationError, match=r"group 0 of 3: .*group=1/3,.*group=0/3"):
             GroupsPlanner(settings, (0,), 3).initial_offsets()
         other.more, other.commit_position = {"group": "0/3"}, logs[0].position
         made = GroupsPlanner(settings, (0,), 3)

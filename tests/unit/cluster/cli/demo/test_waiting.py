@@ -53,5 +53,5 @@ async def test_a_member_that_is_late_to_start_is_waited_for(monkeypatch: pytest.
 async def test_a_member_that_never_joins_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(monkeypatch, ["CANVASS"])
 
-    with pytest.raises(ClusterTimeoutError, match=r"members in the leader's term: 2 of 3 after 0.01 s"):
+    with pytest.raises(ClusterTimeoutError, match=r"2 of 3.* 0\.01 s"):
         await wait_until_all_follow(MEMBERS, SOCKETS, limit_s=0.01)

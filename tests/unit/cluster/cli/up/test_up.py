@@ -73,7 +73,7 @@ def test_a_damaged_cluster_id_is_not_made_certificates_for(tmp_path: Path) -> No
     file = directory / CLUSTER_ID_FILE_NAME
     file.write_text(file.read_text().replace("3f9a", "3f9b"))
 
-    with pytest.raises(ClusterError, match=r"damaged cluster id: path=.*node-0.cluster.cluster-id"):
+    with pytest.raises(ClusterError, match=r"cluster id: path=.*node-0.cluster.cluster-id"):
         open_place(tmp_path / "up", member_count=None, base_port=None, with_tls=True)
 
     assert not (tmp_path / "up" / CERTIFICATES_NAME).exists()
@@ -108,8 +108,8 @@ def test_members_get_the_settings_of_flags_environment_and_file(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"mtu_length_bytes": "1409"}, "mtu_length_bytes=1409: expected a multiple of 32"),
-        ({"election_timeout_ms": "soon"}, "invalid setting: election_timeout_ms='soon' from --election-timeout-ms"),
+        ({"mtu_length_bytes": "1409"}, "mtu_length_bytes=1409: .*32"),
+        ({"election_timeout_ms": "soon"}, "election_timeout_ms='soon' from --election-timeout-ms"),
     ],
 )
 def test_settings_that_no_member_would_take_are_refused_before_any_starts(
@@ -122,8 +122,8 @@ def test_settings_that_no_member_would_take_are_refused_before_any_starts(
 @pytest.mark.parametrize(
     ("names", "told"),
     [
-        (["kv", "stack"], "NAME=stack expected one of counters, kv, locks, queue"),
-        (["kv", "counters", "kv"], "NAME=kv is given twice, expected each once"),
+        (["kv", "stack"], "NAME=stack .*counters, kv, locks, queue"),
+        (["kv", "counters", "kv"], "NAME=kv .*twice"),
     ],
 )
 def test_serve_refuses_names_that_it_does_not_know_or_has_already(names: list[str], told: str) -> None:
@@ -134,9 +134,9 @@ def test_serve_refuses_names_that_it_does_not_know_or_has_already(names: list[st
 def test_up_takes_services_by_position_or_by_their_setting(tmp_path: Path) -> None:
     flags: dict[str, Any] = {name: value for name, value in NO_FLAGS.items() if name not in OWN_SETTINGS}
 
-    with pytest.raises(ConfigurationError, match="SERVICE=a:A b:B --service=c:C: expected one of them"):
+    with pytest.raises(ConfigurationError, match="SERVICE=a:A b:B --service=c:C"):
         up(services=["a:A", "b:B"], directory=tmp_path, **(flags | {"service": "c:C"}))
-    with pytest.raises(ConfigurationError, match="services 0 and 1 have one name: name=kv"):
+    with pytest.raises(ConfigurationError, match=r"services 0 and 1 .*name=kv"):
         up(services=[READY_MADE["kv"].target] * 2, directory=tmp_path, **flags)
 
 
@@ -144,7 +144,7 @@ def test_a_variable_that_is_no_setting_is_refused(tmp_path: Path, monkeypatch: p
     """It used to be dropped without a word, as those that are settings were."""
     monkeypatch.setenv("TRIMARAN_SESION_LIMIT", "7")
 
-    with pytest.raises(ConfigurationError, match="did you mean TRIMARAN_SESSION_LIMIT"):
+    with pytest.raises(ConfigurationError, match="TRIMARAN_SESSION_LIMIT"):
         choose_settings(dict(NO_FLAGS), tmp_path / CONFIG_FILE_NAME)
 
 
@@ -161,7 +161,7 @@ def test_a_cluster_with_groups_remembers_how_many(tmp_path: Path) -> None:
 
     assert place.config_file.read_text() == f'members = "{place.members}"\ngroups = 3\n'
     assert open_place(tmp_path, member_count=None, base_port=9000).group_count == 3
-    with pytest.raises(ConfigurationError, match="has groups=3, the settings say groups=2"):
+    with pytest.raises(ConfigurationError, match=r"groups=3,.*groups=2"):
         open_place(tmp_path, member_count=None, base_port=None, group_count=2)
 
 
@@ -175,7 +175,7 @@ def test_free_ports_of_a_cluster_with_groups_are_free_in_every_group(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("member_count", "base_port", "expected"), [(5, None, "has 2 members"), (None, 9500, "has other endpoints")]
+    ("member_count", "base_port", "expected"), [(5, None, "2 members"), (None, 9500, "other endpoints")]
 )
 def test_a_cluster_of_another_form_is_refused(
     tmp_path: Path, member_count: int | None, base_port: int | None, expected: str
@@ -189,7 +189,7 @@ def test_a_cluster_of_another_form_is_refused(
 def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
 
-    with pytest.raises(ConfigurationError, match="is not empty"):
+    with pytest.raises(ConfigurationError, match="not empty"):
         open_place(tmp_path, member_count=None, base_port=None)
 
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
@@ -262,14 +262,14 @@ async def test_a_member_that_fails_stays_down_and_its_last_words_are_shown(tmp_p
     supervisor = Supervisor(nodes, said, restart_delay_s=0)
     await supervisor.start()
     try:
-        with pytest.raises(LocalNodesError, match="no member is left"):
+        with pytest.raises(LocalNodesError, match="no member"):
             await supervisor.run()
     finally:
         await supervisor.stop()
 
     assert said.words == ["member", "down"]
     assert "exit_status=2" in said.lines[1][1]
-    assert "  no such service" in said.lines[1][1]
+    assert "no such service" in said.lines[1][1]
 
 
 async def test_members_that_are_told_to_stop_stay_stopped_and_that_is_the_end(tmp_path: Path) -> None:

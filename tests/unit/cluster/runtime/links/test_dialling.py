@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from tests.facts import has_facts
 from tests.tls import Issuer
 from trimaran.cluster.runtime.links.dialling import dial_forever
 from trimaran.service_api.connection_gate import ConnectionGate
@@ -34,7 +35,7 @@ async def test_a_name_that_nobody_knows_is_asked_for_again_until_somebody_does(m
     def resolve_late(host: str, *arguments: Any, **options: Any) -> Any:  # as in the standard library
         asked.append(host)
         if len(asked) < 3:
-            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+            raise socket.gaierror(socket.EAI_NONAME, "service not known")
         return resolve("127.0.0.1", *arguments, **options)
 
     class Dialling(asyncio.Protocol):
@@ -50,7 +51,7 @@ async def test_a_name_that_nobody_knows_is_asked_for_again_until_somebody_does(m
             await connected
 
     assert [event["event"] for event in logged] == ["member_link.unresolved"]
-    assert logged[0]["reason"] == "host=member-2.example does not resolve: Name or service not known"
+    assert has_facts(logged[0]["reason"], "host=member-2.example", "service not known")
     assert asked == ["member-2.example"] * 3
     dialling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -124,5 +125,5 @@ async def test_a_member_whose_certificate_is_refused_says_so_once_and_dials_more
     gate.close()
 
     assert [event["event"] for event in logged] == ["member_link.refused"]
-    assert "it may refuse this member's certificate" in logged[0]["reason"]
+    assert "refuse this" in logged[0]["reason"]
     assert pauses[-1] - pauses[-2] > 0.15

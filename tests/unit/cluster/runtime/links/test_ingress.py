@@ -503,7 +503,7 @@ async def test_client_that_does_not_read_its_egress_is_cut_off_at_the_limit_and_
     (frame,) = FrameParser().feed(client.transport.take_written())
     event = SessionEvent.decode(frame.payload)
     assert (event.code, event.cluster_session_id) == (EventCode.ERROR, SESSION)
-    assert "too much egress waits for this connection" in event.detail
+    assert "egress waits" in event.detail
     assert client.transport.is_eof_written
     assert owner.posted[-1] == ev.ClientDisconnected(client.connection.connection_id)
     assert ingress.egress_waiting_bytes == 0

