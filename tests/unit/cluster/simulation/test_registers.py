@@ -23,7 +23,6 @@ from trimaran.cluster.simulation.clients.register_model import (
 )
 from trimaran.cluster.simulation.registers import (
     ANSWER_LIMIT,
-    VALUE_LIMIT,
     Answer,
     AnswerStatus,
     Registers,
@@ -124,33 +123,6 @@ def test_an_answer_tells_what_the_register_held_and_where_it_was_written() -> No
     assert log.service.faults == []
 
 
-def test_compare_and_set_writes_only_over_what_it_expects() -> None:
-    log = Log()
-    session = log.open()
-
-    answers = [
-        log.ask(session, RequestKind.COMPARE_AND_SET, 1, 5, expected=9),
-        log.ask(session, RequestKind.COMPARE_AND_SET, 2, 6, expected=0),
-        log.ask(session, RequestKind.COMPARE_AND_SET, 3, 7, expected=6),
-        log.ask(session, RequestKind.GET, 4),
-    ]
-
-    assert [answer.status.name for answer in answers] == ["MISMATCH", "OK", "OK", "OK"]
-    assert [write.value for write in answers[-1].writes] == [7]
-
-
-def test_a_register_forgets_its_oldest_value() -> None:
-    log = Log()
-    session = log.open()
-    for sequence in range(1, 11):
-        log.ask(session, RequestKind.APPEND, sequence, sequence)
-
-    answer = log.ask(session, RequestKind.GET, 11)
-
-    assert [write.value for write in answer.writes] == [3, 4, 5, 6, 7, 8, 9, 10]
-    assert len(answer.writes) == VALUE_LIMIT
-
-
 def test_a_request_that_comes_again_is_answered_as_before_and_not_applied() -> None:
     log = Log()
     session = log.open()
@@ -185,16 +157,6 @@ def test_a_request_that_comes_too_early_is_not_applied() -> None:
     assert first == Answer(AnswerStatus.OK, 1, 1, 96, ())
 
 
-def test_sessions_count_their_own_requests() -> None:
-    log = Log()
-    one, two = log.open(1), log.open(2)
-
-    log.ask(one, RequestKind.PUT, 1, 70)
-    answer = log.ask(two, RequestKind.GET, 1)
-
-    assert answer == Answer(AnswerStatus.OK, 1, 2, 128, (Write(70, 96),))
-
-
 def test_a_timer_writes_when_it_fires_at_its_own_position() -> None:
     log = Log()
     session = log.open()
@@ -221,16 +183,6 @@ def test_timers_that_fire_twice_or_early_are_faults() -> None:
         "correlation_id=70 fired at 51, early: deadline=52",
         "correlation_id=70 a timer fired that was not set, or for the second time",
     ]
-
-
-def test_a_service_closes_the_session_that_asks_for_it_after_the_answer() -> None:
-    log = Log()
-    session = log.open()
-
-    answer = log.ask(session, RequestKind.CLOSE, 1)
-
-    assert answer.status is AnswerStatus.OK
-    assert session.is_closing
 
 
 def test_entries_out_of_place_are_faults() -> None:

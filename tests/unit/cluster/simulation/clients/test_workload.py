@@ -107,33 +107,6 @@ async def test_what_clients_of_a_real_member_see_is_linearizable(tmp_path: Path)
     assert all(workload.lost_session_count == 0 for workload in workloads)
 
 
-async def test_sessions_end_and_begin_under_another_client_id(tmp_path: Path) -> None:
-    history = History()
-    settings = WorkloadSettings(think_mean_s=0.0005, idle_rate=0.0, close_rate=0.1)
-    async with member(tmp_path) as (endpoints, service):
-        workload = make_workload(endpoints, history, settings=settings)
-        async with running(workload):
-            await until(lambda: workload.session_count >= 8)
-
-    check(history)
-
-    clients = sorted({operation.client_id for operation in history if operation.client_id is not None})
-    assert clients == list(range(clients[0], clients[0] + len(clients)))
-    # A session that opens as the workload is stopped sends nothing, so the history has no operation of its client.
-    assert workload.session_count - len(clients) in (0, 1)
-    assert history.acknowledged_count + history.unknown_count == len(history.operations)
-    assert service.faults == []
-
-
-async def test_a_workload_issues_no_more_than_its_limit(tmp_path: Path) -> None:
-    history = History()
-    settings = WorkloadSettings(think_mean_s=0.0005, idle_rate=0.0, operation_limit=20)
-    async with member(tmp_path) as (endpoints, _), running(make_workload(endpoints, history, settings=settings)):
-        await until(lambda: len(history.operations) == 20 and history.pending_count == 0)
-
-    assert len(history.operations) == 20
-
-
 # --- a member that a test plays
 
 
@@ -218,19 +191,6 @@ async def test_a_lost_session_leaves_its_requests_unknown_and_another_begins() -
         answer_all(cluster, cluster.leader_member.payloads[3:])
 
 
-async def test_connecting_is_tried_again_until_there_is_a_leader() -> None:
-    async with fake_cluster(leader=-1) as cluster:
-        history = History()
-        workload = make_workload(cluster.endpoints, history)
-        async with running(workload):
-            await until(lambda: workload.refused_connect_count >= 1)
-            await cluster.elect(0)
-            await until(lambda: workload.session_count == 1)
-            workload.abandon()
-            workload.stop()
-            await cluster.leader_member.stop()
-
-
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -264,27 +224,3 @@ async def test_a_request_that_is_answered_in_two_ways_is_a_fault() -> None:
 
         assert len(history.faults) >= 1
         assert "request 1 was answered" in history.faults[0]
-
-
-async def test_a_cancelled_workload_leaves_nothing_pending() -> None:
-    async with fake_cluster(1) as cluster:
-        history = History()
-        cluster.leader_member.is_echoing = False
-        workload = make_workload(cluster.endpoints, history, settings=SLOW)
-        async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(workload.run())
-            await cluster.until(lambda: len(cluster.leader_member.payloads) == 3)
-            task.cancel()
-
-    assert (history.pending_count, history.unknown_count) == (0, 3)
-
-
-async def test_one_seed_draws_the_same_requests() -> None:
-    drawn = []
-    for _ in range(2):
-        async with fake_cluster(1) as cluster, held_requests(cluster) as (workload, _history):
-            drawn.append(list(cluster.leader_member.payloads))
-            workload.abandon()
-            workload.stop()
-
-    assert drawn[0] == drawn[1]
