@@ -395,7 +395,7 @@ PLANTS: tuple[Plant, ...] = (
         "mark-truncated",
         "a truncation keeps the mark of the term that it empties",
         _drop_marks_with_a_truncation,
-        "test_review_safety:test_member_that_truncates_to_where_its_term_begins_keeps_the_mark_of_that_term",
+        "election.test_follower_phase:test_truncation_to_where_a_term_begins_keeps_the_mark_of_that_term",
     ),
     Plant(
         "follow-older",

@@ -345,6 +345,26 @@ def test_live_follower_is_not_told_to_stop_a_catchup() -> None:
     assert messages(solo.feed(solo.append_position(2, 736)), StopCatchup) == []
 
 
+def test_catchup_of_a_follower_that_was_dropped_goes_on_until_it_joins_again() -> None:
+    """The live link's old join position says nothing about a follower that has to catch up again.
+
+    1. A follower joins the live log at 640 and is dropped when it is too slow.
+    2. It asks for catch-up; its first report there is above 640.
+    3. The leader took it for joined, and ended the replay: so a follower far behind never came back under load.
+
+    Source: aeron.md §2.3 FOLLOWER_CATCHUP, §10 hazard 24.
+    """
+    solo = leader()
+    solo.feed(ev.LiveJoined(MemberId(2), 640), catchup(672))
+
+    early = solo.feed(solo.append_position(2, 704, flags=APPEND_POSITION_FLAG_CATCHUP))
+    solo.feed(ev.LiveJoined(MemberId(2), 704))
+    late = solo.feed(solo.append_position(2, 704, flags=APPEND_POSITION_FLAG_CATCHUP))
+
+    assert (of(early, fx.StopCatchupReplay), messages(early, StopCatchup)) == ([], [])
+    assert of(late, fx.StopCatchupReplay) == [fx.StopCatchupReplay(MemberId(2))]
+
+
 # --- the follower
 
 

@@ -360,6 +360,27 @@ def test_winner_waits_until_a_quorum_holds_its_log_in_its_term() -> None:
     assert before(effects, fx.CommitAdvanced, fx.StartReplay)
 
 
+def test_winner_with_an_empty_log_waits_for_a_quorum_in_its_term_before_it_appends() -> None:
+    """A position of 0 is what a member that never spoke has; it must not pass for one that is in the term.
+
+    Otherwise, in a new cluster:
+
+    1. A leads term 0 with nobody following, appends its first entry [0, 96) and is cut off.
+    2. B leads term 1 in the same way, appends its own first entry [0, 96) and crashes. C has nothing.
+    3. A, back, leads term 2 with C's vote. It back-fills term 1 as empty at 96; A and C commit [0, 96) and more.
+    4. B comes back with term 1 up to 96. A says that term 2 begins at 96: B follows, with other bytes below commit.
+
+    Source: Raft paper §5.4.2; peers.md C4 class 10.
+    """
+    solo = Solo().reach_leader_log_replication()
+    waiting = solo.wait(50 * MS)
+
+    effects = solo.feed(solo.append_position(1, 0))
+
+    assert (path(waiting), solo.ctx.log_buffer.append_position) == ([], 0)
+    assert path(effects) == ["LEADER_REPLAY"]
+
+
 def test_leader_replays_before_it_appends() -> None:
     """Seed 001, "Leader: LEADER_REPLAY": LEADER_INIT and LEADER_READY pass in the turn in which the replay ends."""
     solo = Solo(terms=[(0, 0, 640)]).reach_leader_log_replication()

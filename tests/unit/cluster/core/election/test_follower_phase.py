@@ -152,6 +152,20 @@ def test_truncation_to_the_own_commit_position_is_fine() -> None:
     assert solo.feed(ev.LogStopped(1216)) == [fx.TruncateLog(992)]
 
 
+def test_truncation_to_where_a_term_begins_keeps_the_mark_of_that_term() -> None:
+    """The mark says that no older log can win here any more; the leader of that term may have committed on it.
+
+    Source: election.py, "The term is marked before it is acknowledged".
+    """
+    solo = Solo(terms=[(0, 0, 640), (1, 640, 1280)])
+
+    solo.feed(solo.new_term(1, 2, 640), ev.LogStopped(1280))
+    effects = solo.feed(ev.LogTruncated(640))
+
+    (canvass,) = messages(effects, CanvassPosition, to=2)
+    assert (canvass.log_leadership_term_id, canvass.log_position) == (1, 640)
+
+
 def test_log_that_turns_out_short_enough_needs_no_truncation() -> None:
     """What was being written never reached the disk."""
     solo = Solo(terms=[(3, 0, 1216)])

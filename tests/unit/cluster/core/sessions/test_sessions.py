@@ -453,29 +453,25 @@ def test_uncommitted_close_is_taken_back() -> None:
     assert (session.state, session.is_closed_by_service, session.is_close_appended) == (SessionState.OPEN, False, False)
 
 
-def test_close_by_the_service_is_not_taken_back() -> None:
-    """It was asked for at a committed position, on every member."""
+@pytest.mark.parametrize("who", [("service",), ("service", "client"), ("client", "service")], ids=" then ".join)
+def test_close_by_the_service_is_not_taken_back(who: tuple[str, ...]) -> None:
+    """It was asked for at a committed position, on every member; the client's own close, which goes, never committed.
+
+    Source: aeron.md §3.12.
+    """
     solo = Solo().lead()
     session = opened(solo)
-    solo.module.sessions.on_service_close(session.cluster_session_id)
+    for each in who:
+        if each == "service":
+            solo.module.sessions.on_service_close(session.cluster_session_id)
+        else:
+            solo.feed(ev.ClientClose(7, TermId(0), session.cluster_session_id))
     solo.wait(150 * MS)
 
     lose_leadership(solo)
 
     assert (session.state, session.is_closed_by_service) == (SessionState.CLOSING, True)
     assert not session.is_close_appended
-
-
-def test_close_by_the_service_is_not_taken_back_with_the_clients_own() -> None:
-    """The client closes between the service's close and the moment at which the leader would append that."""
-    solo = Solo().lead()
-    session = opened(solo)
-    solo.module.sessions.on_service_close(session.cluster_session_id)
-    solo.feed(ev.ClientClose(7, TermId(0), session.cluster_session_id))
-
-    lose_leadership(solo)
-
-    assert (session.state, session.is_closed_by_service) == (SessionState.CLOSING, True)
 
 
 # --- who holds a session
