@@ -168,19 +168,6 @@ def test_resume_is_refused_where_nothing_is_suspended() -> None:
     assert ask(solo, T.RESUME) == [(A.REFUSED, None, True)]
 
 
-def test_whoever_asked_hears_of_every_step() -> None:
-    solo = lead()
-
-    first = ask(solo, T.SUSPEND)
-    position = solo.ctx.log_buffer.append_position
-    second = steps(commit(solo))
-    _, effects = deliver_action(solo, action(position, kind=ClusterAction.SUSPEND))
-
-    assert first == [(A.APPENDED, position, False)]
-    assert second == [(A.COMMITTED, position, False)]
-    assert steps(effects) == [(A.DONE, position, True)]
-
-
 def test_suspended_leader_appends_nothing_and_keeps_beating() -> None:
     """Source: aeron.md §3.1."""
     solo = lead()
@@ -396,21 +383,6 @@ def test_admin_requests_are_told_to_the_audit_trail_with_who_asked_and_what_came
     assert [(step.asker, step.step) for step in begun] == [(asker, None)]
     assert [step.step for step in busy] == [A.REFUSED], "one line, which is limited: a client may ask without end"
     assert [(step.asker, step.step, step.log_position) for step in ended] == [(asker, A.DONE, position)]
-
-
-def test_admin_request_is_answered_when_the_snapshot_is_taken() -> None:
-    """In Aeron OK means accepted; here it means done, so that nobody takes the one for the other."""
-    solo = with_session(lead())
-    solo.ctx.authorisation = AllowAll()
-
-    at_once = solo.feed(admin())
-    position = solo.ctx.log_buffer.append_position
-    commit(solo)
-    deliver_action(solo, action(position))
-    effects = solo.feed(ev.SnapshotTaken(position, (4,), 5))
-
-    assert answers(at_once) == []
-    assert answers(effects) == [(7, AdminResponseCode.OK, 99)]
 
 
 def test_admin_request_is_answered_with_an_error_when_another_action_is_under_way() -> None:

@@ -66,39 +66,6 @@ def test_member_is_active_until_it_is_silent_for_the_timeout(age_ns: int | None,
     assert is_active(recorder(0, 0, age_ns=age_ns), NOW_NS, TIMEOUT_NS) is expected
 
 
-@pytest.mark.parametrize(
-    ("positions", "expected"),
-    [
-        ((0, 0, 0), 0),
-        ((123, 0, 0), 0),
-        ((123, 123, 0), 123),
-        ((123, 123, 123), 123),
-        ((0, 123, 123), 123),
-        ((0, 0, 123), 0),
-        ((0, 123, 200), 123),
-        ((5, 3, 1, 2, 4), 3),
-        ((7,), 7),
-    ],
-)
-def test_quorum_position_is_what_a_majority_has_recorded(positions: tuple[int, ...], expected: int) -> None:
-    """ClusterMemberTest.shouldDetermineQuorumPosition."""
-    assert quorum_of(*(recorder(index, position) for index, position in enumerate(positions))) == expected
-
-
-def test_quorum_position_counts_only_active_members() -> None:
-    """ClusterMemberTest.shouldOnlyConsiderActiveNodesWhenDeterminingQuorumPosition."""
-    silent = recorder(2, 900, age_ns=TIMEOUT_NS + 1)
-
-    assert quorum_of(recorder(0, 1000), recorder(1, 100), silent) == 100
-    assert quorum_of(recorder(0, 1000), recorder(1, 100, age_ns=None), silent) == -1
-
-
-def test_quorum_position_counts_only_positions_of_this_term() -> None:
-    """Hazard 1 of aeron.md §10: what an older term's position refers to may yet be truncated."""
-    assert quorum_of(recorder(0, 1000), recorder(1, 900, term_id=4), recorder(2, 100)) == 100
-    assert quorum_of(recorder(0, 1000), recorder(1, 900, term_id=4), recorder(2, 800, term_id=6)) == -1
-
-
 reports = st.lists(
     st.builds(
         recorder,
@@ -128,23 +95,6 @@ def test_quorum_position_agrees_with_counting_heads(members: list[ClusterMember]
     naive = max((p for p in range(0, 32 * 9, 32) if holders(p) * 2 > len(members)), default=-1)
 
     assert quorum_of(*members) == naive
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "sign"),
-    [
-        ((55, 100), (5, 700), 1),
-        ((1, 2), (2, 1), -1),
-        ((7, 7), (7, 7), 0),
-        ((7, 8), (7, 7), 1),
-        ((7, 6), (7, 7), -1),
-        ((-1, 0), (0, 0), -1),
-    ],
-)
-def test_logs_compare_by_term_then_by_position(a: tuple[int, int], b: tuple[int, int], sign: int) -> None:
-    """ClusterMemberTest.compareLogReturnsResult; Raft paper §5.4.1."""
-    assert compare_log(*a, *b) == sign
-    assert compare_log(*b, *a) == -sign
 
 
 log_ends = st.tuples(st.integers(-1, 3), st.integers(0, 3))

@@ -546,31 +546,6 @@ def test_uncommitted_timers_fire_again_under_the_next_leader() -> None:
     assert [type(event) for event in appended(solo)].count(TimerEvent) == 1
 
 
-@pytest.mark.parametrize("age_ms", [0, 1, 1 << 40])
-def test_timer_whose_deadline_is_past_fires_at_once(age_ms: int) -> None:
-    """Source: aeron.md §3.9."""
-    solo = leader()
-    solo.module.timers.schedule(1, solo.timestamp - age_ms)
-
-    solo.wait(1 * MS)
-
-    (event,) = appended(solo)
-    assert isinstance(event, TimerEvent)
-
-
-def test_log_time_never_goes_backwards() -> None:
-    """Hazard 29 of aeron.md §10: this leader's clock is behind the one before it."""
-    solo = Solo(terms=START).reach_leader_log_replication()
-    ahead = solo.timestamp + 5_000
-    solo.feed(solo.append_position(1, 640), ev.ReplayDone(640, ahead))
-
-    solo.module.timers.schedule(1, solo.timestamp)
-    solo.wait(2 * MS)
-
-    stamps = [event.timestamp for event in appended(solo) if isinstance(event, NewLeadershipTermEvent | TimerEvent)]
-    assert stamps == [ahead, ahead]
-
-
 def test_log_time_is_the_clocks_when_that_is_ahead() -> None:
     solo = Solo(terms=START).reach_leader_log_replication()
     solo.feed(solo.append_position(1, 640), ev.ReplayDone(640, 5))

@@ -91,17 +91,6 @@ def test_target_leads_the_next_term_within_an_election_timeout(seed: int) -> Non
     assert cluster.failures == []
 
 
-def test_target_that_is_not_named_is_chosen() -> None:
-    cluster, leader, told = busy_cluster()
-
-    request(leader, None)
-    take_over(cluster, told)
-
-    assert told.steps[-1][0] is A.DONE
-    assert cluster.leader() is not leader
-    cluster.settle()
-
-
 def test_target_stands_only_once_it_has_the_whole_log() -> None:
     """The leader holds meanwhile. What is asked of the target names where the leader's log ends."""
     cluster, leader, told = busy_cluster()

@@ -29,25 +29,6 @@ STATUS_INTERVAL = 10 * MS
 # --- INIT
 
 
-def test_node_starts_with_a_canvass() -> None:
-    """Seed 001, "Member 1: INIT": the decks of a new process are clear."""
-    solo = Solo(is_started=False, terms=[(0, 0, 1312)])
-
-    solo.start()
-
-    assert path(solo.effects) == ["CANVASS"]
-    assert of(solo.effects, fx.StopLog) == []
-    assert messages(solo.effects, CanvassPosition, to=2) == [
-        CanvassPosition(
-            log_leadership_term_id=TermId(0),
-            log_position=1312,
-            leadership_term_id=TermId(0),
-            follower_member_id=MemberId(0),
-            protocol_version=65536,
-        )
-    ]
-
-
 def test_single_member_leads_at_once() -> None:
     """shouldElectSingleNodeClusterLeader; hazard 22: no canvass, no ballot, and a stall makes it doubt nothing."""
     solo = Solo(member_count=1, terms=[(4, 0, 640)])
@@ -115,15 +96,6 @@ def test_failures_back_off_and_news_does_not() -> None:
 
 
 # --- CANVASS
-
-
-def test_canvass_is_repeated() -> None:
-    """Aeron.md §2.12: every status interval, to every other member."""
-    solo = Solo()
-
-    effects = solo.wait(3 * STATUS_INTERVAL)
-
-    assert len(messages(effects, CanvassPosition, to=1)) == len(messages(effects, CanvassPosition, to=2)) == 3
 
 
 def test_first_canvass_of_a_member_is_answered_at_once() -> None:
@@ -240,13 +212,6 @@ def test_nomination_waits_for_a_random_part_of_half_the_election_timeout(chance:
 
     assert abs(solo.now_ns - began_ns - chance * ELECTION_TIMEOUT / 2) <= MS // 10
     assert solo.is_in(S.CANDIDATE_BALLOT)
-
-
-def test_nomination_without_delay_is_due_at_once() -> None:
-    """The agent sleeps until the deadline that is named."""
-    solo = Solo(chance=0.0).reach_nominate()
-
-    assert solo.module.next_deadline_ns() <= solo.now_ns
 
 
 def test_nomination_keeps_canvassing() -> None:
@@ -423,16 +388,6 @@ def test_winner_gives_way_to_a_higher_term(state: str, kind: str) -> None:
 
     assert path(effects) == ["INIT"]
     assert of(effects, fx.StopLog) == [fx.StopLog()]
-
-
-def test_winner_that_nobody_can_hear_gives_up() -> None:
-    """A quorum is out of reach for two heartbeat timeouts: begin again rather than wait for ever."""
-    solo = Solo(terms=[(0, 0, 64)]).reach_leader_log_replication()
-    solo.feed(ev.LinkChanged(MemberId(1), is_up=False), ev.LinkChanged(MemberId(2), is_up=False))
-
-    effects = solo.wait(500 * MS)
-
-    assert path(effects)[:1] == ["INIT"]
 
 
 @pytest.mark.parametrize("state", ["LEADER_LOG_REPLICATION", "LEADER_REPLAY"])
