@@ -349,7 +349,7 @@ PLANTS: tuple[Plant, ...] = (
         "old-transfer-obeyed",
         "a member stands for the leader of its term only, and with the whole log",
         _obey_transfers_of_any_term,
-        "test_transfer:test_request_that_is_old_or_names_another_log_is_not_obeyed",
+        "test_transfer:test_request_that_is_old_or_names_another_log_or_leader_is_not_obeyed",
     ),
     Plant(
         "leap-term-believed",

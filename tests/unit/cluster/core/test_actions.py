@@ -205,26 +205,6 @@ def test_resume_does_what_was_held_and_gives_sessions_their_time_again() -> None
     assert solo.module.actions.state is M.ACTIVE
 
 
-def test_suspension_survives_in_whoever_leads_next() -> None:
-    """It is in the log."""
-    solo = Solo(terms=[(0, 0, 64)]).follow()
-    deliver_action(solo, action(64, kind=ClusterAction.SUSPEND))
-    assert solo.module.actions.state is M.SUSPENDED
-    lose_leadership(solo)
-    solo.module.on_replay_session_open(open_event(1), 64)
-
-    solo.feed(solo.canvass(1, 1, 64), solo.canvass(2, 1, 64))
-    assert solo.module.actions.state is M.SUSPENDED
-    leader = Solo()
-    deliver_action(leader, action(64, kind=ClusterAction.SUSPEND))
-    leader.take()
-    leader.lead()
-
-    assert of(leader.effects, fx.HoldIngress) == [fx.HoldIngress(is_held=True)]
-    assert leader.module.actions.toggle is T.SUSPEND
-    assert ask(leader, T.RESUME)[0][0] is A.APPENDED
-
-
 # --- rolled back
 
 

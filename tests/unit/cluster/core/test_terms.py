@@ -228,20 +228,6 @@ def test_commit_position_is_the_heartbeat() -> None:
     assert len(messages(effects, CommitPosition, to=1)) == len(messages(effects, CommitPosition, to=2)) == 5
 
 
-def test_leader_without_an_active_quorum_begins_an_election() -> None:
-    """Aeron.md §2.2, inactive follower quorum."""
-    solo = leader()
-
-    solo.wait(HEARTBEAT_TIMEOUT - MS)
-    assert solo.module.leader is not None
-    effects = solo.wait(2 * HEARTBEAT_INTERVAL)
-
-    assert solo.module.leader is None
-    (started,) = of(effects, fx.ElectionStarted)
-    assert str(started.reason) == "inactive follower quorum: active=1 members=3"
-    assert solo.ctx.role is Role.FOLLOWER
-
-
 def test_leader_with_one_of_two_followers_goes_on() -> None:
     solo = leader()
     for _ in range(20):

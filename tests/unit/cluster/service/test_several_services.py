@@ -336,7 +336,7 @@ CALLS: dict[str, Callable[[Cluster, ClientSession], object]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_call_is_refused_outside_log_ordered_callbacks(call: str) -> None:
-    """on_start, on_role_change, on_query, on_take_snapshot, on_terminate: members would differ. Source: aeron.md §4.2."""
+    """on_start, on_role_change, on_query, on_take_snapshot, on_terminate: members would differ. Aeron.md §4.2."""
     refused: list[str] = []
 
     def make() -> None:

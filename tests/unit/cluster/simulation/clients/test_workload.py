@@ -11,21 +11,14 @@ from random import Random
 
 import pytest
 
-from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster, session_event
+from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig
 from trimaran.cluster.node import Node
 from trimaran.cluster.settings.config import NodeConfig, parse_members
-from trimaran.cluster.simulation.clients.history import ClientOperation, History
-from trimaran.cluster.simulation.clients.linearizability import (
-    SearchVerdict,
-    check_linearizability,
-    check_log_order,
-)
-from trimaran.cluster.simulation.clients.register_model import RegisterModel, explained
+from trimaran.cluster.simulation.clients.history import History
 from trimaran.cluster.simulation.clients.workload import Workload, WorkloadSettings
 from trimaran.cluster.simulation.registers import Answer, AnswerStatus, Registers, Request
-from trimaran.service_api.wire.session import EventCode
 
 BUSY = WorkloadSettings(think_mean_s=0.0005, idle_rate=0.0, timer_delay_max_ms=20)
 
@@ -82,31 +75,6 @@ async def member(directory: Path) -> AsyncIterator[tuple[list[str], Registers]]:
                 await running_node
 
 
-def check(history: History) -> list[ClientOperation]:
-    operations = explained(history)
-    assert history.faults == []
-    assert check_log_order(operations, RegisterModel()) == []
-    assert check_linearizability(operations, RegisterModel()).verdict is SearchVerdict.LINEARIZABLE
-    return operations
-
-
-async def test_what_clients_of_a_real_member_see_is_linearizable(tmp_path: Path) -> None:
-    history = History()
-    async with member(tmp_path) as (endpoints, service):
-        workloads = [make_workload(endpoints, history, number=number, seed=number) for number in range(3)]
-        async with running(*workloads):
-            await until(lambda: history.acknowledged_count >= 1500)
-
-    operations = check(history)
-
-    assert history.pending_count == 0
-    assert history.acknowledged_count == sum(workload.acknowledged_count for workload in workloads)
-    assert service.faults == []
-    kinds = {operation.kind for operation in operations}
-    assert kinds >= {"get", "put", "append", "compare_and_set", "write_later", "fire"}
-    assert all(workload.lost_session_count == 0 for workload in workloads)
-
-
 # --- a member that a test plays
 
 
@@ -140,55 +108,6 @@ def answer_all(cluster: FakeCluster, payloads: list[bytes]) -> None:
     bound = [connection for connection in fake.connections if connection.session_id is not None]
     for answer in answers_of(cluster, payloads):
         bound[-1].echo(answer)
-
-
-def sequences(payloads: list[bytes]) -> list[int]:
-    return [Request.decode(payload).sequence for payload in payloads]
-
-
-async def test_unanswered_requests_go_to_the_new_leader_in_order() -> None:
-    async with fake_cluster() as cluster, held_requests(cluster) as (workload, history):
-        workload.stop()
-        await cluster.elect(1)
-
-        await cluster.until(lambda: len(cluster.members[1].payloads) == 3)
-        answer_all(cluster, cluster.members[1].payloads)
-        await until(lambda: history.pending_count == 0)
-
-        assert cluster.members[1].payloads == cluster.members[0].payloads
-        assert sequences(cluster.members[1].payloads) == [1, 2, 3]
-        assert (history.acknowledged_count, workload.resent_count) == (3, 3)
-
-
-async def test_requests_that_came_too_early_are_sent_again() -> None:
-    async with fake_cluster(1) as cluster, held_requests(cluster) as (workload, history):
-        workload.stop()
-        fake = cluster.leader_member
-        first = Request.decode(fake.payloads[0])
-        fake.connections[0].echo(Answer(AnswerStatus.GAP, 3, first.client_id, 32).encode())
-
-        await cluster.until(lambda: len(fake.payloads) == 6)
-        answer_all(cluster, fake.payloads[:3])
-        await until(lambda: history.pending_count == 0)
-
-        assert sequences(fake.payloads) == [1, 2, 3, 1, 2, 3]
-        assert (workload.gap_count, history.acknowledged_count) == (1, 3)
-
-
-async def test_a_lost_session_leaves_its_requests_unknown_and_another_begins() -> None:
-    async with fake_cluster(1) as cluster, held_requests(cluster) as (workload, history):
-        connection = cluster.leader_member.connections[0]
-        assert connection.session_id is not None
-        connection.send(session_event(EventCode.CLOSED, session_id=connection.session_id, detail="timed out"))
-
-        await until(lambda: workload.session_count == 2)
-        await cluster.until(lambda: len(cluster.leader_member.payloads) == 6)
-
-        assert (history.unknown_count, workload.lost_session_count) == (3, 1)
-        assert len({Request.decode(payload).client_id for payload in cluster.leader_member.payloads}) == 2
-        workload.abandon()
-        workload.stop()
-        answer_all(cluster, cluster.leader_member.payloads[3:])
 
 
 @pytest.mark.parametrize(
