@@ -228,15 +228,6 @@ def test_commit_position_is_the_heartbeat() -> None:
     assert len(messages(effects, CommitPosition, to=1)) == len(messages(effects, CommitPosition, to=2)) == 5
 
 
-def test_leader_with_one_of_two_followers_goes_on() -> None:
-    solo = leader()
-    for _ in range(20):
-        solo.feed(solo.append_position(2, 736))
-        solo.wait(50 * MS)
-
-    assert solo.module.leader is not None
-
-
 def test_canvass_is_answered_with_what_the_member_needs() -> None:
     """Aeron.md §2.4, a settled leader; hazard 5: an old catch-up to it ends, it begins again."""
     solo = leader()
