@@ -28,7 +28,7 @@ HARDEST: Final = {
     "catalog-not-synced": 6,
     "session-id-in-memory": 14,
     "truncation-lowers-term": 9,
-    "copy-not-durable": 2,
+    "copy-not-durable": 3,
     "query-before-delivery": 4,
     "restore-skips-tail": 4,
     "manifest-too-early": 4,
