@@ -45,6 +45,8 @@ def play(story: str, it: World, a: Peer, b: Peer) -> None:
                 it.cut("a", "b")
             case ["cut", source, "to", target]:
                 it.network.block(source, target)
+            case ["mend", source, "to", target]:
+                it.network.unblock(source, target)
             case ["mend"]:
                 it.network.unblock_all()
             case ["tear"]:
@@ -87,6 +89,9 @@ def play(story: str, it: World, a: Peer, b: Peer) -> None:
         ("a waits 4 s; cut b to a; a sends; 3.999 s", "", "", b"x"),
         ("a waits 4 s; cut b to a; a sends; 4.001 s", TIMED_OUT, "", b"x"),
         ("a waits 4 s; a sends; cut; 4.001 s", TIMED_OUT, "", b"x"),
+        # An acknowledgement stops that clock, and a way there without a way back does not.
+        ("a waits 4 s; cut b to a; a sends; 1 s; cut a to b; mend b to a; 60 s", "", "", b"x"),
+        ("a waits 4 s; cut; a sends; 3 s; mend a to b; 1.001 s", TIMED_OUT, "", b"x"),
         # What waited arrives and is acknowledged; the time of the first block counts for nothing at the next one.
         ("a waits 4 s; cut b to a; a sends; 3 s; mend; 0.999 s; cut; 3 s; a sends; 3.999 s", "", "", b"x"),
         ("a waits 4 s; cut b to a; a sends; 3 s; mend; 0.999 s; cut; 3 s; a sends; 4 s", TIMED_OUT, "", b"x"),
