@@ -442,7 +442,6 @@ def no_quorum(scene: Scene) -> None:
     """Two of five members find no majority for ever: they keep asking, quietly."""
     for member_id in (0, 1):
         scene.cluster.start(member_id)
-    scene.run(2)
     for _ in range(200):
         before = scene.cluster.scheduler.event_count
         scene.run(0.05)

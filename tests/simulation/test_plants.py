@@ -6,14 +6,18 @@ The hardest plants are hunted from a seed on that is known to be near one that f
 
 from __future__ import annotations
 
+import ast
+import inspect
 from typing import Final
 
 import pytest
 
+from tests.places import ROOT
 from tests.simulation.hunt import hunt
 from tests.simulation.plant import CHECKLIST, Plant, planted
 from tests.simulation.plants import PLANTS
 from tests.simulation.scenarios import SCENARIOS, run_scenario
+from trimaran.cluster.simulation.referee import Referee
 
 HARDEST: Final = {
     "torn-frame-believed": 168,
@@ -24,7 +28,7 @@ HARDEST: Final = {
     "catalog-not-synced": 6,
     "session-id-in-memory": 14,
     "truncation-lowers-term": 9,
-    "copy-not-durable": 2,
+    "copy-not-durable": 3,
     "query-before-delivery": 4,
     "restore-skips-tail": 4,
     "manifest-too-early": 4,
@@ -34,6 +38,47 @@ HARDEST: Final = {
 Any change of the product may move that seed; so there is room after it. A test that has become slow wants the seed that
 `docs/planted-bugs.md` has by then.
 """
+
+QUICK: Final = {
+    "what is committed is durable on a majority": ("commit-alone", 0),
+    "committed bytes are the same everywhere, and durable where they are called committed": ("commit-received", 0),
+    "what is committed and was held stays on that disk": ("truncate-matching", 0),
+    "a commit position never goes back": ("follower-commit-goes-back", 1),
+    "a position is durable before it is reported": ("report-received", 0),
+    "a term is marked durably before a position in it is reported": ("mark-in-memory", 0),
+    "a vote is durable before it is sent": ("vote-then-persist", 0),
+    "one vote per term": ("vote-twice", 2),
+    "the term of a member never goes back": ("snapshot-term-back", 1),
+    "only what is committed is delivered": ("deliver-uncommitted", 0),
+    "log time never goes backwards": ("log-time-goes-back", 0),
+    "a timer that is due fires": ("timer-of-one-leader", 1),
+    "a service is given nothing impossible": ("timer-fires-twice", 1),
+    "every consensus module has the same sessions and timers at the same position": ("snapshot-timers-lost", 1),
+    "every consensus module has the same messages of services at the same position": ("relay-log-unseen", 0),
+    "every container keeps the same replies at the same position": ("replies-not-replicated", 0),
+    "the log holds what services have offered": ("relay-sent-twice", 0),
+    "a segment goes when the catalog knows, durably, that the log begins after it": ("unlink-too-early", 1),
+    "where the log does not begin at 0, a complete snapshot stands in for what is missing": ("purge-too-much", 1),
+    "all members know the same members at the same position": ("received-not-searched", 0),
+    "a new member is a learner or a standby, with an id that no member had before": ("id-taken-again", 0),
+    "a change of the members waits until the one before is committed": ("two-changes-at-once", 0),
+    "a change of the members waits until its leader has committed an entry of its own term": (
+        "change-before-own-entry",
+        0,
+    ),
+    "cluster time goes on with the leader's monotonic clock": ("clamped-clock", 0),
+    "a service leads from the first entry of its member's term": ("leads-in-the-replay", 0),
+    "an entry is in the log of the group that owns its key": ("routed-by-another-hash", 0),
+    "every log says the same table of groups": ("table-lost-with-a-change", 0),
+}
+"""Rules of the simulator, each with a plant that breaks it and the seed to begin with: within four it is broken."""
+
+BY_SCENARIO: Final = {
+    "a leader has everything that was ever committed",
+    "a message of a service is delivered once, in the order offered",
+    "members at rest have the same log",
+}
+"""Rules that a plant with a directed scenario breaks."""
 
 SEED_ROOM: Final = 40
 
@@ -71,6 +116,34 @@ def test_hard_plant_is_found(name: str) -> None:
     find = hunt(plant_named(name), range(HARDEST[name], HARDEST[name] + SEED_ROOM))
 
     assert find.is_found, find
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", QUICK)
+def test_rule_is_broken_by_a_plant(rule: str) -> None:
+    name, first_seed = QUICK[rule]
+
+    find = hunt(plant_named(name), range(first_seed, first_seed + 4))
+
+    assert (find.is_found, find.rule) == (True, rule), find
+
+
+def rules_of_the_referee() -> set[str]:
+    """Every rule that the referee may report, from its source."""
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(Referee))) if isinstance(node, ast.Call)]
+    named = [(call, call.func.id) for call in calls if isinstance(call.func, ast.Name)]
+    rules = [
+        call.args[{"expect": 1, "RuleBroken": 0}[name]] for call, name in named if name in ("expect", "RuleBroken")
+    ]
+    return {str(rule.value) for rule in rules if isinstance(rule, ast.Constant)}
+
+
+def test_every_rule_of_the_referee_is_broken_by_a_plant_or_by_a_test() -> None:
+    """A new rule needs a plant that breaks it, or a test."""
+    tests = (ROOT / "tests" / "unit" / "cluster" / "simulation" / "test_referee.py").read_text(encoding="utf-8")
+
+    assert len(rules_of_the_referee()) >= 20
+    assert {rule for rule in rules_of_the_referee() - QUICK.keys() - BY_SCENARIO if f'"{rule}' not in tests} == set()
 
 
 @pytest.mark.slow

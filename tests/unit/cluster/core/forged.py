@@ -16,6 +16,7 @@ from tests.unit.cluster.core.solo import Solo, of, said_by
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.peers.message_rules import SENDER_FIELDS
+from trimaran.cluster.core.peers.terms import TERM_LEAP_LIMIT
 from trimaran.cluster.messages.consensus import RequestVote, Vote
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.fields import BlockField
@@ -170,6 +171,7 @@ class Victim:
             match effect:
                 case fx.PersistCandidateTerm(term_id, _, _):
                     expect(term_id >= self._persisted_term_id, "the candidate term on disk never falls", effect=effect)
+                    expect(term_id <= self._term_limit(), "no term is far from those that there are", effect=effect)
                     self._persisted_term_id = term_id
                 case fx.TruncateLog(position):
                     expect(position >= ctx.commit_position, "nothing committed is cut off", effect=effect)
@@ -219,6 +221,13 @@ class Victim:
         ids = [entry.leadership_term_id for entry in terms]
         bases = [entry.term_base_log_position for entry in terms]
         expect(ids == sorted(set(ids)) and bases == sorted(bases), "marks of terms ascend", ids=ids, bases=bases)
+        ends = [entry.log_position for entry in terms]
+        is_near = max(ids, default=0) <= self._term_limit() and max(bases + ends, default=0) <= 1 << 61
+        expect(is_near, "no absurd number reaches the marks of terms", ids=ids, bases=bases, ends=ends)
+
+    def _term_limit(self) -> int:
+        """Give the highest term that strangers and some ballots of its own can take the member to."""
+        return self.solo.ctx.vouched_term_id + TERM_LEAP_LIMIT + 64
 
     def refusals(self) -> int:
         """How many messages were refused and would have been logged."""

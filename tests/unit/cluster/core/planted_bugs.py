@@ -349,7 +349,7 @@ PLANTS: tuple[Plant, ...] = (
         "old-transfer-obeyed",
         "a member stands for the leader of its term only, and with the whole log",
         _obey_transfers_of_any_term,
-        "test_transfer:test_request_that_is_old_or_names_another_log_is_not_obeyed",
+        "test_transfer:test_request_that_is_old_or_names_another_log_or_leader_is_not_obeyed",
     ),
     Plant(
         "leap-term-believed",
@@ -395,7 +395,7 @@ PLANTS: tuple[Plant, ...] = (
         "mark-truncated",
         "a truncation keeps the mark of the term that it empties",
         _drop_marks_with_a_truncation,
-        "test_review_safety:test_member_that_truncates_to_where_its_term_begins_keeps_the_mark_of_that_term",
+        "election.test_follower_phase:test_truncation_to_where_a_term_begins_keeps_the_mark_of_that_term",
     ),
     Plant(
         "follow-older",

@@ -168,19 +168,6 @@ def test_resume_is_refused_where_nothing_is_suspended() -> None:
     assert ask(solo, T.RESUME) == [(A.REFUSED, None, True)]
 
 
-def test_whoever_asked_hears_of_every_step() -> None:
-    solo = lead()
-
-    first = ask(solo, T.SUSPEND)
-    position = solo.ctx.log_buffer.append_position
-    second = steps(commit(solo))
-    _, effects = deliver_action(solo, action(position, kind=ClusterAction.SUSPEND))
-
-    assert first == [(A.APPENDED, position, False)]
-    assert second == [(A.COMMITTED, position, False)]
-    assert steps(effects) == [(A.DONE, position, True)]
-
-
 def test_suspended_leader_appends_nothing_and_keeps_beating() -> None:
     """Source: aeron.md §3.1."""
     solo = lead()
@@ -216,26 +203,6 @@ def test_resume_does_what_was_held_and_gives_sessions_their_time_again() -> None
     assert [type(entry).__name__ for entry in entries] == ["ClusterActionRequest", "SessionOpenEvent"]
     assert [type(entry).__name__ for entry in appended(solo)] == ["TimerEvent"]
     assert solo.module.actions.state is M.ACTIVE
-
-
-def test_suspension_survives_in_whoever_leads_next() -> None:
-    """It is in the log."""
-    solo = Solo(terms=[(0, 0, 64)]).follow()
-    deliver_action(solo, action(64, kind=ClusterAction.SUSPEND))
-    assert solo.module.actions.state is M.SUSPENDED
-    lose_leadership(solo)
-    solo.module.on_replay_session_open(open_event(1), 64)
-
-    solo.feed(solo.canvass(1, 1, 64), solo.canvass(2, 1, 64))
-    assert solo.module.actions.state is M.SUSPENDED
-    leader = Solo()
-    deliver_action(leader, action(64, kind=ClusterAction.SUSPEND))
-    leader.take()
-    leader.lead()
-
-    assert of(leader.effects, fx.HoldIngress) == [fx.HoldIngress(is_held=True)]
-    assert leader.module.actions.toggle is T.SUSPEND
-    assert ask(leader, T.RESUME)[0][0] is A.APPENDED
 
 
 # --- rolled back
@@ -396,21 +363,6 @@ def test_admin_requests_are_told_to_the_audit_trail_with_who_asked_and_what_came
     assert [(step.asker, step.step) for step in begun] == [(asker, None)]
     assert [step.step for step in busy] == [A.REFUSED], "one line, which is limited: a client may ask without end"
     assert [(step.asker, step.step, step.log_position) for step in ended] == [(asker, A.DONE, position)]
-
-
-def test_admin_request_is_answered_when_the_snapshot_is_taken() -> None:
-    """In Aeron OK means accepted; here it means done, so that nobody takes the one for the other."""
-    solo = with_session(lead())
-    solo.ctx.authorisation = AllowAll()
-
-    at_once = solo.feed(admin())
-    position = solo.ctx.log_buffer.append_position
-    commit(solo)
-    deliver_action(solo, action(position))
-    effects = solo.feed(ev.SnapshotTaken(position, (4,), 5))
-
-    assert answers(at_once) == []
-    assert answers(effects) == [(7, AdminResponseCode.OK, 99)]
 
 
 def test_admin_request_is_answered_with_an_error_when_another_action_is_under_way() -> None:

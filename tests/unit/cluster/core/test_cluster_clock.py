@@ -68,16 +68,6 @@ def test_cluster_time_drifts_to_the_time_of_day_and_stays_there(jump_ms: int) ->
     assert clock.stamp(60 * S) == pytest.approx(NOON_MS + jump_ms + 60_000, abs=1)
 
 
-def test_steps_forth_and_back_leave_no_trace() -> None:
-    clock = leading()
-    run(clock, 0, 10 * S, NOON_MS)
-    run(clock, 10 * S, 11 * S, NOON_MS + HOUR_MS)
-
-    run(clock, 11 * S, 13 * S, NOON_MS)
-
-    assert clock.stamp(13 * S) == pytest.approx(NOON_MS + 13_000, abs=1)
-
-
 def test_term_begins_with_the_time_of_day_where_that_is_ahead_of_the_log() -> None:
     """The cluster was stopped over night."""
     clock = leading(log_time_ms=NOON_MS - 12 * HOUR_MS)

@@ -138,16 +138,6 @@ def test_read_position_is_what_was_committed_when_the_round_began() -> None:
     assert effect.log_position == committed
 
 
-def test_new_leader_reads_at_the_beginning_of_its_term_before_anything_of_it_is_committed() -> None:
-    """The marks of a majority are to this leader what a committed entry of its own is to Raft's."""
-    solo = leader()
-
-    solo.feed(ev.ReadsWanted(1))
-    (effect,) = of(solo.feed(ack(solo, 1, 1)), fx.ReadConfirmed)
-
-    assert effect.log_position == solo.ctx.term_base_log_position == 640
-
-
 def test_leader_that_does_not_know_what_was_committed_before_it_stops() -> None:
     solo = leader()
     solo.ctx.commit_position = 320

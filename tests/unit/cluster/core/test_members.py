@@ -66,39 +66,6 @@ def test_member_is_active_until_it_is_silent_for_the_timeout(age_ns: int | None,
     assert is_active(recorder(0, 0, age_ns=age_ns), NOW_NS, TIMEOUT_NS) is expected
 
 
-@pytest.mark.parametrize(
-    ("positions", "expected"),
-    [
-        ((0, 0, 0), 0),
-        ((123, 0, 0), 0),
-        ((123, 123, 0), 123),
-        ((123, 123, 123), 123),
-        ((0, 123, 123), 123),
-        ((0, 0, 123), 0),
-        ((0, 123, 200), 123),
-        ((5, 3, 1, 2, 4), 3),
-        ((7,), 7),
-    ],
-)
-def test_quorum_position_is_what_a_majority_has_recorded(positions: tuple[int, ...], expected: int) -> None:
-    """ClusterMemberTest.shouldDetermineQuorumPosition."""
-    assert quorum_of(*(recorder(index, position) for index, position in enumerate(positions))) == expected
-
-
-def test_quorum_position_counts_only_active_members() -> None:
-    """ClusterMemberTest.shouldOnlyConsiderActiveNodesWhenDeterminingQuorumPosition."""
-    silent = recorder(2, 900, age_ns=TIMEOUT_NS + 1)
-
-    assert quorum_of(recorder(0, 1000), recorder(1, 100), silent) == 100
-    assert quorum_of(recorder(0, 1000), recorder(1, 100, age_ns=None), silent) == -1
-
-
-def test_quorum_position_counts_only_positions_of_this_term() -> None:
-    """Hazard 1 of aeron.md §10: what an older term's position refers to may yet be truncated."""
-    assert quorum_of(recorder(0, 1000), recorder(1, 900, term_id=4), recorder(2, 100)) == 100
-    assert quorum_of(recorder(0, 1000), recorder(1, 900, term_id=4), recorder(2, 800, term_id=6)) == -1
-
-
 reports = st.lists(
     st.builds(
         recorder,
@@ -130,23 +97,6 @@ def test_quorum_position_agrees_with_counting_heads(members: list[ClusterMember]
     assert quorum_of(*members) == naive
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "sign"),
-    [
-        ((55, 100), (5, 700), 1),
-        ((1, 2), (2, 1), -1),
-        ((7, 7), (7, 7), 0),
-        ((7, 8), (7, 7), 1),
-        ((7, 6), (7, 7), -1),
-        ((-1, 0), (0, 0), -1),
-    ],
-)
-def test_logs_compare_by_term_then_by_position(a: tuple[int, int], b: tuple[int, int], sign: int) -> None:
-    """ClusterMemberTest.compareLogReturnsResult; Raft paper §5.4.1."""
-    assert compare_log(*a, *b) == sign
-    assert compare_log(*b, *a) == -sign
-
-
 log_ends = st.tuples(st.integers(-1, 3), st.integers(0, 3))
 
 
@@ -157,42 +107,34 @@ def test_log_comparison_is_a_total_order(a: tuple[int, int], b: tuple[int, int],
         assert compare_log(*a, *c) >= 0
 
 
-def test_member_votes_for_no_one_before_it_has_spoken() -> None:
-    """ClusterMemberTest.shouldNotVoteIfHasNoPosition."""
-    assert not would_vote_for(member(1), member(0, 5, 1000))
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ((-1, -1), False),
+        ((6, 0), False),
+        ((5, 1001), False),
+        ((6, 2000), False),
+        ((5, 1000), True),
+        ((5, 999), True),
+        ((4, 9999), True),
+        ((-1, 0), True),
+    ],
+)
+def test_member_votes_for_as_much_log_as_it_has_or_more(end: tuple[int, int], expected: bool) -> None:
+    """ClusterMemberTest.should{NotVoteIfHasNoPosition,NotVoteIfHasMoreLog,VoteIfHasLessOrTheSameAmountOfLog}."""
+    assert would_vote_for(member(1, *end), member(0, 5, 1000)) is expected
 
 
-@pytest.mark.parametrize(("term_id", "position"), [(6, 0), (5, 1001), (6, 2000)])
-def test_member_votes_for_no_one_with_less_log(term_id: int, position: int) -> None:
-    """ClusterMemberTest.shouldNotVoteIfHasMoreLog."""
-    assert not would_vote_for(member(1, term_id, position), member(0, 5, 1000))
-
-
-@pytest.mark.parametrize(("term_id", "position"), [(5, 1000), (5, 999), (4, 9999), (-1, 0)])
-def test_member_votes_for_as_much_log_or_more(term_id: int, position: int) -> None:
-    """ClusterMemberTest.shouldVoteIfHasLessOrTheSameAmountOfLog."""
-    assert would_vote_for(member(1, term_id, position), member(0, 5, 1000))
-
-
-def test_candidate_is_not_unanimous_while_a_member_is_unheard() -> None:
-    """ClusterMemberTest.isUnanimousCandidateReturnFalseIfThereIsAMemberWithoutLogPosition."""
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [(((2, 100), (-1, -1)), False), (((2, 101), (2, 100)), False), (((2, 100), (1, 900)), True)],
+    ids=["one is unheard", "one has more log", "none has more"],
+)
+def test_candidate_with_the_newest_log_of_all_is_unanimous(ends: tuple[tuple[int, int], ...], expected: bool) -> None:
+    """ClusterMemberTest.isUnanimousCandidateReturn…"""
     me = member(0, 2, 100)
 
-    assert not is_unanimous_candidate([me, member(1, 2, 100), member(2)], me, NOBODY)
-
-
-def test_candidate_is_not_unanimous_while_a_member_has_more_log() -> None:
-    """ClusterMemberTest.isUnanimousCandidateReturnFalseIfThereIsAMemberWithMoreUpToDateLog."""
-    me = member(0, 2, 100)
-
-    assert not is_unanimous_candidate([me, member(1, 2, 101), member(2, 2, 100)], me, NOBODY)
-
-
-def test_candidate_with_the_newest_log_is_unanimous() -> None:
-    """ClusterMemberTest.isUnanimousCandidateReturnTrueIfTheCandidateHasTheMostUpToDateLog."""
-    me = member(0, 2, 100)
-
-    assert is_unanimous_candidate([me, member(1, 2, 100), member(2, 1, 900)], me, NOBODY)
+    assert is_unanimous_candidate([me, *(member(at, *end) for at, end in enumerate(ends, 1))], me, NOBODY) is expected
 
 
 def test_excused_members_are_not_waited_for_but_a_majority_is_still_needed() -> None:

@@ -72,14 +72,6 @@ def test_time_that_a_reluctant_member_leaves_is_not_given_again_after_a_ballot()
     assert solo.is_in(S.NOMINATE)
 
 
-def test_reluctant_member_votes_as_ever() -> None:
-    solo = reluctant()
-
-    solo.feed(solo.request_vote(1, 1, 0, 640))
-
-    assert solo.is_in(S.FOLLOWER_BALLOT)
-
-
 def test_reluctant_member_that_alone_has_the_newest_log_waits_for_the_end_of_the_canvass_too() -> None:
     """The others' canvass has to be over before they may stand without this member."""
     solo = reluctant()

@@ -55,16 +55,12 @@ def test_it_follows_no_leader_nor_stands_nor_votes_before_it_has_the_seed() -> N
     assert solo.is_in(S.CANVASS)
 
 
-def test_the_seed_is_installed_at_position_0() -> None:
+@pytest.mark.parametrize("position", [0, 65536])
+def test_the_seed_or_a_later_snapshot_is_installed(position: int) -> None:
+    """A later one will do where the log before it is purged."""
     solo, _ = newcomer()
 
-    assert solo.feed(ev.SnapshotFetched(0)) == [fx.InstallSnapshot(0)]
-
-
-def test_a_later_snapshot_will_do_where_the_log_before_it_is_purged() -> None:
-    solo, _ = newcomer()
-
-    assert solo.feed(ev.SnapshotFetched(65536)) == [fx.InstallSnapshot(65536)]
+    assert solo.feed(ev.SnapshotFetched(position)) == [fx.InstallSnapshot(position)]
 
 
 def test_another_member_is_asked_after_a_pause_when_one_cannot_give_it() -> None:

@@ -88,29 +88,6 @@ def test_leader_takes_what_was_offered_once_and_in_order() -> None:
     assert taken(messages) == [(3, b"c")]
 
 
-def test_follower_forgets_what_it_sees_in_the_log() -> None:
-    """Source: aeron.md §3.8, third point."""
-    messages = tracker(b"a", b"b", b"c")
-
-    assert messages.on_delivered(BASE + 1, b"a") is None
-    assert messages.on_delivered(BASE + 2, b"b") is None
-
-    assert messages.payloads == (b"c",)
-    assert taken(messages) == [(3, b"c")]
-
-
-def test_appended_messages_are_unsent_again_when_leadership_is_lost() -> None:
-    """Rollback table, service messages. Source: aeron.md §3.12."""
-    messages = tracker(b"a", b"b", b"c")
-    assert taken(messages) == [(1, b"a"), (2, b"b"), (3, b"c")]
-    messages.on_delivered(BASE + 1, b"a")
-    messages.offer(b"d")
-
-    messages.roll_back()
-
-    assert taken(messages) == [(2, b"b"), (3, b"c"), (4, b"d")]
-
-
 def test_messages_that_the_log_holds_already_are_not_queued_again() -> None:
     """A service behind the log offers what was delivered. Source: aeron.md §3.8, "is replaying history"."""
     messages = tracker()
@@ -212,18 +189,6 @@ def test_follower_appends_nothing() -> None:
     solo.wait(100 * MS)
 
     assert appended(solo) == []
-
-
-def test_new_leader_appends_what_the_log_does_not_hold() -> None:
-    """It has delivered its whole log by then. Source: aeron.md §3.8, fourth point."""
-    solo = Solo()
-    for payload in (b"a", b"b", b"c"):
-        solo.module.service_messages.offer(0, payload)
-    assert deliver(solo, 1, b"a") == 0
-
-    solo.lead()
-
-    assert appended(solo) == [(BASE + 2, b"b"), (BASE + 3, b"c")]
 
 
 def test_service_messages_of_a_deposed_leader_are_unsent_again() -> None:

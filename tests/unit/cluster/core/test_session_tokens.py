@@ -45,17 +45,6 @@ def refusals(effects: list[fx.Effect]) -> int:
 # --- the leader
 
 
-def test_client_that_names_anothers_session_does_not_get_it() -> None:
-    """The hole that tokens close: a keep-alive with another's id took the session over."""
-    solo = Solo().lead()
-    session = opened(solo)
-
-    effects = solo.feed(keep_alive(session.cluster_session_id, connection_id=8))
-
-    assert of(effects, fx.UnbindIngress) == []
-    assert of(effects, fx.BindIngress) == []
-
-
 @pytest.mark.parametrize("secret", [None, WRONG, b"", token_digest(SECRET)])
 @pytest.mark.parametrize("kind", [ev.ClientKeepAlive, ev.ClientStray, ev.ClientClose])
 def test_wrong_token_is_answered_counted_and_changes_nothing(kind: type[ev.ClientStray], secret: bytes | None) -> None:
@@ -98,16 +87,6 @@ def test_connection_that_guesses_on_and_on_is_answered_each_time_and_logged_once
 
     assert codes(effects) == [EventCode.AUTHENTICATION_REJECTED] * 50
     assert refusals(effects) == 1
-
-
-def test_right_token_takes_the_session_to_the_new_connection() -> None:
-    solo = Solo().lead()
-    opened(solo)
-
-    effects = solo.feed(show(1, connection_id=8), keep_alive(1, connection_id=8))
-
-    assert bindings(effects) == [(8, 1)]
-    assert of(effects, fx.UnbindIngress) == [fx.UnbindIngress(7, 1)]
 
 
 def test_token_of_one_session_opens_no_other() -> None:
@@ -344,13 +323,3 @@ def test_log_holds_the_digest_and_not_the_secret() -> None:
     assert isinstance(event, SessionOpenEvent)
     assert event.response_channel == f"trimaran:tcp?token-sha256={token_digest(SECRET).hex()}"
     assert SECRET not in event.encode()
-
-
-def test_member_whose_term_has_not_begun_tells_nobody_that_it_leads() -> None:
-    """What a client sent on that word would be lost: its connection is not taken for the session's yet."""
-    solo = Solo(terms=[(0, 0, 64)])
-    solo.module.on_replay_session_open(open_event(3), 0)
-    solo.follow(leader_id=2, term_id=1)
-    solo.ctx.leader_member_id = solo.ctx.config.member_id  # as in the last states of an election that it has won
-
-    assert answers(solo.feed(show(3, connection_id=9), keep_alive(3, connection_id=9, term_id=0))) == []

@@ -64,22 +64,6 @@ def test_followers_are_told_once_the_position_is_committed() -> None:
     assert of(effects, fx.AwaitDelivery) == [fx.AwaitDelivery(position)]
 
 
-def test_followers_are_told_again_until_they_acknowledge() -> None:
-    """In Aeron once, and one that misses it runs on alone. Source: aeron.md §3.11, §10."""
-    solo = lead()
-    ask(solo, T.ABORT)
-    position = solo.ctx.log_buffer.append_position
-
-    before_ack = told(wait_alive(solo, SECOND))
-    solo.feed(ack(1, position))
-    after_ack = told(wait_alive(solo, SECOND))
-
-    assert before_ack.count((1, position)) >= 4
-    assert before_ack.count((2, position)) >= 4
-    assert after_ack.count((1, position)) == 0
-    assert after_ack.count((2, position)) >= 4
-
-
 def test_leader_stops_last_and_writes_down_where_the_term_ends() -> None:
     """Source: aeron.md §3.11."""
     solo = lead()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimaran.cluster.core.timers import TimerIds, TimerService
@@ -17,64 +17,6 @@ def service(**deadlines: int) -> TimerService:
     return timers
 
 
-def test_poll_is_a_no_op_without_timers() -> None:
-    """pollIsANoOpWhenNoTimersWhereScheduled."""
-    assert TimerService().expired(1 << 40, limit=10) == []
-    assert TimerService().next_deadline() is None
-
-
-def test_timers_that_are_not_due_stay() -> None:
-    """pollIsANoOpWhenNoScheduledTimersAreExpired."""
-    timers = service(a1=100, a2=200)
-
-    assert timers.expired(99, limit=10) == []
-    assert (len(timers), timers.next_deadline()) == (2, 100)
-
-
-def test_timers_expire_in_order_of_their_deadlines() -> None:
-    """pollShouldExpireTimersInOrderOfDeadline…; a deadline is due when it is reached."""
-    assert service(a1=30, a2=10, a3=20, a4=31).expired(30, limit=10) == [2, 3, 1]
-
-
-def test_poll_stops_at_its_limit() -> None:
-    """pollShouldStopAfterPollLimitIsReached."""
-    timers = service(a1=1, a2=2, a3=3)
-
-    assert timers.expired(5, limit=2) == [1, 2]
-    assert timers.expired(5, limit=2) == [3]
-
-
-def test_timer_expires_once_while_its_event_is_on_the_way() -> None:
-    """It is gone when the event is delivered, not before: it may have to fire again."""
-    timers = service(a1=1)
-
-    assert timers.expired(5, limit=9) == [1]
-    assert timers.expired(5, limit=9) == []
-    assert len(timers) == 1
-
-    timers.on_fired(1)
-
-    assert len(timers) == 0
-
-
-def test_cancelled_timer_does_not_expire() -> None:
-    """cancelTimerByCorrelationIdReturnsTrueAfterCancellingTheTimer."""
-    timers = service(a1=1, a2=2)
-
-    assert timers.cancel(1)
-    assert timers.expired(5, limit=9) == [2]
-
-
-def test_cancel_says_whether_there_was_a_timer() -> None:
-    """cancelTimerByCorrelationId…: unknown, after poll, expireThanCancelTimer, cancelExpiredTimerIsANoOp."""
-    timers = service(a1=1)
-
-    assert not timers.cancel(7)
-    timers.expired(5, limit=9)
-    assert timers.cancel(1)
-    assert not timers.cancel(1)
-
-
 @pytest.mark.parametrize(("deadline", "expected"), [(10, [1, 2]), (20, [1, 2]), (40, [2, 1])])
 def test_timer_scheduled_again_is_moved(deadline: int, expected: list[int]) -> None:
     """scheduleTimerForAnExistingCorrelationId…: the same, a nearer and a farther deadline."""
@@ -85,42 +27,6 @@ def test_timer_scheduled_again_is_moved(deadline: int, expected: list[int]) -> N
     assert len(timers) == 2
     assert timers.expired(deadline - 1, limit=9) == [entry for entry in expected[:-1] if deadline > 30]
     assert [*timers.expired(50, limit=9)] == (expected if deadline <= 30 else [1])
-
-
-def test_timer_may_be_set_again_when_it_fires() -> None:
-    """The service's callback runs after the event is delivered."""
-    timers = service(a1=1)
-    timers.expired(5, limit=9)
-    timers.on_fired(1)
-
-    timers.schedule(1, 9)
-
-    assert timers.expired(10, limit=9) == [1]
-
-
-def test_event_takes_along_a_timer_that_was_moved_while_it_was_on_the_way() -> None:
-    """The same on every member, whether it appended the event or not."""
-    leader, follower = service(a1=1), service(a1=1)
-    leader.expired(5, limit=9)
-    for timers in (leader, follower):
-        timers.schedule(1, 50)
-
-    assert leader.expired(60, limit=9) == []
-    for timers in (leader, follower):
-        timers.on_fired(1)
-
-    assert (len(leader), len(follower)) == (0, 0)
-
-
-def test_rearmed_timers_are_due_again_but_for_those_that_fired() -> None:
-    """Aeron.md §3.12: what a deposed leader appended may never commit."""
-    timers = service(a1=1, a2=2, a3=3)
-    timers.expired(5, limit=9)
-    timers.on_fired(2)
-
-    timers.rearm()
-
-    assert timers.expired(5, limit=9) == [1, 3]
 
 
 def test_heap_does_not_grow_with_moves() -> None:
@@ -154,18 +60,6 @@ def test_ids_of_one_service_stay_as_they_are(correlation_id: int) -> None:
     assert TimerIds(1).decode(correlation_id) == (0, correlation_id)
 
 
-def test_timer_set_again_after_a_snapshot_is_moved() -> None:
-    """Source: aeron.md §10 hazard 20, "re-schedule across snapshot with same id"."""
-    restored = TimerService()
-    for correlation_id, deadline in service(a1=10, a2=20).pending():
-        restored.schedule(correlation_id, deadline)
-
-    restored.schedule(1, 30)
-
-    assert restored.expired(25, limit=9) == [2]
-    assert restored.expired(30, limit=9) == [1]
-
-
 def test_timer_that_is_cancelled_and_set_while_its_event_is_on_the_way_does_not_fire_twice() -> None:
     """The event in the log takes the new timer along: on the leader, and on a follower that appended nothing."""
     leader, follower = service(a1=1), service(a1=1)
@@ -183,16 +77,17 @@ def test_timer_that_is_cancelled_and_set_while_its_event_is_on_the_way_does_not_
 
 operations = st.lists(
     st.one_of(
-        st.tuples(st.just("schedule"), st.integers(0, 5), st.integers(0, 20)),
-        st.tuples(st.just("cancel"), st.integers(0, 5), st.just(0)),
-        st.tuples(st.just("fired"), st.integers(0, 5), st.just(0)),
-        st.tuples(st.just("expire"), st.integers(1, 3), st.integers(0, 20)),
+        st.tuples(st.just("schedule"), st.integers(0, 2), st.integers(0, 4)),
+        st.tuples(st.just("cancel"), st.integers(0, 2), st.just(0)),
+        st.tuples(st.just("fired"), st.integers(0, 2), st.just(0)),
+        st.tuples(st.just("expire"), st.integers(1, 3), st.integers(0, 5)),
         st.tuples(st.just("rearm"), st.just(0), st.just(0)),
     ),
     max_size=40,
 )
 
 
+@settings(max_examples=400, deadline=None)
 @given(operations)
 def test_timers_agree_with_a_plain_dictionary(operations: list[tuple[str, int, int]]) -> None:
     """manyRandomOperations: a naive twin that looks at every timer every time."""

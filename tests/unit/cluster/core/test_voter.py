@@ -135,15 +135,6 @@ def test_newcomer_neither_votes_for_nor_against_a_candidate_with_a_log() -> None
     assert [canvass.leadership_term_id for canvass in messages(effects, CanvassPosition, to=1)] == [-1]
 
 
-def test_newcomer_votes_while_every_log_it_heard_of_is_empty() -> None:
-    solo = newcomer()
-
-    effects = solo.feed(solo.request_vote(1, 0, -1, 0))
-
-    assert [vote.vote for vote in messages(effects, Vote, to=1)] == [True]
-    assert before(effects, fx.PersistCandidateTerm, Vote)
-
-
 def test_newcomer_that_heard_of_a_log_votes_for_no_empty_one() -> None:
     """The cluster was formed before; whose log is empty now may have lost it, too."""
     solo = newcomer()
@@ -161,13 +152,6 @@ def test_newcomer_that_heard_of_a_log_votes_for_no_empty_one() -> None:
 
     assert messages(effects, Vote) == []
     assert path(effects) == []
-
-
-def test_newcomer_stands_where_all_are_newcomers() -> None:
-    solo = newcomer().reach_candidate_ballot()
-
-    assert of(solo.effects, fx.PersistCandidateTerm)[0].candidate_term_id == 0
-    assert len(messages(solo.effects, RequestVote, to=1)) > 0
 
 
 def test_newcomer_that_waits_to_stand_gives_up_when_it_hears_of_a_log() -> None:
@@ -221,16 +205,6 @@ def test_newcomer_that_its_log_calls_the_only_voter_does_not_stand() -> None:
     assert of(effects, fx.PersistCandidateTerm) == []
     assert of(effects, fx.NominationRefused) == [fx.NominationRefused(Reason(ReasonKind.NOT_A_VOTER))]
     assert path(solo.feed(solo.new_term(2, 3, 4096, after=(2, 4096, 4096)))) == ["FOLLOWER_LOG_REPLICATION"]
-
-
-def test_newcomer_that_its_log_calls_the_only_voter_does_not_stand_after_a_restart() -> None:
-    solo = newcomer(member_count=1, terms=[(0, 0, 64)], candidate_term_id=-1)
-
-    solo.wait(10_000 * MS)
-
-    assert solo.is_in(S.CANVASS)
-    assert of(solo.effects, fx.PersistCandidateTerm) == []
-    assert of(solo.effects, fx.NominationRefused) == [fx.NominationRefused(Reason(ReasonKind.NOT_A_VOTER))]
 
 
 def test_newcomer_that_joins_a_cluster_does_not_form_one_of_empty_logs() -> None:

@@ -9,9 +9,8 @@ import pytest
 from trimaran.cluster.service.client_session import ContainerClientSession, EgressContainer
 from trimaran.service_api import LocalProtocolError
 from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId, TermId
-from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_message
+from trimaran.service_api.wire.frame import encode_message
 from trimaran.service_api.wire.session import SessionMessageHeader
-from trimaran.service_api.wire.stream import FrameParser, MessageAssembler
 
 TERM, SESSION = 3, ClusterSessionId(11)
 
@@ -169,15 +168,3 @@ def test_egress_offered_where_it_is_not_legal_is_refused_on_every_member_alike(i
 
     assert rig.outlet.writes == ([expected(b"legal"), expected(b"legal again")] if is_leading else [])
     assert (rig.closed, rig.session.is_closing) == ([], False)
-
-
-def test_fragments_of_a_long_message_are_as_long_as_the_clients_mtu_allows(rig: Rig) -> None:
-    rig.session.offer(b"x" * 150_000)
-    rig.container.close()
-
-    frames = FrameParser().feed(rig.outlet.writes[0])
-    assembler = MessageAssembler()
-    messages = [message for frame in frames if (message := assembler.append(frame)) is not None]
-
-    assert [frame.frame_length for frame in frames] == [65504, 65504, 150_000 + 32 + 3 * HEADER_LENGTH - 2 * 65504]
-    assert [len(message) for message in messages] == [150_000 + 32]

@@ -51,20 +51,6 @@ async def test_service_may_take_its_time_to_start(rig: Rig) -> None:
     assert started == [*rig.agent.views]
 
 
-def test_leader_sends_the_egress_of_a_batch_in_one_write(rig: Rig) -> None:
-    outlet = FakeOutlet()
-    rig.service.on_message = echo
-    rig.open()
-    rig.message(b"one")
-    rig.message(b"y" * 3000)
-    rig.agent.connect_egress(SESSION, outlet, TERM)
-
-    rig.deliver()
-
-    assert replies(outlet) == [(TERM, b"one"), (TERM, b"y" * 3000)]
-    assert len(outlet.writes) == 1
-
-
 def test_outlet_that_comes_after_the_session_is_used_from_then_on(rig: Rig) -> None:
     """A client that comes to a new leader: its session is old."""
     outlet = FakeOutlet()
@@ -200,57 +186,6 @@ def test_query_is_answered_from_the_state_as_it_is(rig: Rig) -> None:
 def test_service_without_queries_says_so(rig: Rig) -> None:
     with pytest.raises(LocalProtocolError, match="no on_query: service="):
         rig.agent.query(memoryview(b""))
-
-
-@pytest.mark.parametrize("is_leader", [False, True])
-def test_query_may_not_offer(rig: Rig, is_leader: bool) -> None:
-    """It runs on one member only: an answer to a session would be in no log."""
-    outlet = FakeOutlet()
-    rig.open()
-    rig.deliver()
-    if is_leader:
-        rig.agent.connect_egress(SESSION, outlet, TERM)
-    session = rig.agent.sessions[SESSION]
-    counted = rig.agent.egress.discarded_egress_count
-
-    def on_query(payload: memoryview) -> bytes:
-        session.offer(b"now")
-        return b""
-
-    rig.service.on_query = on_query  # type: ignore[method-assign]  # a test's service
-    with pytest.raises(LocalProtocolError, match=r"session\.offer.*log-ordered"):
-        rig.agent.query(memoryview(b""))
-
-    assert outlet.writes == []
-    assert rig.agent.egress.discarded_egress_count == counted
-    rig.agent.enter_messages()
-    assert session.offer(b"later")
-    rig.agent.leave_messages()
-    assert bool(outlet.writes) == is_leader
-
-
-def test_query_may_not_close_a_session(rig: Rig) -> None:
-    rig.open()
-    rig.deliver()
-    session = rig.agent.sessions[SESSION]
-
-    def on_query(payload: memoryview) -> bytes:
-        session.close()
-        return b""
-
-    rig.service.on_query = on_query  # type: ignore[method-assign]  # a test's service
-    with pytest.raises(LocalProtocolError, match=r"session\.close.*log-ordered"):
-        rig.agent.query(memoryview(b""))
-
-    assert not session.is_closing
-
-
-def test_query_may_not_set_or_drop_timers(rig: Rig) -> None:
-    (cluster,) = rig.agent.views
-    for call in (lambda: cluster.schedule_timer(1, 2), lambda: cluster.cancel_timer(1), lambda: cluster.offer(b"")):
-        rig.service.on_query = lambda payload, call=call: call() or b""  # type: ignore[misc,method-assign]
-        with pytest.raises(LocalProtocolError, match="log-ordered"):
-            rig.agent.query(memoryview(b""))
 
 
 def test_answer_that_is_no_bytes_is_refused(rig: Rig) -> None:

@@ -336,7 +336,7 @@ CALLS: dict[str, Callable[[Cluster, ClientSession], object]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_call_is_refused_outside_log_ordered_callbacks(call: str) -> None:
-    """on_start, on_role_change, on_take_snapshot, on_terminate: members would differ. Source: aeron.md §4.2."""
+    """on_start, on_role_change, on_query, on_take_snapshot, on_terminate: members would differ. Aeron.md §4.2."""
     refused: list[str] = []
 
     def make() -> None:
@@ -351,6 +351,10 @@ async def test_call_is_refused_outside_log_ordered_callbacks(call: str) -> None:
         def on_role_change(self, role: Role) -> None:
             make()
 
+        def on_query(self, payload: memoryview) -> bytes:
+            make()
+            return b""
+
         async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
             make()
 
@@ -364,10 +368,11 @@ async def test_call_is_refused_outside_log_ordered_callbacks(call: str) -> None:
 
     await own.agent.start()
     own.agent.on_term_begun(Role.LEADER, 0)
+    own.agent.query(memoryview(b""))
     await own.agent.take_snapshot(0, None)  # type: ignore[arg-type]  # this service writes nothing
     own.agent.terminate()
 
-    assert refused == [call] * 4
+    assert refused == [call] * 5
     assert own.agent.error_count == 0
     assert len(own.requests.told) == told_count
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trimaran.client import AdminRefusedError, ClusterClient, IndeterminateError
+from trimaran.client import ClusterClient, IndeterminateError
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.control_toggle import ControlToggle
 from trimaran.cluster.core.module_state import ModuleState
@@ -56,22 +56,6 @@ def allow_all(small: SmallCluster) -> None:
     for member in small.cluster.members.values():
         assert member.node is not None
         member.node.module.ctx.authorisation = AllowAll()
-
-
-def test_client_may_not_ask_for_a_snapshot_unless_somebody_allows_it(small: SmallCluster) -> None:
-    """Source: aeron.md §3.6."""
-    outcomes: list[object] = []
-
-    async def main() -> None:
-        async with ClusterClient.connect(config=small.client_config()) as client:
-            try:
-                outcomes.append(await client.take_snapshot(timeout_s=5))
-            except AdminRefusedError as error:
-                outcomes.append(error.code)
-
-    run_to_the_end(small, main())
-
-    assert outcomes == ["UNAUTHORISED_ACCESS"]
 
 
 def test_client_that_asks_for_a_snapshot_is_told_where_it_was_taken(small: SmallCluster) -> None:
@@ -140,39 +124,6 @@ def test_client_waits_out_a_suspension_longer_than_its_session_would_live(small:
 
     assert answers == [b"%d" % number for number in range(200)]
     small.referee.actions.expect_held(small.referee.committed)
-
-
-def test_new_client_gets_its_session_when_the_cluster_is_resumed(small: SmallCluster) -> None:
-    order(small, ControlToggle.SUSPEND)
-    small.wait(lambda: states(small) == {ModuleState.SUSPENDED})
-    opened: list[int] = []
-
-    async def main() -> None:
-        async with ClusterClient.connect(config=small.client_config(connect_timeout_s=30)) as client:
-            opened.append(client.cluster_session_id)
-
-    name = run_client(small, main())
-    small.cluster.run_for(3 * SECOND)
-    assert opened == []
-
-    order(small, ControlToggle.RESUME)
-    small.wait(lambda: not small.cluster.clients[name].is_running)
-
-    assert len(opened) == 1
-
-
-def test_suspension_survives_a_restart_of_all_members(small: SmallCluster) -> None:
-    """It is in the log, and no snapshot lies after it."""
-    order(small, ControlToggle.SUSPEND)
-    small.wait(lambda: states(small) == {ModuleState.SUSPENDED})
-    for member_id in small.cluster.members:
-        small.cluster.kill(member_id)
-
-    small.start()
-
-    assert small.leader.node is not None
-    assert small.leader.node.module.actions.is_holding
-    assert small.leader.node.module.actions.toggle is ControlToggle.SUSPEND
 
 
 @pytest.mark.parametrize("action", [ControlToggle.SHUTDOWN, ControlToggle.ABORT])

@@ -124,12 +124,6 @@ def test_a_seed_whose_second_trace_differs_has_failed() -> None:
     assert "first=a1 second=b2" in outcome.failure.message
 
 
-def test_a_seed_whose_traces_agree_has_not() -> None:
-    outcome = check_determinism(9, Options(), lambda seed, options: RunOutcome(seed, options, trace_hash="same"))
-
-    assert outcome.failure is None
-
-
 def test_the_replay_command_names_the_seed_and_the_options() -> None:
     options = Options(member_count=3, without=frozenset({"reset", "kill"}))
 

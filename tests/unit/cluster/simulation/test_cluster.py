@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-
-import pytest
 
 from trimaran.client import ClusterClient
 from trimaran.cluster.simulation.cluster import SimulatedCluster
@@ -14,88 +11,6 @@ from trimaran.service_api.types import MemberId
 
 from .small_cluster import QUICK, Counter, running_cluster, small_cluster
 from .small_world import MS, SECOND
-
-
-def test_members_elect_a_leader_and_answer_a_client_in_order() -> None:
-    with running_cluster(message_count=5) as small:
-        assert small.answers == [f"client-0 {number}".encode().ljust(8) for number in range(5)]
-        assert small.is_at_rest()
-        assert [member.member_id for member in small.cluster.running()] == [0, 1, 2]
-        assert small.cluster.unhandled == []
-
-
-@pytest.mark.parametrize("member_count", [1, 2, 5])
-def test_clusters_of_other_sizes_work(member_count: int) -> None:
-    with small_cluster(settings=replace(QUICK, member_count=member_count)) as small:
-        small.start()
-        small.send(3)
-
-        assert len(small.answers) == 3
-        assert len(small.cluster.ingress_endpoints) == member_count
-
-
-def test_a_killed_leader_is_replaced_and_has_its_log_when_it_is_back() -> None:
-    with running_cluster() as small:
-        old = small.leader
-        small.cluster.kill(old.member_id)
-        assert not old.is_running
-        assert old.node is None
-        small.wait(lambda: small.cluster.leader() is not None)
-        assert small.leader is not old
-
-        small.send(5)
-        small.cluster.start(old.member_id)
-        small.wait(lambda: old.node is not None and small.is_at_rest())
-
-        assert small.referee.has_committed(old)
-        assert len(small.answers) == 25
-
-
-@pytest.mark.parametrize("keeps", [False, True])
-def test_all_members_may_lose_power_and_nothing_that_was_answered_is_lost(keeps: bool) -> None:
-    with running_cluster() as small:
-        before = bytes(small.referee.committed)
-        for member in small.cluster.members.values():
-            small.cluster.lose_power(member.member_id, lambda: keeps)
-            assert not member.machine.has_power
-        assert small.cluster.leader() is None
-        small.cluster.run_for(SECOND)
-
-        for member in small.cluster.members.values():
-            small.cluster.start(member.member_id)
-            assert member.machine.has_power
-        small.wait(lambda: small.cluster.leader() is not None)
-        small.send(1)
-
-        assert small.referee.committed[: len(before)] == before
-        for member in small.cluster.members.values():
-            assert small.referee.has_committed(member)
-
-
-def test_a_wiped_member_gets_everything_again() -> None:
-    with running_cluster() as small:
-        follower = small.follower
-        small.cluster.kill(follower.member_id)
-        small.cluster.wipe(follower.member_id)
-        assert not small.referee.has_committed(follower)
-        small.cluster.start(follower.member_id)
-        small.wait(lambda: follower.node is not None and small.is_at_rest())
-
-        assert small.referee.has_committed(follower)
-
-
-def test_a_paused_leader_is_replaced_and_follows_when_it_goes_on() -> None:
-    with running_cluster() as small:
-        old = small.leader
-        small.cluster.pause(old.member_id)
-        assert old.is_paused
-        assert old not in [*small.cluster.running()]
-        small.wait(lambda: small.cluster.leader() is not None)
-        small.send(3)
-
-        small.cluster.resume(old.member_id)
-        small.wait(lambda: not old.is_leader and small.is_at_rest())
-        assert old in [*small.cluster.running()]
 
 
 def test_starting_what_runs_and_pausing_what_does_not_mean_nothing() -> None:
@@ -164,17 +79,6 @@ def test_clocks_differ_as_they_are_told_and_the_cluster_works() -> None:
         assert [tick - ticks[2] for tick in ticks] == [200 * MS, -200 * MS, 0]
     finally:
         cluster.close()
-
-
-def test_one_seed_is_one_run_and_another_seed_another() -> None:
-    def run(seed: int) -> tuple[int, int, str]:
-        with running_cluster(seed) as small:
-            return small.cluster.now_ns, small.cluster.scheduler.event_count, small.trace.hexdigest()
-
-    first = run(1)
-
-    assert run(1) == first
-    assert run(2)[2] != first[2]
 
 
 class SlowStarter(Counter):

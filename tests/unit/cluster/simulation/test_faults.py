@@ -70,26 +70,6 @@ def test_each_kind_can_strike_and_a_cluster_survives_it(name: str) -> None:
         assert any(line.endswith(f"fault     {name}") for line in small.lines)
 
 
-def test_the_kinds_have_different_names_and_rates_that_mean_something() -> None:
-    assert len(set(KIND_OF)) == len(KINDS)
-    assert all(0 < kind.chance <= 1 and kind.interval > 0 for kind in KINDS)
-
-
-def test_each_kind_strikes_more_than_once_when_a_cluster_lasts() -> None:
-    """The plan goes on after a strike; a strike that came to nothing is not counted."""
-    with small_cluster() as small:
-        small.start()
-        nemesis = nemesis_of(small, without=NOTHING - {"clock_jump", "reset", "stall"})
-        small.cluster.run_for(60 * UNIT_NS)
-        nemesis.end()
-
-        struck = {name for name, count in nemesis.fired.items() if count}
-        assert struck != set()
-        assert struck <= {"clock_jump", "reset", "stall"}
-        assert max(nemesis.fired.values()) > 5
-        assert sum(nemesis.fired.values()) == sum("fault     " in line for line in small.lines) - 1  # and the end
-
-
 # --- leaving kinds out
 
 
@@ -122,29 +102,6 @@ def test_every_kind_is_in_some_seeds_and_not_in_others() -> None:
         assert 0 < count < len(seeds), name
 
 
-def run_with(seed: int, *, without: frozenset[str]) -> list[str]:
-    with small_cluster(seed) as small:
-        small.start()
-        nemesis_of(small, without=without)
-        small.cluster.run_for(12 * UNIT_NS)
-        return small.lines
-
-
-@pytest.mark.parametrize("seed", [1, 4])
-def test_a_run_without_a_kind_is_the_same_until_that_kind_would_have_struck(seed: int) -> None:
-    """Damage that only excuses members is left out: this is about what strikes."""
-    everything = run_with(seed, without=frozenset(DAMAGING))
-    struck = [(index, line.split()[-1]) for index, line in enumerate(everything) if "fault     " in line]
-    assert len(struck) >= 4
-    name = struck[len(struck) // 2][1]
-    first = next(index for index, other in struck if other == name)
-
-    rest = run_with(seed, without=frozenset((*DAMAGING, name)))
-
-    assert rest[:first] == everything[:first]
-    assert not any(line.endswith(f"fault     {name}") for line in rest)
-
-
 # --- damage
 
 
@@ -173,46 +130,7 @@ def test_nobody_else_is_damaged_while_a_member_has_never_joined(monkeypatch: pyt
         assert [*small.referee.damaged] == [2]
 
 
-def test_damage_is_never_more_than_a_minoritys_while_a_cluster_lasts_and_members_become_sound_again() -> None:
-    with small_cluster(seed=3, settings=replace(QUICK, member_count=5)) as small:
-        small.start()
-        small.send(12, length=1_000)
-        nemesis = nemesis_of(small, without=NOTHING)
-        random, repaired, most = Random(1), 0, 0
-        for _ in range(40):
-            before = [*small.referee.damaged]
-            small.cluster.run_for(UNIT_NS // 2)
-            repaired += sum(member_id not in small.referee.damaged for member_id in before)
-            strike(nemesis, KIND_OF[random.choice(DAMAGING)], seed=random.randrange(1 << 30))
-            most = max(most, len(small.referee.damaged))
-        recover(small, nemesis)
-
-        assert most == 2
-        assert repaired > 2
-
-
-def test_a_member_without_the_newest_bytes_is_not_sound_yet() -> None:
-    with struck_by_hand() as (small, nemesis):
-        assert any(strike(nemesis, KIND_OF["wipe"], seed=seed) for seed in range(30))
-        (wiped,) = [small.cluster.members[member_id] for member_id in small.referee.damaged]
-        assert not small.referee.is_sound(wiped)
-
-        small.wait(lambda: not small.referee.damaged)
-        assert small.referee.is_sound(wiped)
-
-
 # --- members that stop by themselves
-
-
-def test_a_member_that_stops_without_a_cause_is_told() -> None:
-    with struck_by_hand() as (small, _):
-        node, loop = small.follower.node, small.follower.machine.loop
-        assert node is not None
-        assert loop is not None
-        loop.call_soon(node.stop)
-
-        with pytest.raises(RuleBroken, match="no member stops by itself without a cause"):
-            small.cluster.run_for(SECOND)
 
 
 def test_a_member_that_fails_when_it_was_only_told_to_stop_is_told() -> None:
@@ -229,30 +147,6 @@ def test_a_member_that_fails_when_it_was_only_told_to_stop_is_told() -> None:
 
 
 # --- the end
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_the_end_leaves_a_sound_majority_that_works(seed: int) -> None:
-    member_count = (3, 5)[seed % 2]
-    with small_cluster(seed, replace(QUICK, member_count=member_count)) as small:
-        small.start()
-        small.send(12, length=1_000)
-        nemesis = nemesis_of(small)
-        small.cluster.run_for(4 * UNIT_NS)
-        damaged = [*small.referee.damaged]
-        core = nemesis.end()
-
-        sound = [member for member in core if member.member_id not in damaged]
-        assert len(sound) > member_count // 2
-        assert all(member.is_running and not member.is_paused and member.machine.has_power for member in core)
-        names = [member.machine.address for member in core]
-        assert not any(small.cluster.network.is_blocked(a, b) for a in names for b in names)
-        strikes = dict(nemesis.fired)
-        small.wait(lambda: small.is_at_rest(nemesis.core()))
-        small.referee.expect_equal(nemesis.core())
-        small.cluster.run_for(20 * UNIT_NS)
-        assert nemesis.fired == strikes
-        assert all(member.is_running for member in nemesis.core())
 
 
 @pytest.mark.parametrize(

@@ -67,20 +67,3 @@ def test_member_of_another_cluster_is_told_how_to_come_back() -> None:
             "`trimaran node --member-id 2 --members 2=member-2:20110 --join 0=member-0:20110,1=member-1:20110`; if "
             "this member did, do so here, with the members of the other cluster"
         }
-
-
-def test_member_that_differed_joins_when_it_is_started_with_the_settings_of_the_others() -> None:
-    with small_cluster() as small:
-        give(small, 2, service_queue_limit_bytes=1 << 20)
-        for member_id in small.cluster.members:
-            small.cluster.start(member_id)
-        small.wait(lambda: small.cluster.leader() is not None)
-
-        small.cluster.kill(small.member(2).member_id)
-        give(small, 2, service_queue_limit_bytes=64 << 20)
-        small.cluster.start(small.member(2).member_id)
-        small.cluster.run_for(5 * SECOND)
-        small.send(10)
-
-        assert small.member(2).node is not None
-        assert small.is_at_rest()

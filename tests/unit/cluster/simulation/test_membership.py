@@ -15,7 +15,6 @@ from trimaran.cluster.core.membership.configuration import Configuration, Config
 from trimaran.cluster.messages.settings import MemberSettings, MembersNotice
 from trimaran.cluster.simulation.cluster import Member
 from trimaran.cluster.simulation.faults import KIND_NAMES, Nemesis
-from trimaran.cluster.simulation.membership_rules import MembershipRules
 from trimaran.cluster.simulation.rules import RuleBroken
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.message import decode_message, registry_of
@@ -251,42 +250,6 @@ def test_two_voters_less_at_once_are_told(small: SmallCluster) -> None:
 
     with pytest.raises(RuleBroken, match="differ in one voter"):
         rules.on_committed(committed(made), end)
-
-
-def test_an_id_that_is_used_again_is_told(small: SmallCluster) -> None:
-    rules, end = small.referee.membership, len(small.referee.committed)
-    less = replace(grown(small), members=current(small).members[:2], high_member_id=2)
-    rules.on_committed(committed(less), end)
-    again = replace(
-        less,
-        members=(*less.members, replace(small.cluster.founding.members[2], kind=MemberKind.LEARNER)),
-        previous_log_position=rules.current.log_position,
-    )
-
-    assert rules.is_removed(2)
-    with pytest.raises(RuleBroken, match="an id that no member had before"):
-        rules.on_committed(committed(again), end + 1_024)
-
-
-def test_what_only_a_learner_has_besides_its_leader_is_not_committed(small: SmallCluster) -> None:
-    rules, end = small.referee.membership, len(small.referee.committed)
-    rules.on_committed(committed(grown(small)), end)
-    leader = small.leader
-
-    rules.expect_majority(leader, end, b"", [leader.member_id, small.follower.member_id])
-    with pytest.raises(RuleBroken, match="durable on a majority"):
-        rules.expect_majority(leader, end, b"", [leader.member_id, MemberId(3)])
-
-
-def test_members_that_are_other_than_the_log_says_are_told(small: SmallCluster) -> None:
-    rules: MembershipRules = small.referee.membership
-    follower, end = small.follower, len(small.referee.committed)
-    rules.expect_known(follower, end)
-    assert follower.node is not None
-
-    follower.node.module.ctx.roster.history.append(grown(small, log_position=end))
-    with pytest.raises(RuleBroken, match="all members know the same members"):
-        rules.expect_known(follower, end)
 
 
 def test_a_leader_without_votes_is_told(small: SmallCluster) -> None:

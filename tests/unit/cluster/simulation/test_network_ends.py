@@ -1,4 +1,4 @@
-"""How connections of simulated TCP end: in order, by abort, by reset, with a process, with a machine."""
+"""How connections of simulated TCP end: in order, by abort, by reset, with a process, with a machine, by silence."""
 
 from __future__ import annotations
 
@@ -6,10 +6,112 @@ import socket
 
 import pytest
 
+from tests.unit.cluster.simulation.connections import Peer, connected, set_user_timeout
+from tests.unit.cluster.simulation.small_world import MS, SECOND, World
 from trimaran.cluster.simulation.world.network import WINDOW_BYTES, LinkQuality
 
-from .connections import connected, set_user_timeout
-from .small_world import MS, SECOND
+TIMED_OUT, RESET = "lost: connection timed out", "lost: connection reset by peer"
+TORN = "lost: connection reset by the network"
+
+
+def play(story: str, it: World, a: Peer, b: Peer) -> None:
+    """Do what a story says, step by step; a sender sends one byte, and "a waits 4 s" sets its user timeout."""
+    ends = {"a": a, "b": b}
+    for step in story.split("; "):
+        match step.split():
+            case [name, "sends"]:
+                ends[name].transport.write(b"x")
+            case [name, "fills", "the", "window"]:
+                ends[name].transport.write(bytes(4 * WINDOW_BYTES))
+            case [name, "stops", "reading"]:
+                ends[name].transport.pause_reading()
+            case [name, "stays", "open"]:
+                ends[name].stays_open_after_eof = True
+            case [name, "waits", seconds, "s"]:
+                set_user_timeout(ends[name], int(seconds) * 1_000)
+            case [name, "probes"]:
+                ends[name].transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            case [name, "closes"]:
+                ends[name].transport.close()
+            case [name, "aborts"]:
+                ends[name].transport.abort()
+            case [name, "dies"]:
+                it.machines[name].kill()
+            case [name, "loses", "power"]:
+                it.machines[name].lose_power(lambda: False)
+            case [name, "has", "power"]:
+                it.machines[name].regain_power()
+            case ["cut"]:
+                it.cut("a", "b")
+            case ["cut", source, "to", target]:
+                it.network.block(source, target)
+            case ["mend", source, "to", target]:
+                it.network.unblock(source, target)
+            case ["mend"]:
+                it.network.unblock_all()
+            case ["tear"]:
+                it.network.reset(b.transport)
+            case [seconds, "s"]:
+                it.run(round(float(seconds) * SECOND))
+            case _:
+                raise ValueError(step)
+
+
+@pytest.mark.parametrize(
+    ("story", "end_a", "end_b", "data"),
+    [
+        # In order: the kernel has taken everything, and asyncio does not wait for it.
+        ("cut; a closes; 10 s", "lost", "", b""),
+        ("cut; a closes; 10 s; mend; 2 s", "lost", "eof lost", b""),
+        ("b stays open; a closes; 1 s", "lost", "eof", b""),
+        # By abort, and by a reset on the way.
+        ("cut; a sends; a aborts; a aborts; 1 s", "lost", "", b""),
+        ("cut; a sends; a aborts; 1 s; mend; 1 s", "lost", RESET, b""),
+        ("a sends; tear; 1 s; a sends; a closes; 1 s", TORN, TORN, b""),
+        # With a process: the peer gets what was sent and then the end, or a reset if something was unread.
+        ("a sends; a dies; 1 s", "", "eof lost", b"x"),
+        ("a stops reading; b sends; 1 s; a dies; 1 s", "", RESET, b""),
+        ("cut; a sends; a dies; mend; 2 s", "", "eof lost", b""),
+        ("a fills the window; 0.0005 s; b dies; 5 s", "eof lost", "", b""),
+        # With a machine: it is silent, and then knows of nothing.
+        ("b loses power; a sends; 60 s", "", "", b""),
+        ("b loses power; a sends; 60 s; b has power; 1 s", RESET, "", b""),
+        ("b loses power; 1 s; b has power; 60 s", "", "", b""),
+        ("b loses power; 1 s; b has power; 60 s; a sends; 1 s", RESET, "", b""),
+        ("a waits 2 s; b loses power; a sends; 3 s", TIMED_OUT, "", b""),
+        # An idle end with keep-alives hears of a power loss, and of a long silence.
+        ("a probes; 60 s; b loses power; 3 s", "", "", b""),
+        ("a probes; 60 s; b loses power; 3 s; b has power; 5 s", RESET, "", b""),
+        ("a probes; 60 s; b loses power; 8 s", TIMED_OUT, "", b""),
+        # By silence: a sender without acknowledgements gives up after its user timeout, and not before.
+        ("a waits 4 s; cut; a sends; 3.999 s", "", "", b""),
+        ("a waits 4 s; cut; a sends; 4 s", TIMED_OUT, "", b""),
+        ("a waits 4 s; cut b to a; a sends; 3.999 s", "", "", b"x"),
+        ("a waits 4 s; cut b to a; a sends; 4.001 s", TIMED_OUT, "", b"x"),
+        ("a waits 4 s; a sends; cut; 4.001 s", TIMED_OUT, "", b"x"),
+        # An acknowledgement stops that clock, and a way there without a way back does not.
+        ("a waits 4 s; cut b to a; a sends; 1 s; cut a to b; mend b to a; 60 s", "", "", b"x"),
+        ("a waits 4 s; cut; a sends; 3 s; mend a to b; 1.001 s", TIMED_OUT, "", b"x"),
+        # What waited arrives and is acknowledged; the time of the first block counts for nothing at the next one.
+        ("a waits 4 s; cut b to a; a sends; 3 s; mend; 0.999 s; cut; 3 s; a sends; 3.999 s", "", "", b"x"),
+        ("a waits 4 s; cut b to a; a sends; 3 s; mend; 0.999 s; cut; 3 s; a sends; 4 s", TIMED_OUT, "", b"x"),
+        ("a waits 4 s; " + "cut; a sends; 2.9 s; mend; 1.5 s; " * 5 + "1 s", "", "", b"xxxxx"),
+        ("a waits 1 s; cut; 3600 s; mend; a sends; 2 s", "", "", b"x"),
+        # A machine acknowledges what its process has not read.
+        ("a waits 4 s; b stops reading; cut b to a; a sends; 2.9 s; mend; 60 s", "", "", b""),
+        ("a waits 1 s; b stops reading; a sends; 10 s", "", "", b""),
+        ("a waits 1 s; b stops reading; a sends; 10 s; cut b to a; a sends; 2 s", TIMED_OUT, "", b""),
+        # An end that gave up says nothing; its machine does, once it is sent something.
+        ("a waits 1 s; cut; a sends; 5 s; mend; 5 s", TIMED_OUT, "", b""),
+        ("a waits 1 s; cut; a sends; 5 s; mend; 5 s; b sends; 1 s", TIMED_OUT, RESET, b""),
+    ],
+)
+def test_connection_ends_as_tcp_ends_it(story: str, end_a: str, end_b: str, data: bytes) -> None:
+    with connected() as (it, a, b):
+        play(story, it, a, b)
+
+        ends = [" ".join(event for event in peer.events if event.startswith(("eof", "lost"))) for peer in (a, b)]
+        assert (*ends, b.data) == (end_a, end_b, data)
 
 
 def test_an_orderly_end_comes_after_every_byte() -> None:
@@ -22,97 +124,8 @@ def test_an_orderly_end_comes_after_every_byte() -> None:
         it.run()
 
         assert b.data == sent
-        assert [event for event in a.events if event.startswith("lost")] == ["lost"]
         assert b.events == ["made", "eof", "lost"]
         assert it.network.transports == {}
-
-
-def test_closing_an_end_where_nothing_waits_ends_it_at_once_through_a_block_too() -> None:
-    """The kernel has taken everything; asyncio does not wait for it."""
-    with connected() as (it, a, b):
-        it.cut("a", "b")
-        a.transport.close()
-        it.run(MS)
-        assert a.events == ["made", "lost"]
-        it.run(10 * SECOND)
-        assert b.events == ["made"]
-
-        it.mend("a", "b")
-        it.run(2 * SECOND)
-        assert b.events == ["made", "eof", "lost"]
-
-
-def test_an_end_may_stay_open_after_the_others_end() -> None:
-    with connected() as (it, a, b):
-        b.stays_open_after_eof = True
-        a.transport.close()
-        it.run()
-
-        assert b.events == ["made", "eof"]
-        assert not b.transport.is_closing()
-
-
-def test_an_aborted_connection_is_reset() -> None:
-    with connected() as (it, a, b):
-        it.cut("a", "b")
-        a.transport.write(b"never sent")
-        a.transport.abort()
-        a.transport.abort()
-        it.run()
-        assert (a.events, b.events) == (["made", "lost"], ["made"])
-
-        it.mend("a", "b")
-        it.run()
-        assert b.events == ["made", "lost: connection reset by peer"]
-        assert b.data == b""
-
-
-def test_a_reset_on_the_way_ends_both_ends() -> None:
-    with connected() as (it, a, b):
-        a.transport.write(b"lost")
-        it.network.reset(b.transport)
-        it.run()
-
-        assert a.events == b.events == ["made", "lost: connection reset by the network"]
-        assert b.data == b""
-        a.transport.write(b"nothing happens")
-        a.transport.close()
-        it.run()
-        assert it.network.transports == {}
-
-
-def test_the_peer_of_a_killed_process_gets_what_was_sent_and_then_the_end() -> None:
-    with connected() as (it, a, b):
-        a.transport.write(b"last words")
-        it.machines["a"].kill()
-        it.run()
-
-        assert b.data == b"last words"
-        assert b.events == ["made", "eof", "lost"]
-        assert a.events == ["made"]
-
-
-def test_a_process_killed_with_unread_bytes_resets_its_peer() -> None:
-    with connected() as (it, a, b):
-        a.transport.pause_reading()
-        b.transport.write(b"unread")
-        it.run()
-        it.machines["a"].kill()
-        it.run()
-
-        assert b.events == ["made", "lost: connection reset by peer"]
-
-
-def test_what_waited_in_a_killed_process_is_gone() -> None:
-    with connected() as (it, a, b):
-        it.cut("a", "b")
-        a.transport.write(b"in the process")
-        it.machines["a"].kill()
-        it.mend("a", "b")
-        it.run(2 * SECOND)
-
-        assert b.data == b""
-        assert b.events == ["made", "eof", "lost"]
 
 
 @pytest.mark.parametrize("seed", range(8, 12))
@@ -128,86 +141,3 @@ def test_an_end_that_a_block_held_back_does_not_overtake_the_bytes_before_it(see
 
         assert b.data == b"xxxxx"
         assert b.events == ["made", "eof", "lost"]
-
-
-def test_whoever_sends_to_an_end_that_is_no_more_is_told() -> None:
-    """An end that gave up says nothing; its machine does, once it is sent something."""
-    with connected() as (it, a, b):
-        set_user_timeout(a, 1_000)
-        it.cut("a", "b")
-        a.transport.write(b"x")
-        it.run(5 * SECOND)
-        it.mend("a", "b")
-        it.run(5 * SECOND)
-        assert a.events[-1] == "lost: connection timed out"
-        assert b.events == ["made"]
-
-        b.transport.write(b"y")
-        it.run()
-        assert b.events == ["made", "lost: connection reset by peer"]
-
-
-def test_a_sender_with_a_full_window_hears_of_its_peers_death() -> None:
-    with connected() as (it, a, b):
-        b.transport.pause_reading()
-        a.transport.write(bytes(4 * WINDOW_BYTES))
-        it.run(MS // 2)
-        it.machines["b"].kill()
-        it.run(5 * SECOND)
-
-        assert a.events[-1].startswith("lost")
-        assert it.network.transports == {}
-
-
-def test_a_machine_without_power_is_silent_and_then_knows_of_nothing() -> None:
-    with connected() as (it, a, b):
-        it.machines["b"].lose_power(lambda: False)
-        a.transport.write(b"x")
-        it.run(60 * SECOND)
-        assert a.events == ["made"]
-
-        it.machines["b"].regain_power()
-        it.run()
-        assert a.events == ["made", "lost: connection reset by peer"]
-        assert b.events == ["made"]
-        assert b.data == b""
-
-
-def test_an_idle_end_hears_of_a_power_loss_when_it_sends() -> None:
-    with connected() as (it, a, _):
-        it.machines["b"].lose_power(lambda: False)
-        it.run()
-        it.machines["b"].regain_power()
-        it.run(60 * SECOND)
-        assert a.events == ["made"]
-
-        a.transport.write(b"x")
-        it.run()
-        assert a.events == ["made", "lost: connection reset by peer"]
-
-
-def test_a_sender_with_a_user_timeout_does_not_wait_for_power() -> None:
-    with connected() as (it, a, _):
-        set_user_timeout(a, 2_000)
-        it.machines["b"].lose_power(lambda: False)
-        a.transport.write(b"x")
-        it.run(3 * SECOND)
-
-        assert a.events == ["made", "lost: connection timed out"]
-
-
-def test_an_idle_end_with_keep_alives_hears_of_a_power_loss_and_of_a_long_silence() -> None:
-    for has_power_again in (True, False):
-        with connected() as (it, a, _):
-            a.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            it.run(60 * SECOND)
-            assert a.events == ["made"]
-
-            it.machines["b"].lose_power(lambda: False)
-            it.run(3 * SECOND)
-            assert a.events == ["made"]
-            if has_power_again:
-                it.machines["b"].regain_power()
-            it.run(5 * SECOND)
-            expected = "connection reset by peer" if has_power_again else "connection timed out"
-            assert a.events == ["made", f"lost: {expected}"]

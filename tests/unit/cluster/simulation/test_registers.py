@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from trimaran.cluster.service.kept_snapshot import KeptImage, KeptPublication
 from trimaran.cluster.simulation.clients.history import ClientOperation
 from trimaran.cluster.simulation.clients.register_model import (
     APPEND,
@@ -22,8 +21,6 @@ from trimaran.cluster.simulation.clients.register_model import (
     Values,
 )
 from trimaran.cluster.simulation.registers import (
-    ANSWER_LIMIT,
-    VALUE_LIMIT,
     Answer,
     AnswerStatus,
     Registers,
@@ -110,105 +107,6 @@ class Log:
         self.cluster.time += 1
 
 
-def test_an_answer_tells_what_the_register_held_and_where_it_was_written() -> None:
-    log = Log()
-    session = log.open()
-
-    first = log.ask(session, RequestKind.PUT, 1, 70)
-    second = log.ask(session, RequestKind.APPEND, 2, 80)
-    third = log.ask(session, RequestKind.GET, 3)
-
-    assert first == Answer(AnswerStatus.OK, 1, 1, 64, ())
-    assert second == Answer(AnswerStatus.OK, 2, 1, 96, (Write(70, 64),))
-    assert third == Answer(AnswerStatus.OK, 3, 1, 128, (Write(70, 64), Write(80, 96)))
-    assert log.service.faults == []
-
-
-def test_compare_and_set_writes_only_over_what_it_expects() -> None:
-    log = Log()
-    session = log.open()
-
-    answers = [
-        log.ask(session, RequestKind.COMPARE_AND_SET, 1, 5, expected=9),
-        log.ask(session, RequestKind.COMPARE_AND_SET, 2, 6, expected=0),
-        log.ask(session, RequestKind.COMPARE_AND_SET, 3, 7, expected=6),
-        log.ask(session, RequestKind.GET, 4),
-    ]
-
-    assert [answer.status.name for answer in answers] == ["MISMATCH", "OK", "OK", "OK"]
-    assert [write.value for write in answers[-1].writes] == [7]
-
-
-def test_a_register_forgets_its_oldest_value() -> None:
-    log = Log()
-    session = log.open()
-    for sequence in range(1, 11):
-        log.ask(session, RequestKind.APPEND, sequence, sequence)
-
-    answer = log.ask(session, RequestKind.GET, 11)
-
-    assert [write.value for write in answer.writes] == [3, 4, 5, 6, 7, 8, 9, 10]
-    assert len(answer.writes) == VALUE_LIMIT
-
-
-def test_a_request_that_comes_again_is_answered_as_before_and_not_applied() -> None:
-    log = Log()
-    session = log.open()
-    log.ask(session, RequestKind.APPEND, 1, 70)
-    log.ask(session, RequestKind.APPEND, 2, 80)
-
-    again = log.ask(session, RequestKind.APPEND, 1, 70)
-    after = log.ask(session, RequestKind.GET, 3)
-
-    assert again == Answer(AnswerStatus.OK, 1, 1, 64, ())
-    assert [write.value for write in after.writes] == [70, 80]
-
-
-def test_an_answer_that_is_forgotten_is_not_given() -> None:
-    log = Log()
-    session = log.open()
-    for sequence in range(1, ANSWER_LIMIT + 2):
-        log.ask(session, RequestKind.GET, sequence)
-
-    assert log.ask(session, RequestKind.GET, 2).sequence == 2
-    assert log.message(session, Request(RequestKind.GET, 0, 1, 1).encode()) is None
-
-
-def test_a_request_that_comes_too_early_is_not_applied() -> None:
-    log = Log()
-    session = log.open()
-
-    early = log.ask(session, RequestKind.PUT, 2, 80)
-    first = log.ask(session, RequestKind.GET, 1)
-
-    assert early.status is AnswerStatus.GAP
-    assert first == Answer(AnswerStatus.OK, 1, 1, 96, ())
-
-
-def test_sessions_count_their_own_requests() -> None:
-    log = Log()
-    one, two = log.open(1), log.open(2)
-
-    log.ask(one, RequestKind.PUT, 1, 70)
-    answer = log.ask(two, RequestKind.GET, 1)
-
-    assert answer == Answer(AnswerStatus.OK, 1, 2, 128, (Write(70, 96),))
-
-
-def test_a_timer_writes_when_it_fires_at_its_own_position() -> None:
-    log = Log()
-    session = log.open()
-    set_at = log.ask(session, RequestKind.WRITE_LATER, 1, 70, delay_ms=50)
-    before = log.ask(session, RequestKind.GET, 2)
-
-    log.fire(70, at=log.cluster.timers[70])
-    after = log.ask(session, RequestKind.GET, 3)
-
-    assert log.cluster.timers == {70: 52}
-    assert (set_at.writes, before.writes, after.writes) == ((), (), (Write(70, 128),))
-    assert log.service.faults == []
-
-
 def test_timers_that_fire_twice_or_early_are_faults() -> None:
     log = Log()
     session = log.open()
@@ -221,16 +119,6 @@ def test_timers_that_fire_twice_or_early_are_faults() -> None:
         "correlation_id=70 fired at 51, early: deadline=52",
         "correlation_id=70 a timer fired that was not set, or for the second time",
     ]
-
-
-def test_a_service_closes_the_session_that_asks_for_it_after_the_answer() -> None:
-    log = Log()
-    session = log.open()
-
-    answer = log.ask(session, RequestKind.CLOSE, 1)
-
-    assert answer.status is AnswerStatus.OK
-    assert session.is_closing
 
 
 def test_entries_out_of_place_are_faults() -> None:
@@ -262,26 +150,6 @@ def test_a_message_that_is_no_request_is_a_fault(payload: bytes) -> None:
     assert log.service.faults == [f"session_id=1 a message that is no request: length={len(payload)}"]
 
 
-def test_members_that_were_given_the_same_have_the_same_hash_after_each_entry() -> None:
-    one, two = hashes_of_a_log(), hashes_of_a_log()
-
-    assert one == two
-    assert len(set(one)) == len(one)
-
-
-def hashes_of_a_log() -> list[int]:
-    log = Log()
-    session = log.open()
-    hashes = [log.service.state_hash()]
-    for sequence, kind in enumerate((RequestKind.PUT, RequestKind.WRITE_LATER, RequestKind.GET), start=1):
-        log.ask(session, kind, sequence, sequence)
-        hashes.append(log.service.state_hash())
-    log.fire(2)
-    hashes.append(log.service.state_hash())
-    log.close(session)
-    return [*hashes, log.service.state_hash()]
-
-
 @pytest.mark.parametrize("change", ["payload", "padding", "position", "timestamp", "session", "state"])
 def test_any_difference_changes_the_hash(change: str) -> None:
     hashes = []
@@ -309,26 +177,6 @@ def test_any_difference_changes_the_hash(change: str) -> None:
         hashes.append(log.service.state_hash())
 
     assert hashes[0] != hashes[1]
-
-
-async def test_a_snapshot_holds_everything() -> None:
-    log = Log()
-    session = log.open()
-    log.ask(session, RequestKind.PUT, 1, 70)
-    log.ask(session, RequestKind.WRITE_LATER, 2, 80, delay_ms=50)
-    snapshot = KeptPublication()
-    await log.service.on_take_snapshot(snapshot)
-    loaded = Log()
-    loaded.cluster = log.cluster
-
-    loaded.service = Registers()
-    await loaded.service.on_start(log.cluster, KeptImage(snapshot.messages))
-
-    assert loaded.service.state_hash() == log.service.state_hash()
-    assert loaded.ask(session, RequestKind.PUT, 1, 70) == Answer(AnswerStatus.OK, 1, 1, 64, ())
-    loaded.fire(80, at=100)
-    assert loaded.ask(session, RequestKind.GET, 3).writes == (Write(70, 64), Write(80, 160))
-    assert loaded.service.faults == []
 
 
 @pytest.mark.parametrize("seed", range(10))

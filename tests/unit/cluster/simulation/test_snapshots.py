@@ -160,21 +160,6 @@ def invalidate(member: Member) -> None:
     file.close()
 
 
-def test_every_member_takes_the_snapshot_at_the_same_position(small: SmallCluster) -> None:
-    position = take(small)
-
-    entries = [newest(member) for member in small.cluster.members.values()]
-    assert {entry and (entry.log_position, entry.leadership_term_id, entry.timestamp) for entry in entries} == {
-        (position, 0, entries[0].timestamp if entries[0] else None)
-    }
-    contents = {
-        member.machine.disk.durable_read(DIRECTORY / "archive" / f"{recording_id}-0.rec", 1 << 16, 0)
-        for member in small.cluster.members.values()
-        for recording_id in (1,)
-    }
-    assert len(contents) == 1
-
-
 def test_cluster_that_starts_again_goes_on_from_its_snapshots(small: SmallCluster) -> None:
     position = take(small)
     small.send(7)
@@ -199,22 +184,6 @@ def test_timers_of_a_snapshot_fire_once(small: SmallCluster) -> None:
     assert small.referee.counts.by_kind["timer"] == 20
     for member in small.cluster.members.values():
         assert service_of(member).fired == [*range(1, 21)]
-
-
-def test_sessions_of_a_snapshot_stay_open_for_their_clients() -> None:
-    """The client is answered by members that know its session from a snapshot alone."""
-    with small_cluster(settings=replace(QUICK, session_timeout_ms=30_000), make_service=Keeper) as small:
-        small.start()
-        small.send(3)
-        small.cluster.add_client("held", lambda: small._client("held", 100, 8))
-        small.wait(lambda: len(small.answers) > 10)
-        take_while_busy(small)
-        for member in [*small.followers]:
-            restart_one(small, member)
-        small.wait(lambda: len(small.answers) == 103)
-
-        assert small.referee.counts.loaded_snapshots == 2
-        assert small.cluster.unhandled == []
 
 
 def test_what_is_delivered_while_a_state_is_written_that_was_set_aside_is_not_in_the_snapshot() -> None:
@@ -242,17 +211,6 @@ def test_what_is_delivered_while_a_state_is_written_that_was_set_aside_is_not_in
         assert went_on == {0, 1, 2}
         assert small.referee.counts.loaded_snapshots == 3
         assert {len(service_of(member).payloads) for member in small.cluster.members.values()} == {320}
-
-
-def take_while_busy(small: SmallCluster) -> None:
-    ask(small)
-    small.wait(lambda: all(newest(member) is not None for member in small.cluster.running()))
-
-
-def restart_one(small: SmallCluster, member: Member) -> None:
-    small.cluster.kill(member.member_id)
-    small.cluster.start(member.member_id)
-    small.wait(lambda: member.node is not None and member.node.module.follower is not None)
 
 
 def service_of(member: Member) -> Keeper:

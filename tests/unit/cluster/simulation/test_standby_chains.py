@@ -46,23 +46,6 @@ def linked(small: SmallCluster, nemesis: Nemesis) -> Member:
     return small.member(SECOND)
 
 
-def test_a_second_standby_comes_and_follows_the_first(small: SmallCluster) -> None:
-    nemesis = nemesis_of(small)
-
-    follower = linked(small, nemesis)
-
-    assert nemesis.chains.links() == [(follower, small.member(FIRST))]
-    small.cluster.run_for(UNIT_NS)
-    assert nemesis.chains.relayed_count > 0
-
-
-def test_nothing_follows_where_there_is_no_standby() -> None:
-    with small_cluster() as small:
-        small.start()
-
-        assert not nemesis_of(small).chains.strike(Random(1))
-
-
 def test_a_standby_that_is_there_is_started_again_to_follow(small: SmallCluster) -> None:
     second = small.add_member(SECOND, MemberChangeKind.ADD_STANDBY)
     nemesis = nemesis_of(small)

@@ -57,28 +57,6 @@ class Comparing:
         return [effect for effect in self.module.take_effects() if isinstance(effect, fx.DigestsDiffered)]
 
 
-def test_every_member_is_told_a_digest_of_this_one() -> None:
-    comparing = Comparing()
-    comparing.module.take_effects()
-
-    comparing.own(A, value="308")
-
-    (message,) = comparing.sent_to(2)
-    assert (message.log_position, message.digest, message.value) == (POSITION, A, "308")
-
-
-def test_equal_digests_are_counted_and_nothing_else() -> None:
-    comparing = Comparing()
-
-    comparing.own(A)
-    comparing.told(1, A)
-    comparing.told(2, A)
-
-    assert comparing.found() == []
-    assert comparing.module.digests.divergences == {}
-    assert comparing.module.digests.compared_count == 2
-
-
 def test_a_minority_stops() -> None:
     comparing = Comparing()
 
@@ -151,20 +129,6 @@ def test_one_of_a_majority_names_the_other_once() -> None:
     assert not effect.is_stopping
     assert effect.divergence.has_majority
     assert effect.divergence.differing == {2}
-
-
-def test_without_a_majority_all_are_named_and_nobody_stops() -> None:
-    comparing = Comparing()
-
-    comparing.own(A, value="308")
-    comparing.told(1, B, value="210")
-    comparing.told(2, C, value="313")
-
-    (effect,) = comparing.found()
-    assert not effect.is_stopping
-    assert not effect.divergence.has_majority
-    assert effect.divergence.differing == {0, 1, 2}
-    assert effect.divergence.values == {0: "308", 1: "210", 2: "313"}
 
 
 def test_two_that_differ_are_told_at_once_where_the_third_is_down() -> None:
@@ -248,22 +212,13 @@ def test_learner_that_differs_from_the_voters_is_named() -> None:
     assert [(effect.is_stopping, effect.divergence.differing) for effect in comparing.found()] == [(False, {3})]
 
 
-def test_digests_of_members_that_run_other_code_are_not_compared() -> None:
+@pytest.mark.parametrize("facts", [{"code_digest": 2}, {"kind": DigestKind.OUTPUTS}, {"service_id": 1}], ids=str)
+def test_digests_of_other_code_kinds_or_services_are_not_compared(facts: dict[str, int]) -> None:
     comparing = Comparing()
 
     comparing.own(A)
-    comparing.told(1, B, code_digest=2)
-    comparing.told(2, B, code_digest=2)
-
-    assert comparing.found() == []
-
-
-@pytest.mark.parametrize(("kind", "service_id"), [(DigestKind.OUTPUTS, 0), (DigestKind.STATE, 1)])
-def test_digests_of_other_kinds_or_services_are_not_compared(kind: int, service_id: int) -> None:
-    comparing = Comparing()
-
-    comparing.own(A)
-    comparing.told(1, B, kind=kind, service_id=service_id)
+    comparing.told(1, B, **facts)
+    comparing.told(2, B, **facts)
 
     assert comparing.found() == []
 

@@ -8,26 +8,13 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.cluster.core.node import MS
-from tests.unit.cluster.core.solo import S, Solo, before, messages, of, path
-from trimaran.cluster.core import effects as fx
+from tests.unit.cluster.core.solo import S, Solo, messages, path
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.messages.consensus import RequestVote
-from trimaran.service_api import Role
 from trimaran.service_api.types import MemberId
 
 ELECTION_TIMEOUT = 50 * MS
 STATUS_INTERVAL = 10 * MS
-
-
-def test_candidate_term_is_durable_before_anyone_is_asked() -> None:
-    """DESIGN §4, aeron.md §2.8: persist, then send."""
-    solo = Solo(terms=[(0, 0, 64)]).reach_nominate()
-
-    effects = solo.wait(ELECTION_TIMEOUT)
-
-    assert of(effects, fx.PersistCandidateTerm)[0].candidate_term_id == 1
-    assert before(effects, fx.PersistCandidateTerm, RequestVote)
-    assert messages(effects, RequestVote, to=2)[0] == solo.request_vote(0, 1, 0, 64)
 
 
 def test_candidate_repeats_its_request_to_those_who_have_not_answered() -> None:
@@ -39,18 +26,6 @@ def test_candidate_repeats_its_request_to_those_who_have_not_answered() -> None:
 
     assert messages(effects, RequestVote, to=1) == []
     assert messages(effects, RequestVote, to=2) != []
-
-
-def test_candidate_with_every_vote_wins_at_once() -> None:
-    """shouldElectCandidateWithFullVote."""
-    solo = Solo().reach_candidate_ballot()
-
-    solo.feed(solo.vote(1, vote=True))
-    assert solo.is_in(S.CANDIDATE_BALLOT)
-    solo.feed(solo.vote(2, vote=True))
-
-    assert solo.is_in(S.LEADER_LOG_REPLICATION)
-    assert solo.ctx.role is Role.LEADER
 
 
 def test_candidate_with_a_majority_wins_when_the_ballot_ends() -> None:
@@ -72,16 +47,6 @@ def test_candidate_with_a_majority_need_not_wait_for_the_dead() -> None:
     solo.feed(ev.LinkChanged(MemberId(2), is_up=False))
 
     assert solo.is_in(S.LEADER_LOG_REPLICATION)
-
-
-def test_one_no_is_a_veto() -> None:
-    """Hazard 7 of aeron.md §10: someone alive has a newer log, or has voted already."""
-    solo = Solo().reach_candidate_ballot()
-
-    effects = solo.feed(solo.vote(1, vote=True), solo.vote(2, vote=False))
-
-    assert path(effects) == ["CANVASS"]
-    assert solo.ctx.role is Role.FOLLOWER
 
 
 def test_no_counts_as_one_vote_from_the_second_ballot_on() -> None:
@@ -118,19 +83,6 @@ def test_ballot_without_a_majority_ends_in_a_canvass() -> None:
 
     assert solo.is_in(S.CANVASS)
     assert solo.ctx.candidate_term_id == 0
-
-
-def test_candidate_wins_the_next_term_after_a_split_vote() -> None:
-    """shouldTimeoutFailedCandidateBallotOnSplitVoteThenSucceedOnRetry."""
-    solo = Solo().reach_candidate_ballot()
-    solo.feed(solo.vote(1, vote=False))
-
-    solo.reach_candidate_ballot()
-    assert solo.ctx.candidate_term_id == 1
-    solo.feed(solo.vote(1, vote=True), solo.vote(2, vote=True))
-
-    assert solo.is_in(S.LEADER_LOG_REPLICATION)
-    assert solo.ctx.leadership_term_id == 1
 
 
 @pytest.mark.parametrize(("term_id", "candidate_id"), [(0, 0), (2, 0), (1, 2)])
@@ -242,14 +194,6 @@ def test_second_ballot_goes_on_after_a_no_while_a_majority_is_possible() -> None
 
     assert path(solo.feed(solo.vote(1, vote=False))) == []
     assert path(solo.feed(solo.vote(2, vote=False))) == ["CANVASS"]
-
-
-def test_ballot_is_left_when_too_few_of_those_it_waits_for_remain() -> None:
-    solo = Solo(terms=[(0, 0, 64)]).reach_candidate_ballot()
-
-    effects = solo.feed(ev.LinkChanged(MemberId(1), is_up=False), ev.LinkChanged(MemberId(2), is_up=False))
-
-    assert path(effects) == ["CANVASS"]
 
 
 @pytest.mark.parametrize("chance", [0.1, 0.9])

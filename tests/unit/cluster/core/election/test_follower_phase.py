@@ -10,7 +10,7 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.messages.consensus import AppendPosition, CanvassPosition, CatchupPosition, StopCatchup
 from trimaran.service_api import InvariantViolation, Role
-from trimaran.service_api.types import MemberId, RecordingId, TermId
+from trimaran.service_api.types import MemberId, TermId
 
 HEARTBEAT_TIMEOUT = 200 * MS
 
@@ -152,6 +152,20 @@ def test_truncation_to_the_own_commit_position_is_fine() -> None:
     assert solo.feed(ev.LogStopped(1216)) == [fx.TruncateLog(992)]
 
 
+def test_truncation_to_where_a_term_begins_keeps_the_mark_of_that_term() -> None:
+    """The mark says that no older log can win here any more; the leader of that term may have committed on it.
+
+    Source: election.py, "The term is marked before it is acknowledged".
+    """
+    solo = Solo(terms=[(0, 0, 640), (1, 640, 1280)])
+
+    solo.feed(solo.new_term(1, 2, 640), ev.LogStopped(1280))
+    effects = solo.feed(ev.LogTruncated(640))
+
+    (canvass,) = messages(effects, CanvassPosition, to=2)
+    assert (canvass.log_leadership_term_id, canvass.log_position) == (1, 640)
+
+
 def test_log_that_turns_out_short_enough_needs_no_truncation() -> None:
     """What was being written never reached the disk."""
     solo = Solo(terms=[(3, 0, 1216)])
@@ -163,24 +177,6 @@ def test_log_that_turns_out_short_enough_needs_no_truncation() -> None:
 
 
 # --- FOLLOWER_LOG_REPLICATION
-
-
-def test_rest_of_the_own_term_is_copied_first() -> None:
-    """Aeron.md §2.5, second row; followerShouldReplicateLogBeforeReplayDuringElection."""
-    solo = Solo(terms=[(3, 0, 800)])
-
-    effects = solo.feed(solo.new_term(1, 6, 1504, after=(5, 992, 1504)))
-
-    assert path(effects) == ["FOLLOWER_LOG_REPLICATION"]
-    assert of(effects, fx.StartLogReplication) == [
-        fx.StartLogReplication(MemberId(1), RecordingId(0), 992, MemberId(1))
-    ]
-    assert terms(solo) == [(3, 0, -1)]
-
-    effects = solo.feed(ev.ReplicationDone(992))
-
-    assert path(effects) == ["CANVASS"]
-    assert [(m.log_leadership_term_id, m.log_position) for m in messages(effects, CanvassPosition, to=1)] == [(3, 992)]
 
 
 def test_a_canvass_after_a_copied_term_takes_the_log_from_nobody() -> None:
@@ -308,33 +304,14 @@ def test_replay_never_passes_the_known_commit() -> None:
     ]
 
 
-def test_commit_beyond_the_recorded_log_is_taken_as_far_as_it_is_recorded() -> None:
-    """Invariant: commit <= append."""
-    solo = Solo(terms=[(0, 0, 640)])
-
-    solo.feed(solo.new_term(1, 1, 640, log_position=2048), solo.commit(1, 1024, term_id=1))
-
-    assert (solo.ctx.commit_position, solo.ctx.notified_commit_position) == (640, 1024)
-
-
-def test_notified_commit_position_never_goes_back_on_commit_position() -> None:
-    """notifiedCommitPositionCannotGoBackwardsUponReceivingCommitPosition; hazard 3."""
+def test_notified_commit_position_never_goes_back() -> None:
+    """notifiedCommitPositionCannotGoBackwardsUponReceiving{CommitPosition,NewLeadershipTerm}; hazard 3."""
     solo = Solo(terms=[(0, 0, 640)])
     solo.feed(solo.new_term(1, 1, 640), solo.commit(1, 320, term_id=1))
 
-    solo.feed(solo.commit(1, 96))
+    solo.feed(solo.commit(1, 96), solo.new_term(1, 1, 640, commit=96))
 
     assert (solo.ctx.notified_commit_position, solo.ctx.commit_position) == (320, 320)
-
-
-def test_notified_commit_position_never_goes_back_on_new_leadership_term() -> None:
-    """notifiedCommitPositionCannotGoBackwardsUponReceivingNewLeadershipTerm; hazard 3."""
-    solo = Solo(terms=[(0, 0, 640)])
-    solo.feed(solo.new_term(1, 1, 640, commit=320))
-
-    solo.feed(solo.new_term(1, 1, 640, commit=96))
-
-    assert solo.ctx.notified_commit_position == 320
 
 
 @pytest.mark.parametrize("leader_id", [2, 1])

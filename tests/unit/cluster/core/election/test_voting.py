@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.cluster.core.node import MS
-from tests.unit.cluster.core.solo import S, Solo, before, messages, of, path
+from tests.unit.cluster.core.solo import S, Solo, before, messages, path
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.reason import Reason, ReasonKind
@@ -40,29 +40,6 @@ def test_vote_is_given_in_every_ballot_state_and_durable_before_it_is_sent(state
     assert [vote.vote for vote in messages(effects, Vote, to=1)] == [True]
     assert before(effects, fx.PersistCandidateTerm, Vote)
     assert (solo.state, solo.ctx.role, solo.ctx.candidate_term_id) == (S.FOLLOWER_BALLOT, Role.FOLLOWER, 7)
-
-
-def test_second_vote_in_a_term_is_refused() -> None:
-    """One vote per term, and not for another candidate."""
-    solo = Solo(terms=[(0, 0, 64)])
-    solo.feed(solo.request_vote(1, 1, 0, 64))
-
-    again = solo.feed(solo.request_vote(2, 1, 0, 64))
-
-    assert [vote.vote for vote in messages(again, Vote)] == [False]
-    assert of(again, fx.PersistCandidateTerm) == []
-
-
-def test_repeated_request_of_the_candidate_voted_for_gets_the_same_yes_again() -> None:
-    """The voter's disk was slower than the candidate's patience: it asked again before the answer left."""
-    solo = Solo(terms=[(0, 0, 64)])
-    solo.feed(solo.request_vote(1, 1, 0, 64))
-
-    again = solo.feed(solo.request_vote(1, 1, 0, 64))
-
-    assert [vote.vote for vote in messages(again, Vote, to=1)] == [True]
-    assert of(again, fx.PersistCandidateTerm) == []
-    assert path(again) == []
 
 
 def test_voter_that_waits_no_more_repeats_its_yes_and_stays_where_it_is() -> None:

@@ -15,7 +15,6 @@ from tests.unit.client.fake_member import egress_frames
 from tests.unit.cluster.core.log.test_log_streams import PREFIX, PREFIXES, buffer_at, content, ingress
 from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.log_rules import log_rules
-from tests.unit.cluster.service.log_writer import SESSION, Rig
 from trimaran.client.egress_adapter import ClientSessionState, EgressAdapter
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
@@ -141,42 +140,6 @@ def test_requests_are_stamped_as_messages_are() -> None:
 def _request(number: int) -> bytes:
     term_id, session_id = struct.unpack_from("<qq", PREFIX, 8)
     return REQUEST_HEADER.pack(*REQUEST_MESSAGE, term_id, session_id, 0, number, 0) + b"ask"
-
-
-@pytest.mark.parametrize("length", [0, 1, 32, 100])
-@pytest.mark.parametrize("count", [1, MIN_RUN_FRAMES, 3000])
-def test_messages_of_several_sessions_are_delivered_the_same(length: int, count: int) -> None:
-    def calls() -> list[tuple[object, ...]]:
-        rig = Rig(term_length_bytes=1 << 20)
-        rig.open(SESSION)
-        rig.open(SESSION + 1)
-        for number in range(count):
-            session_id = SESSION + number % 3  # the third is not open
-            rig.message(bytes([number & 255]) * length, session_id=session_id, timestamp=number)
-        rig.message(b"a longer message" * 10)
-        rig.one_chunk()
-        rig.deliver()
-        assert rig.adapter.position == rig.agent.log_position == rig.log_buffer.append_position
-        return rig.service.calls
-
-    with one_by_one():
-        expected = calls()
-
-    assert calls() == expected
-    assert sum(call[0] == "message" for call in expected) == count - count // 3 + 1
-
-
-def test_a_service_that_raises_in_a_run_gets_the_messages_behind() -> None:
-    rig = Rig()
-    rig.open()
-    rig.service.on_message = lambda session, payload: 1 // (payload[0] % 7)
-    for number in range(40):
-        rig.message(bytes([number]))
-    rig.one_chunk()
-    rig.deliver()
-
-    assert rig.service.payloads == [bytes([number]) for number in range(40)]
-    assert rig.agent.error_count == 6
 
 
 def egress(payload: bytes, *, term_id: int = 3, session_id: int = 9) -> bytes:

@@ -60,30 +60,6 @@ def frame_at(position: int, payload: bytes, **fields: int) -> bytes:
     return bytes(frame)
 
 
-@pytest.mark.parametrize(
-    ("fields", "payload_length", "fault"),
-    [
-        ({"version": 1}, 64, "unknown frame version: version=1 expected=0"),
-        ({}, MTU, f"invalid frame length: frame_length={MTU + 32} expected 32 to {MTU}"),
-        ({"type": 2}, 64, "unknown frame type: type=2 expected 0 or 1"),
-    ],
-    ids=["version", "mtu", "type"],
-)
-@pytest.mark.parametrize("before", [0, 1, 100])
-def test_frame_that_start_up_calls_corruption_is_refused(
-    fields: dict[str, int], payload_length: int, fault: str, before: int
-) -> None:
-    """Its checksum is valid: it does not cover these fields of the header."""
-    log = b"".join(frame_at(96 * number, b"x" * 64) for number in range(before))
-    odd = frame_at(len(log), b"y" * payload_length, **fields)
-    assert RULES.find_fault(odd, 0, len(log)) == fault
-
-    taken, reason = taken_of(log + odd, 0)
-
-    assert taken == log
-    assert reason == f"log frame at position={len(log)}: {fault}"
-
-
 HEADER_BITS: Final = st.lists(st.integers(0, 8 * HEADER_LENGTH - 1), max_size=3)
 PLACES: Final = st.sampled_from([0, 96, TERM_LENGTH - 256, TERM_LENGTH - 96, 3 * TERM_LENGTH, 3 * TERM_LENGTH + 1408])
 

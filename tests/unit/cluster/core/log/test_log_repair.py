@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any  # facts of several types
 
 import pytest
 
@@ -38,29 +39,6 @@ def test_a_member_that_starts_goes_by_what_others_have_committed() -> None:
     assert plan.ranges == [RepairRange(MemberId(1), 7, 640, 8992)]
 
 
-def test_nothing_is_taken_of_what_is_not_committed_here() -> None:
-    plan = plan_repair(640, commit_position=640, terms=TERMS, copies=[copy()])
-
-    assert (plan.ranges, plan.may_wait) == ([], True)
-    assert plan.refusals == ["position=640 is not committed, as far as is known: commit=640"]
-
-
-def test_nothing_is_taken_from_a_member_that_has_not_committed_it() -> None:
-    plan = plan_repair(640, commit_position=9000, terms=TERMS, copies=[copy(1, commit=640)])
-
-    assert (plan.ranges, plan.may_wait) == ([], True)
-    assert plan.refusals == ["member 1 has committed up to 640 only"]
-
-
-def test_nothing_is_taken_from_a_member_that_has_another_term_there() -> None:
-    other = [Term(0, 0), Term(4096, 2)]
-
-    plan = plan_repair(4096, commit_position=9000, terms=TERMS, copies=[copy(1, terms=other)])
-
-    assert (plan.ranges, plan.may_wait) == ([], False)
-    assert plan.refusals == ["member 1 has leadership_term_id=2 at position=4096, expected=1"]
-
-
 @pytest.mark.parametrize(
     ("terms", "stop_position"),
     [
@@ -77,23 +55,33 @@ def test_a_range_ends_where_the_terms_of_the_two_part(terms: Sequence[Term], sto
     assert [found.stop_position for found in plan.ranges] == [stop_position]
 
 
-def test_a_term_that_began_elsewhere_is_another_one() -> None:
-    plan = plan_repair(4096, commit_position=9000, terms=TERMS, copies=[copy(1, terms=[Term(0, 0), Term(4064, 1)])])
-
-    assert plan.ranges == []
+NOT_SAID = "recording log here does not say"
 
 
-def test_who_does_not_know_the_own_term_takes_nothing() -> None:
-    plan = plan_repair(640, commit_position=9000, terms=TERMS[1:], copies=[copy(1, terms=TERMS[1:])])
+@pytest.mark.parametrize(
+    ("position", "facts", "may_wait", "said"),
+    [
+        (640, {"commit_position": 640}, True, "position=640 is not committed, as far as is known: commit=640"),
+        (640, {"copies": [copy(1, commit=640)]}, True, "member 1 has committed up to 640 only"),
+        (
+            4096,
+            {"copies": [copy(1, terms=[Term(0, 0), Term(4096, 2)])]},
+            False,
+            "member 1 has leadership_term_id=2 at position=4096, expected=1",
+        ),
+        (4096, {"copies": [copy(1, terms=[Term(0, 0), Term(4064, 1)])]}, False, "member 1"),
+        (640, {"terms": TERMS[1:], "copies": [copy(1, terms=TERMS[1:])]}, False, NOT_SAID),
+        (640, {"copies": [], "silent": [MemberId(2)]}, True, "member 2 does not answer"),
+    ],
+    ids=["not committed here", "not committed there", "another term", "began elsewhere", "own term unknown", "silent"],
+)
+def test_nothing_is_taken_that_may_be_another_log(
+    position: int, facts: dict[str, Any], may_wait: bool, said: str
+) -> None:
+    plan = plan_repair(position, **{"commit_position": 9000, "terms": TERMS, "copies": [copy()], **facts})
 
-    assert (plan.ranges, plan.may_wait) == ([], False)
-    assert "recording log here does not say" in plan.refusals[0]
-
-
-def test_who_does_not_answer_may_have_it_later() -> None:
-    plan = plan_repair(640, commit_position=9000, terms=TERMS, copies=[], silent=[MemberId(2)])
-
-    assert (plan.refusals, plan.may_wait) == (["member 2 does not answer"], True)
+    assert (plan.ranges, plan.may_wait) == ([], may_wait)
+    assert said in plan.refusals[0]
 
 
 def test_of_terms_with_one_base_the_last_one_wrote_there() -> None:

@@ -14,7 +14,7 @@ from tests.unit.cluster.log_rules import log_rules
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
-from trimaran.service_api import InvariantViolation, LocalProtocolError, RemoteProtocolError
+from trimaran.service_api import LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.wire.frame import (
     FLAG_BEGIN,
     FLAG_END,
@@ -108,88 +108,6 @@ def feed(gate: LogReceiver, data: bytes | bytearray, cuts: list[int]) -> None:
     assert pending == b""
 
 
-# --- the window
-
-
-def test_window_gives_back_what_was_appended_until_it_is_discarded() -> None:
-    buffer = buffer_at(64, retained_bytes=32)
-    chunks = [bytes([value]) * 64 for value in range(4)]
-    for chunk in chunks:
-        buffer.append(chunk)
-
-    assert (buffer.base_position, buffer.append_position) == (64, 320)
-    assert buffer.chunk_at(64) == (chunks[0], 0)
-    assert buffer.chunk_at(160) == (chunks[1], 32)
-    assert buffer.chunk_at(320) is None
-    assert [*buffer.chunks_from(160)] == [chunks[1][32:], chunks[2], chunks[3]]
-
-    buffer.discard_before(256)
-
-    assert (buffer.base_position, [*buffer.chunks_from(256)]) == (256, [chunks[3]])
-
-
-def test_window_keeps_what_late_joiners_may_ask_for() -> None:
-    """Whole chunks go, and only those beyond the retained bytes."""
-    buffer = buffer_at(retained_bytes=100)
-    for _ in range(4):
-        buffer.append(bytes(64))
-
-    buffer.discard_before(256)
-
-    assert buffer.base_position == 128
-
-
-def test_every_chunk_is_taken_once() -> None:
-    """What is pending goes to the recording and to every follower."""
-    buffer = buffer_at()
-    buffer.append(bytes(32))
-    buffer.append(bytes(64))
-
-    assert (buffer.append_position, buffer.flushed_position) == (96, 0)
-    assert buffer.take_pending() == [bytes(32), bytes(64)]
-    assert (buffer.take_pending(), buffer.append_position, buffer.flushed_position) == ([], 96, 96)
-
-
-@pytest.mark.parametrize("position", [0, 32, 192])
-def test_reading_outside_the_window_stops_the_node(position: int) -> None:
-    buffer = buffer_at(64)
-    buffer.append(bytes(64))
-
-    with pytest.raises(InvariantViolation, match="read outside the window"):
-        buffer.chunk_at(position)
-    with pytest.raises(InvariantViolation, match="read outside the window"):
-        next(buffer.chunks_from(position))
-
-
-def test_reset_window_is_empty_elsewhere() -> None:
-    buffer = buffer_at()
-    buffer.append(bytes(64))
-
-    buffer.reset(32)
-
-    assert (buffer.base_position, buffer.append_position, content(buffer), buffer.take_pending()) == (32, 32, b"", [])
-
-
-@given(st.lists(st.tuples(st.sampled_from(["append", "discard"]), st.integers(0, 20)), max_size=30))
-def test_window_agrees_with_one_long_string(operations: list[tuple[str, int]]) -> None:
-    buffer, whole = buffer_at(retained_bytes=96), b""
-    for index, (what, units) in enumerate(operations):
-        if what == "append":
-            chunk = bytes([index]) * (32 * (units + 1))
-            buffer.append(chunk)
-            whole += chunk
-        else:
-            buffer.discard_before(min(32 * units, len(whole)))
-
-        base = buffer.base_position
-        assert (buffer.append_position, content(buffer)) == (len(whole), whole[base:])
-        assert len(whole) - base >= min(96, len(whole))
-        for position in range(base, len(whole), 32):
-            found = buffer.chunk_at(position)
-            assert found is not None
-            assert found[0][found[1] : found[1] + 32] == whole[position : position + 32]
-
-
 # --- the leader's pen
 
 
@@ -271,16 +189,6 @@ def test_impossible_ingress_length_is_left_to_the_caller(frame_length: int) -> N
     assert content(buffer) == b""
 
 
-def test_a_data_frame_whose_type_became_padding_is_refused() -> None:
-    """Padding may lie anywhere, but no archive writes bytes into it that have the checksum in its header."""
-    data = bytearray(sample_log())
-    assert data[166] == TYPE_DATA
-    data[166] = TYPE_PADDING
-
-    with pytest.raises(RemoteProtocolError, match="data frame turned into padding"):
-        receiver(buffer_at(TERM_LENGTH - 160)).accept(data, 0, len(data))
-
-
 @pytest.mark.parametrize("left", range(0, 320, 32))
 def test_message_never_crosses_a_term(left: int) -> None:
     """Hazard 25 of aeron.md §10: what is left of the term is padding, if it is anything."""
@@ -342,20 +250,6 @@ def test_long_message_is_cut_into_fragments_side_by_side() -> None:
     headers = [header for _, header in frames(content(buffer))]
     assert [(header.frame_length, header.flags) for header in headers] == [(288, FLAG_BEGIN), (288, FLAG_END)]
     assert messages(content(buffer)) == [bytes(range(256)) * 2]
-
-
-@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, MTU - HEADER_LENGTH, MTU - HEADER_LENGTH + 1, 300])
-def test_message_of_any_length_has_the_checksum_of_its_frames(length: int) -> None:
-    """Of one frame it is computed before there is a frame."""
-    buffer = buffer_at()
-
-    publisher(buffer).append_message(b"m" * length)
-
-    data = content(buffer)
-    found = [(offset, header) for offset, header in frames(data)]
-    assert [header.session_id for _, header in found] == [
-        frame_crc(data, offset, header.frame_length) for offset, header in found
-    ]
 
 
 def test_message_longer_than_an_eighth_of_a_term_is_refused() -> None:
@@ -541,48 +435,6 @@ def long_term_publisher(buffer: LogBuffer) -> LogPublisher:
         mtu_length_bytes=1408,
         checksums=True,
     )
-
-
-def accept_in_pieces(data: bytes | bytearray, cut: int) -> tuple[bytes, str]:
-    """What is taken of a log that arrives in pieces of a length, and why no more is."""
-    taken = buffer_at()
-    gate = LogReceiver(taken, log_rules(term_length_bytes=1 << 16), roster(0, 1).history)
-    try:
-        feed(gate, data, [cut])
-    except RemoteProtocolError as error:
-        return content(taken), str(error)
-    return content(taken), ""
-
-
-def test_runs_of_like_frames_are_taken_whole() -> None:
-    data = like_frames([32, 33, 200, 0])
-
-    assert accept_in_pieces(data, len(data)) == (data, "")
-    assert accept_in_pieces(data, 5000) == (data, "")
-
-
-@pytest.mark.parametrize("frame", [0, 15, 16, 40, 99, 100, 199])
-@pytest.mark.parametrize("byte", [6, 8, 12, 16, 20, 33, 70, 95])
-def test_wrong_frame_in_a_run_is_refused_for_the_reason_it_has_alone(frame: int, byte: int) -> None:
-    data = bytearray(like_frames([32, 30]))
-    data[frame * 96 + byte] ^= 4
-
-    _, reason = accept_in_pieces(data, len(data))
-    _, reason_alone = accept_in_pieces(data, 96)
-
-    assert reason == reason_alone != ""
-
-
-def test_corrupt_byte_takes_nothing_of_its_frame() -> None:
-    """What came before it is taken, and acknowledged; what this frame held has to come again."""
-    data = bytearray(sample_log())
-    data[-20] ^= 0x40
-    buffer = buffer_at(TERM_LENGTH - 160)
-
-    with pytest.raises(RemoteProtocolError, match="wrong checksum"):
-        receiver(buffer).accept(data, 0, len(data))
-
-    assert bytes(sample_log()).startswith(content(buffer))
 
 
 @settings(max_examples=200, deadline=None)

@@ -216,18 +216,6 @@ def test_truncation_removes_terms_that_began_there_or_later_and_opens_the_last()
     assert log.next_entry_index == 5
 
 
-def test_removed_entries_keep_their_place_in_the_file() -> None:
-    log = a_log((0, 0), (1, 640))
-    data = apply(b"", [EntryWrite(e.entry_index, e.file_position, e.encode()) for e in log.entries])
-
-    log.truncate_terms(640)
-    log.append_term(recording_id=7, leadership_term_id=2, term_base_log_position=640, timestamp=3)
-    read = RecordingLog.parse(apply(data, log.take_writes()))
-
-    assert read.entries == log.entries
-    assert [entry.entry_index for entry in read.entries] == [0, 2]
-
-
 def test_truncation_to_the_beginning_leaves_no_term() -> None:
     log = a_log((0, 0), (1, 640))
 

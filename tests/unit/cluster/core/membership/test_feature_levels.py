@@ -11,11 +11,9 @@ from tests.unit.cluster.core.test_actions import commit, details, lead, steps
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
-from trimaran.cluster.core.membership.configuration import ChangeRefusedError
 from trimaran.cluster.core.membership.feature_levels import (
     FEATURE_LEVEL_LIMIT,
     FeatureLevels,
-    choose_feature_level,
     lowest_feature_level,
 )
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
@@ -172,13 +170,6 @@ def test_of_what_a_deposed_leader_appended_and_never_committed_nothing_is_left()
 
     assert [step for step, *_ in steps(told)] == [A.UNKNOWN]
     assert solo.ctx.feature_levels == FeatureLevels(0)
-
-
-def test_the_rule_names_every_member_that_lacks_it() -> None:
-    said = {MemberId(0): 3, MemberId(1): 0, MemberId(2): 1}
-
-    with pytest.raises(ChangeRefusedError, match="member 1 0, member 2 1"):
-        choose_feature_level(0, said, 2)
 
 
 # --- every member

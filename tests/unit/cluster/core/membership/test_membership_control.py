@@ -200,17 +200,6 @@ def test_promoted_learner_counts_from_its_entry_on() -> None:
     assert solo.ctx.roster.current.voter_ids == {0, 1, 2, 3}
 
 
-def test_learner_without_the_log_is_not_promoted() -> None:
-    solo = lead()
-    change(solo, ADD)
-    settle(solo, 1)
-
-    refused = change(solo, MemberChange(C.PROMOTE, 3))
-
-    assert steps(refused) == [(A.REFUSED, None, True)]
-    assert "member_id=3 has not the log yet" in details(refused)[0]
-
-
 def test_learner_that_is_near_and_has_not_joined_the_live_log_is_not_promoted() -> None:
     """It says where it is before it says that it catches up: with a short log that is near."""
     solo = lead()
@@ -436,15 +425,6 @@ def test_member_that_hears_that_it_is_none_stops_only_if_a_member_says_so(is_tru
     effects = solo.feed(ev.MembersHeard(newer(solo, 1, 2), is_trusted=is_trusted))
 
     assert len(of(effects, fx.Terminate)) == is_trusted
-
-
-def test_members_of_before_are_no_news() -> None:
-    """A member that is slow to learn says what was: this member, added since, goes on."""
-    solo = Solo(terms=[(0, 0, 64)])
-    solo.ctx.roster.history.append(replace(newer(solo, 0, 1, 2), log_position=64))
-
-    old = replace(newer(solo, 1, 2), log_position=32)
-    assert of(solo.feed(ev.MembersHeard(old, is_trusted=True)), fx.Terminate) == []
 
 
 def test_member_that_has_just_come_in_does_not_stop_for_members_of_its_log_that_are_old() -> None:

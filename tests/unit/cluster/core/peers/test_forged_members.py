@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -70,6 +71,19 @@ ForgedMembers.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestForgedMembers = ForgedMembers.TestCase
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_no_message_of_any_kind_ends_a_member_or_reaches_its_files(phase: str) -> None:
+    """Each kind has its turn: several of it, with any numbers, and time between them."""
+    chance = Random(phase)
+    for kind in KINDS:
+        for _ in range(6):
+            victim = Victim(phase)
+            for _ in range(4):
+                sender = chance.choice(OTHERS)
+                victim.say(sender, victim.forge(kind, sender, chance.randrange))
+                victim.wait(chance.choice(WAITS_NS))
 
 
 # --- two leaders in one term

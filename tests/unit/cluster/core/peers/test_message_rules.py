@@ -2,55 +2,23 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from typing import get_args, get_origin
-
 import pytest
 
+from tests.unit.cluster.core.forged import PHASES
 from tests.unit.cluster.core.harness import Cluster
 from tests.unit.cluster.core.node import MS
-from tests.unit.cluster.core.solo import S, Solo, messages, of, said_by
+from tests.unit.cluster.core.solo import S, Solo, messages, of
 from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.peers.message_rules import SENDER_FIELDS
 from trimaran.cluster.core.peers.terms import FAILED_TERM_LIMIT, TERM_LEAP_LIMIT
 from trimaran.cluster.core.reason import ReasonKind
 from trimaran.cluster.messages.condition import ConditionQuery, MemberCondition
 from trimaran.cluster.messages.consensus import CanvassPosition, RequestVote
 from trimaran.service_api.types import MemberId, TermId
-from trimaran.service_api.wire.message import Message
 
 LAST = (1 << 63) - 1
 ALMOST_LAST = LAST - 1
 """The term of the issue: 2^63 - 2."""
-EXTREMES = (
-    -(1 << 63) + 1,
-    -2,
-    -1,
-    0,
-    1,
-    31,
-    32,
-    64,
-    1 << 31,
-    1 << 40,
-    (1 << 40) + 1,
-    1 << 61,
-    1 << 62,
-    ALMOST_LAST,
-    LAST,
-)
-EXTREMES_32 = (-(1 << 31) + 1, -1, 0, 1, 2, (1 << 31) - 1)
-
-IN_PHASE: dict[str, Callable[[], Solo]] = {
-    "canvass": lambda: Solo(terms=[(0, 0, 640)]),
-    "candidate": lambda: Solo(terms=[(0, 0, 640)]).reach_candidate_ballot(),
-    "winner": lambda: Solo(terms=[(0, 0, 640)]).reach_leader_log_replication(),
-    "leader": lambda: Solo(terms=[(0, 0, 640)]).lead(),
-    "follower": lambda: Solo(terms=[(0, 0, 640)]).follow(),
-    "newcomer": Solo,
-}
 
 
 def condition_of(solo: Solo, member_id: int, term_id: int) -> MemberCondition:
@@ -68,10 +36,10 @@ def condition_of(solo: Solo, member_id: int, term_id: int) -> MemberCondition:
 # --- terms that leap
 
 
-@pytest.mark.parametrize("phase", IN_PHASE)
+@pytest.mark.parametrize("phase", PHASES)
 def test_request_for_a_vote_in_term_2_to_the_63_minus_2_changes_nothing(phase: str) -> None:
     """The issue: one such message ended every node with a traceback, for good."""
-    solo = IN_PHASE[phase]()
+    solo = PHASES[phase]()
     before = (solo.ctx.candidate_term_id, solo.ctx.leadership_term_id, solo.state)
 
     effects = solo.feed(solo.request_vote(2, ALMOST_LAST, 0, 640))
@@ -197,62 +165,6 @@ def test_one_member_with_an_absurd_term_on_disk_does_not_stop_the_others() -> No
 
 
 # --- any numbers
-
-
-def draw_message(chance: random.Random, kind: type[Message]) -> Message:
-    """Draw a message of a kind in the name of member 1 or 2, with extreme values, and some that fit."""
-    values: dict[str, object] = {}
-    for name, field in kind.model_fields.items():
-        if name == SENDER_FIELDS.get(kind):
-            values[name] = chance.choice((1, 2))
-        elif get_origin(field.annotation) is tuple:
-            element = get_args(field.annotation)[0]
-            values[name] = tuple(draw_message(chance, element) for _ in range(chance.randrange(3)))
-        elif field.annotation is str:
-            values[name] = chance.choice(("", "a:1", "a", "x" * 300, "[::]:99999999"))
-        elif "bool" in str(field.annotation):
-            values[name] = chance.choice((True, False, None))
-        elif field.annotation is bytes:
-            values[name] = chance.choice((b"", b"x", bytes(300)))
-        elif name in ("flags", "kind"):
-            values[name] = chance.choice((0, 1, 2, 3, 254))
-        elif "member_id" in name or name in (
-            "service_id",
-            "version",
-            "response_stream_id",
-            "log_session_id",
-            "app_version",
-            "protocol_version",
-            "reluctance",
-            "leader_priority",
-        ):
-            values[name] = chance.choice(EXTREMES_32)
-        else:
-            values[name] = chance.choice(EXTREMES)
-    return kind(**values)
-
-
-@pytest.mark.parametrize("phase", IN_PHASE)
-@pytest.mark.parametrize("kind", SENDER_FIELDS, ids=lambda kind: kind.__name__)
-def test_no_numbers_end_a_member_or_reach_its_files(kind: type[Message], phase: str) -> None:
-    """Everything that would be written can be, and no term is far from those that there are."""
-    chance = random.Random(f"{kind.__name__} {phase}")
-    for _ in range(10):
-        solo = IN_PHASE[phase]()
-        solo.effects.clear()
-        for _ in range(4):
-            solo.feed(said_by(MemberId(1), draw_message(chance, kind)))
-            if of(solo.effects, fx.StopLog):
-                solo.feed(ev.LogStopped(solo.ctx.append_position))
-            solo.wait(chance.choice((0, 15 * MS, 300 * MS)))
-        for effect in solo.effects:
-            if isinstance(effect, fx.SendToMember):
-                effect.message.encode()
-        for persisted in of(solo.effects, fx.PersistCandidateTerm):
-            assert persisted.candidate_term_id <= 2 + TERM_LEAP_LIMIT * 8
-        for entry in solo.ctx.recording_log.entries:
-            assert entry.leadership_term_id <= 2 + TERM_LEAP_LIMIT * 8
-            assert -1 <= entry.log_position <= 1 << 61
 
 
 @pytest.mark.parametrize("member_id", [0, 3, -1, (1 << 31) - 1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
@@ -400,15 +399,3 @@ def test_every_state_can_be_reached_and_ends_in_closed() -> None:
     assert set(S) == set(LEGAL_TRANSITIONS)
     assert {state for targets in LEGAL_TRANSITIONS.values() for state in targets} == set(S) - {S.INIT}
     assert LEGAL_TRANSITIONS[S.CLOSED] == frozenset()
-
-
-def test_the_life_of_a_challenged_session_goes_through_the_door() -> None:
-    life = (S.INIT, S.CONNECTED, S.CHALLENGED, S.CHALLENGED, S.AUTHENTICATED, S.OPEN, S.CLOSING, S.CLOSED)
-
-    assert all(new in LEGAL_TRANSITIONS[old] for old, new in pairwise(life))
-
-
-def test_representation_says_what_is_pending() -> None:
-    solo = leader(Doorman(ask))
-
-    assert repr(solo.module.sessions.pending) == "<PendingSessions []>"

@@ -44,15 +44,6 @@ def bindings(effects: list[fx.Effect]) -> list[tuple[int, int]]:
     return [(effect.connection_id, effect.cluster_session_id) for effect in of(effects, fx.BindIngress)]
 
 
-def test_a_connection_takes_one_session_after_another() -> None:
-    solo = Solo().lead()
-
-    effects = open_many(solo, 3)
-
-    assert bindings(effects) == [(7, 1), (7, 2), (7, 3)]
-    assert codes(effects) == [EventCode.OK] * 3
-
-
 def test_one_keep_alive_with_the_secret_takes_all_sessions_of_it_to_a_new_connection() -> None:
     solo = Solo().lead()
     open_many(solo, 3)

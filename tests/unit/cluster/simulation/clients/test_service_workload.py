@@ -15,7 +15,6 @@ from trimaran.cluster.simulation.clients.service_workload import (
     FULL_PAUSE_S,
     ServiceWorkload,
     draw_request_of,
-    random_request,
     takes_requests,
 )
 from trimaran.cluster.simulation.clients.workload import WorkloadSettings
@@ -155,11 +154,3 @@ async def test_a_session_that_ends_while_there_is_no_room_is_followed_by_another
         workload.stop()
 
         await running
-
-
-def test_random_requests_are_small_and_not_empty() -> None:
-    random = Random(1)
-
-    lengths = [len(random_request(random, number)) for number in range(1_000)]
-
-    assert (min(lengths), max(lengths)) == (1, 200)

@@ -22,22 +22,6 @@ from ..small_world import JOB_NS, MS, SECOND, Main, World, forever, world
 # --- order and clocks
 
 
-def test_callbacks_run_in_the_order_of_their_calls() -> None:
-    order: list[int] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        for number in range(5):
-            (loop.call_soon if number % 2 else loop.call_soon_threadsafe)(order.append, number)
-        await forever()
-
-    with world("a") as it:
-        it.start("a", main)
-        it.run(MS)
-
-    assert order == [0, 1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("drift_ppm", [0, 1, -1, 500, -500, 20_000, -20_000])
 def test_a_timer_never_fires_before_its_own_clock_shows_the_time_and_not_much_later(drift_ppm: int) -> None:
     late_ns: list[int] = []
@@ -58,22 +42,6 @@ def test_a_timer_never_fires_before_its_own_clock_shows_the_time_and_not_much_la
         it.run_until(lambda: len(late_ns) == 100, limit_ns=300 * SECOND)
 
     assert all(0 <= late <= 3 for late in late_ns), late_ns
-
-
-@pytest.mark.parametrize(("drift_ppm", "expected_ns"), [(0, SECOND), (20_000, 980_392_157), (-20_000, 1_020_408_164)])
-def test_a_second_of_a_fast_clock_is_short(drift_ppm: int, expected_ns: int) -> None:
-    done: list[int] = []
-
-    async def main() -> None:
-        await asyncio.sleep(1)
-        done.append(it.now_ns - START_NS)
-        await forever()
-
-    with world("a", drift_ppm=drift_ppm) as it:
-        it.start("a", main)
-        it.run(2 * SECOND)
-
-    assert abs(done[0] - expected_ns) <= 2
 
 
 def test_the_time_of_day_can_jump_and_the_monotonic_clock_does_not() -> None:
@@ -98,98 +66,6 @@ def run_alone(main: Main) -> World:
         it.run_until(lambda: it.exits != [])
     assert it.exits == [("a", "None")]
     return it
-
-
-def test_timeouts_task_groups_events_and_locks_work() -> None:
-    seen: list[str] = []
-
-    async def worker(name: str, lock: asyncio.Lock, event: asyncio.Event) -> None:
-        await event.wait()
-        async with lock:
-            await asyncio.sleep(0.01)
-            seen.append(name)
-
-    async def main() -> None:
-        lock, event = asyncio.Lock(), asyncio.Event()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await event.wait()
-        async with asyncio.TaskGroup() as tasks:
-            for name in "xyz":
-                tasks.create_task(worker(name, lock, event))
-            event.set()
-        seen.append("all")
-
-    it = run_alone(main)
-
-    assert seen == ["x", "y", "z", "all"]
-    assert it.now_ns == START_NS + 530 * MS
-
-
-def test_a_failing_task_cancels_its_group_and_context_managers_end() -> None:
-    seen: list[str] = []
-
-    @asynccontextmanager
-    async def resource() -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            await asyncio.sleep(0.1)
-            seen.append("closed")
-
-    async def held() -> None:
-        async with resource():
-            await forever()
-
-    async def fail() -> None:
-        await asyncio.sleep(1)
-        raise ValueError("as expected")
-
-    async def main() -> None:
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(held())
-                tasks.create_task(fail())
-        except* ValueError:
-            seen.append("failed")
-
-    run_alone(main)
-
-    assert seen == ["closed", "failed"]
-
-
-def test_streams_work_over_the_simulated_network() -> None:
-    received: list[bytes] = []
-
-    async def serve() -> None:
-        async def echo(
-            accepted: AcceptedConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-        ) -> None:
-            while line := await reader.readline():
-                writer.write(line.upper())
-                await writer.drain()
-            writer.close()
-            await writer.wait_closed()
-
-        await it.network.listen_for_streams(Purpose.LOG, Endpoint("a", 80), echo, gate=ConnectionGate())
-        await forever()
-
-    async def ask() -> None:
-        reader, writer = await it.network.dial_streams(Purpose.LOG, Endpoint("a", 80))
-        for word in (b"one\n", b"two\n"):
-            writer.write(word)
-            received.append(await reader.readline())
-        writer.close()
-        await writer.wait_closed()
-
-    with world("a", "b") as it:
-        it.start("a", serve)
-        it.after(MS, it.start, "b", ask)
-        it.run_until(lambda: it.exits != [])
-        it.run()
-
-        assert received == [b"ONE\n", b"TWO\n"]
-        assert it.network.transports == {}
 
 
 def test_a_set_of_tasks_has_one_order_in_every_run() -> None:
@@ -236,24 +112,6 @@ def test_a_blocking_call_makes_the_process_late_and_its_clock_go_on() -> None:
         it.run()
 
     assert seen == [("after blocking", 52), ("soon", 52), ("timer", 52), ("from there", 57)]
-
-
-def test_two_blocking_calls_of_one_turn_add_up() -> None:
-    seen: list[int] = []
-
-    async def main() -> None:
-        loop = it.loop("a")
-        loop.block(5 * MS)
-        loop.block(7 * MS)
-        await asyncio.sleep(0)
-        seen.append(it.now_ns - START_NS)
-        await forever()
-
-    with world("a") as it:
-        it.start("a", main)
-        it.run()
-
-    assert seen == [12 * MS]
 
 
 def test_a_paused_process_does_nothing_and_goes_on_in_order() -> None:
@@ -379,43 +237,6 @@ def test_a_job_ends_after_the_disks_time_with_its_result_or_its_error() -> None:
     assert seen == [(3, 1), JOB_NS]
 
 
-def test_jobs_of_one_latency_are_done_in_order_and_their_effects_come_at_their_ends() -> None:
-    effects: list[tuple[int, int]] = []
-
-    def note(number: int) -> None:
-        effects.append((number, it.now_ns - START_NS))
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        jobs = [loop.run_in_executor(None, note, number) for number in range(3)]
-        assert effects == []
-        for job in jobs:
-            await job
-
-    with world("a") as it:
-        it.start("a", main)
-        it.run_until(lambda: it.exits != [])
-
-    assert it.exits == [("a", "None")]
-    assert effects == [(0, JOB_NS), (1, JOB_NS), (2, JOB_NS)]
-
-
-def test_a_cancelled_wait_for_a_job_does_not_undo_the_job() -> None:
-    """As with a thread, which cannot be stopped."""
-    effects: list[str] = []
-
-    async def main() -> None:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.001):
-                await asyncio.to_thread(effects.append, "done")
-        assert effects == []
-        await asyncio.sleep(1)
-
-    run_alone(main)
-
-    assert effects == ["done"]
-
-
 def test_a_process_may_die_between_the_end_of_a_job_and_its_hearing_of_it() -> None:
     seen: list[str] = []
 
@@ -455,19 +276,6 @@ def test_errors_that_nobody_caught_are_reported() -> None:
         it.run()
 
     assert [error for _, error in it.errors] == ["integer division or modulo by zero", "nobody looks"]
-
-
-def test_a_process_whose_main_fails_ends_with_that() -> None:
-    async def main() -> None:
-        await asyncio.sleep(1)
-        raise ValueError("no")
-
-    with world("a") as it:
-        it.start("a", main)
-        it.run(2 * SECOND)
-
-        assert it.exits == [("a", "ValueError('no')")]
-        assert not it.machines["a"].is_running
 
 
 def test_a_process_is_buried_without_a_word() -> None:

@@ -65,14 +65,6 @@ def test_a_power_loss_tears_what_was_not_synced_by_sectors_in_any_order() -> Non
         assert it.machines["a"].disk.content(FILE) == zeros + written + zeros + written
 
 
-def test_a_name_that_was_not_synced_goes_with_the_power() -> None:
-    with world("a") as it:
-        write_file(it, sync_first=False, data=b"x")
-        it.machines["a"].lose_power(lambda: False)
-
-        assert it.machines["a"].disk.list_directory(DIRECTORY) == []
-
-
 def test_the_boot_id_changes_with_the_power_only() -> None:
     with world("a", "b") as it:
         machine = it.machines["a"]
@@ -89,22 +81,6 @@ def test_the_boot_id_changes_with_the_power_only() -> None:
         assert it.machines["b"].host().boot_id not in boot_ids
 
 
-def test_each_process_of_a_machine_draws_other_numbers_and_every_run_the_same() -> None:
-    def draw() -> list[float]:
-        with world("a") as it:
-            numbers = []
-            for _ in range(3):
-                numbers.append(it.machines["a"].host().random())
-                it.start("a", forever)
-                it.machines["a"].kill()
-            return numbers
-
-    first = draw()
-
-    assert len(set(first)) == 3
-    assert draw() == first
-
-
 def test_a_replaced_disk_is_empty_and_is_watched_as_the_one_before() -> None:
     with world("a") as it:
         write_file(it, sync_first=True, data=b"x")
@@ -117,18 +93,6 @@ def test_a_replaced_disk_is_empty_and_is_watched_as_the_one_before() -> None:
 
         assert operations == ["create", "pwrite", "sync", "sync_directory", "pwrite"]
         assert machine.disk.content(FILE) == b"y"
-
-
-def test_what_a_disk_operation_raises_the_process_sees() -> None:
-    with world("a") as it:
-
-        def fail(name: str, path: object, length: int) -> None:
-            raise OSError(5, f"no {name}")
-
-        it.machines["a"].on_disk_operation = fail
-        write_file(it, sync_first=True, data=b"x")
-
-        assert it.exits == [("a", "OSError(5, 'no create')")]
 
 
 def test_a_sync_in_the_loop_makes_the_process_late_and_one_in_a_job_does_not() -> None:
@@ -152,17 +116,6 @@ def test_a_sync_in_the_loop_makes_the_process_late_and_one_in_a_job_does_not() -
 
         assert it.exits == [("a", "None")]
     assert seen == [JOB_NS, JOB_NS]
-
-
-def test_a_stalled_disk_answers_when_the_stall_is_over() -> None:
-    async def main() -> None:
-        await asyncio.to_thread(lambda: None)
-
-    with world("a") as it:
-        it.machines["a"].timing.stall_until_ns = it.now_ns + SECOND
-        it.start("a", main)
-
-        assert it.run_until(lambda: it.exits != []) == SECOND + JOB_NS
 
 
 # --- the worker

@@ -25,30 +25,6 @@ def make_peer(accepted: AcceptedConnection) -> Peer:
     return Peer()
 
 
-def test_the_ends_know_each_others_addresses() -> None:
-    with connected() as (_, a, b):
-        assert a.transport.get_extra_info("peername") == b.transport.get_extra_info("sockname") == ("b", PORT)
-        assert a.transport.get_extra_info("sockname") == b.transport.get_extra_info("peername")
-        assert a.transport.get_protocol() is a
-
-
-def test_a_connection_takes_a_way_there_and_a_way_back() -> None:
-    with world() as it:
-        seen: list[str] = []
-        listen(it, "b", Peer)
-        it.run(MS)
-        dial(it, "a", "b", Peer, seen)
-        assert it.run_until(lambda: seen == ["connected"]) == 2 * MS
-
-
-def test_a_machine_where_nobody_listens_refuses() -> None:
-    with world() as it:
-        seen: list[str] = []
-        dial(it, "a", "b", Peer, seen)
-        it.run()
-        assert seen == ["[Errno 111] connection refused: b:80"]
-
-
 def test_a_closed_server_and_a_dead_process_refuse_as_well() -> None:
     with world("a", "b", "c") as it:
         seen: list[str] = []
@@ -69,27 +45,6 @@ def test_a_closed_server_and_a_dead_process_refuse_as_well() -> None:
         it.run()
 
         assert seen == ["[Errno 111] connection refused: b:80", "[Errno 111] connection refused: c:80"]
-
-
-def test_an_address_is_listened_on_once_and_by_its_own_machine() -> None:
-    with world() as it:
-        errors: list[str] = []
-
-        async def serve() -> None:
-            first = await it.network.listen(Purpose.LOG, Endpoint("a", PORT), make_peer, gate=GATE)
-            for name in ("a", "b"):
-                try:
-                    await it.network.listen(Purpose.LOG, Endpoint(name, PORT), make_peer, gate=GATE)
-                except OSError as error:
-                    errors.append(str(error))
-            first.close()
-            await it.network.listen(Purpose.LOG, Endpoint("a", PORT), make_peer, gate=GATE)
-
-        it.start("a", serve)
-        it.run()
-
-        assert [text.split(":")[0] for text in errors] == ["[Errno 98] address in use or not ours"] * 2
-        assert it.exits == [("a", "None")]
 
 
 @pytest.mark.parametrize("direction", [("a", "b"), ("b", "a")])
@@ -319,21 +274,6 @@ def test_a_closing_end_reads_nothing_more() -> None:
 # --- blocks
 
 
-def test_nothing_arrives_through_a_block_and_everything_after_it() -> None:
-    with connected() as (it, a, b):
-        it.cut("a", "b")
-        for number in range(10):
-            a.transport.write(bytes([number]))
-            b.transport.write(bytes([number]))
-            it.run(SECOND)
-        assert a.data == b.data == b""
-
-        it.mend("a", "b")
-        it.run(2 * SECOND)
-        assert a.data == b.data == bytes(range(10))
-        assert a.events == b.events == ["made"]
-
-
 def test_what_was_on_its_way_before_a_block_arrives_at_most() -> None:
     with connected() as (it, a, b):
         a.transport.write(b"before")
@@ -371,131 +311,6 @@ def test_a_direction_blocked_for_two_reasons_opens_when_both_are_gone() -> None:
         network.unblock("a", "b")  # one too many means nothing
         network.block("a", "b")
         assert network.is_blocked("a", "b")
-
-
-def test_mending_the_network_takes_every_reason_away() -> None:
-    with connected() as (it, a, b):
-        for _ in range(3):
-            it.cut("a", "b")
-        a.transport.write(b"x")
-        it.network.unblock_all()
-        it.run(2 * SECOND)
-
-        assert b.data == b"x"
-        assert not it.network.is_blocked("a", "b")
-
-
-def test_a_machine_cannot_be_cut_off_from_itself() -> None:
-    with world("a") as it:
-        it.network.block("a", "a")
-        assert not it.network.is_blocked("a", "a")
-
-
-def test_a_sender_without_acknowledgements_gives_up_after_its_user_timeout() -> None:
-    with connected() as (it, a, b):
-        set_user_timeout(a, 4_000)
-        it.cut("a", "b")
-        a.transport.write(b"x")
-
-        taken_ns = it.run_until(lambda: len(a.events) > 1)
-
-        assert taken_ns == 4 * SECOND
-        assert a.events == ["made", "lost: connection timed out"]
-        assert b.events == ["made"]
-
-
-def test_a_sender_whose_data_arrive_and_whose_acknowledgements_do_not_gives_up_too() -> None:
-    with connected() as (it, a, b):
-        set_user_timeout(a, 4_000)
-        it.network.block("b", "a")
-        a.transport.write(b"x")
-
-        taken_ns = it.run_until(lambda: len(a.events) > 1)
-
-        assert b.data == b"x"
-        assert 4 * SECOND <= taken_ns <= 4 * SECOND + MS
-        assert a.events == ["made", "lost: connection timed out"]
-
-
-def test_a_block_that_begins_while_data_are_on_their_way_ends_the_sender_as_well() -> None:
-    with connected() as (it, a, b):
-        set_user_timeout(a, 4_000)
-        a.transport.write(b"x")
-        it.cut("a", "b")  # it arrives, and nobody can say so
-
-        assert it.run_until(lambda: len(a.events) > 1) == 4 * SECOND + MS
-        assert b.data == b"x"
-
-
-def test_a_sender_that_was_heard_after_a_block_begins_to_wait_anew_at_the_next_one() -> None:
-    """What waited arrives and is acknowledged; the time of the first block counts for nothing then."""
-    with connected() as (it, a, _):
-        set_user_timeout(a, 4_000)
-        it.network.block("b", "a")
-        a.transport.write(b"x")
-        it.run(3 * SECOND)
-        it.network.unblock("b", "a")
-        it.run(999 * MS)
-        assert a.events == ["made"]
-
-        it.cut("a", "b")
-        it.run(3 * SECOND)
-        assert a.events == ["made"]
-        a.transport.write(b"y")
-        assert it.run_until(lambda: len(a.events) > 1) == 4 * SECOND
-
-
-def test_a_machine_acknowledges_after_a_block_what_its_process_has_not_read() -> None:
-    with connected() as (it, a, b):
-        set_user_timeout(a, 4_000)
-        b.transport.pause_reading()
-        it.network.block("b", "a")
-        a.transport.write(b"x")
-        it.run(2_900 * MS)
-        it.network.unblock("b", "a")
-        it.run(60 * SECOND)
-
-        assert a.events == ["made"]
-
-
-def test_what_is_written_while_earlier_bytes_are_unread_is_noticed_not_to_be_acknowledged() -> None:
-    with connected() as (it, a, b):
-        set_user_timeout(a, 1_000)
-        b.transport.pause_reading()
-        a.transport.write(b"x")
-        it.run(10 * SECOND)
-        assert a.events == ["made"]
-
-        it.network.block("b", "a")
-        a.transport.write(b"y")
-        it.run(2 * SECOND)
-        assert a.events == ["made", "lost: connection timed out"]
-
-
-def test_a_block_shorter_than_the_user_timeout_ends_nothing() -> None:
-    with connected() as (it, a, b):
-        set_user_timeout(a, 4_000)
-        for _ in range(5):
-            it.cut("a", "b")
-            a.transport.write(b"x")
-            it.run(2_900 * MS)
-            it.mend("a", "b")
-            it.run(1_500 * MS)
-
-        assert b.data == b"xxxxx"
-        assert a.events == ["made"]
-
-
-def test_an_idle_connection_survives_any_block() -> None:
-    with connected() as (it, a, b):
-        set_user_timeout(a, 1_000)
-        it.cut("a", "b")
-        it.run(3_600 * SECOND)
-        it.mend("a", "b")
-        a.transport.write(b"x")
-        it.run(2 * SECOND)
-
-        assert b.data == b"x"
 
 
 def test_a_paused_reader_is_no_reason_to_give_up() -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-
-import pytest
 
 from trimaran.cluster.simulation.world.scheduler import START_NS, Scheduler
 
@@ -75,42 +72,6 @@ def test_a_cancelled_entry_does_not_run_and_is_not_counted() -> None:
     scheduler.run_until(START_NS + 2)
 
     assert (seen, scheduler.event_count) == ([2], 1)
-
-
-def test_a_fault_of_the_environment_ends_the_run() -> None:
-    scheduler = Scheduler()
-    scheduler.call_after(1, int, "seven")
-
-    with pytest.raises(ValueError, match="seven"):
-        scheduler.run_until(START_NS + 2)
-
-
-def test_an_hour_takes_no_time_and_no_event_loop_is_left_running() -> None:
-    begin = time.monotonic()
-    with world("a") as it:
-        it.start("a", forever)
-        it.run(3600 * SECOND)
-
-    assert time.monotonic() - begin < 5
-    with pytest.raises(RuntimeError):
-        asyncio.get_running_loop()
-
-
-def test_processes_take_turns_in_order_of_time_and_the_one_that_slept_first_wakes_first() -> None:
-    order: list[str] = []
-
-    async def tick(name: str, period_ms: int) -> None:
-        for _ in range(3):
-            await asyncio.sleep(period_ms / 1000)
-            order.append(f"{name}{it.now_ns // MS - begin_ms}")
-
-    with world("a", "b") as it:
-        begin_ms = it.now_ns // MS
-        it.start("a", lambda: tick("a", 20))
-        it.start("b", lambda: tick("b", 30))
-        it.run(100 * MS)
-
-    assert order == ["a20", "b30", "a40", "b60", "a60", "b90"]
 
 
 def test_the_observer_of_a_process_is_called_after_each_thing_that_ran_there_only() -> None:
