@@ -11,7 +11,7 @@ SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 .PHONY: help setup setup-report setup-spark setup-test setup-dev constraints constraints-age compiled demo notebooks test check campaign coverage sim fuzz chaos power-backup upgrade-test format bench bench-many peers bench-guard clean
 
 help:  ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 setup: $(CORE)  ## Create .venv with trimaran in it: nodes, clients and every command but `report`.
 
@@ -50,10 +50,10 @@ $(VENV)/.installed-%: $(CORE)
 	@$(BIN)/python -m tests.set_up $*
 	@touch $@
 
-constraints: $(VENV)/.installed-check  ## Choose the newest releases of all packages for constraints.txt (a minute).
+constraints: $(CORE)  ## Choose the newest releases of all packages for constraints.txt (a minute).
 	@$(BIN)/python -m tests.constraints make
 
-constraints-age: $(VENV)/.installed-check  ## Print which releases in constraints.txt are not the newest.
+constraints-age: $(CORE)  ## Print which releases in constraints.txt are not the newest.
 	@$(BIN)/python -m tests.constraints age
 
 # A node starts a quarter sooner from bytecode, which pip leaves out here and Python itself may be told not to keep.

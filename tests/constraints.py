@@ -2,7 +2,7 @@
 
 `python -m tests.constraints make` resolves once for every Python from `OLDEST_PYTHON` on and writes the file.
 `python -m tests.constraints age` resolves again and prints which pins are older than what it chooses today; it exits
-with status 1 if there are any. Both need uv, which `make check` installs.
+with status 1 if there are any. Both need uv, which `make setup` installs.
 
 A line is a requirement, and in its comment the sets that it belongs to: `core` is what `make setup` installs and a part
 of every other set; these are the extras of pyproject.toml. `tests/set_up.py` installs the lines of one set, and
@@ -97,7 +97,7 @@ def resolve(*options: str | Path) -> list[Pin]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise SystemExit("uv is not installed: run make check once") from None
+        raise SystemExit("uv is not installed: run make setup") from None
     if done.returncode:
         raise SystemExit(f"uv could not resolve pyproject.toml:\n{done.stderr}")
     return parse(done.stdout)
