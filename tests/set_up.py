@@ -53,23 +53,28 @@ _PIP_INSTALL: Final = (
 )
 
 
+_DISK_IS_FULL: Final = re.compile(r"No space left on device|os error 28\b")
+_INDEX_IS_AWAY: Final = re.compile(r"connect|unreachable|timed out|resolution|dns error", re.IGNORECASE)
+
+
 class SetUpError(Exception):
     """Set-up cannot go on; the text says in two lines why, and what to do."""
 
 
-def explain(output: str, python: str) -> str:
-    """Say in two lines why pip or uv failed, and what to do."""
+def explain(output: str) -> SetUpError:
+    """Return the error for a failure of pip or uv: the first line of their reason, and what to do."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
     lines = output.strip().splitlines() or ["no output"]
     first = next((line for line in lines if re.match("error", line, re.IGNORECASE)), lines[-1]).strip()[:300]
-    if re.search(r"No space left on device|os error 28\b", output):
+    if _DISK_IS_FULL.search(output):
         advice = "The disk is full: free 4 GB here, in ~/.cache and in the temporary directory, and run it again."
-    elif re.search(r"connect|unreachable|timed out|resolution|dns error", output, re.IGNORECASE):
+    elif _INDEX_IS_AWAY.search(output):
         advice = "The package index cannot be reached: check the network, or pip's index-url and proxy."
     elif python not in PYTHONS:
         advice = f"Python {python} is not one of {', '.join(PYTHONS)}: make clean, then again with PYTHON=/path/to/one."
     else:
         advice = f"{CONSTRAINTS.name} names a release that this machine cannot install."
-    return f"{first}\n{advice}"
+    return SetUpError(f"{first}\n{advice}")
 
 
 @contextmanager
@@ -104,13 +109,20 @@ def run(command: Sequence[str | Path], environment: Mapping[str, str]) -> str | 
     return "".join(lines) if process.returncode else None
 
 
-def install_uv(pins: Sequence[Pin]) -> str | None:
-    """Have pip install the uv of `constraints.txt`, unless it is there; its output if it fails."""
+def has_uv(pins: Sequence[Pin]) -> bool:
+    """Have pip install the uv of `constraints.txt`, unless it is there; False if there is no uv for this machine.
+
+    Raises:
+        SetUpError: pip cannot install anything now.
+    """
     (pin,) = (pin for pin in pins if pin.name == "uv")
     if any(found.version == pin.version for found in importlib.metadata.distributions(name="uv")):
-        return None
+        return True
     print("==> installing uv, which downloads the rest (3 s, 60 MB)", flush=True)
-    return run((*_PIP_INSTALL, "--only-binary", ":all:", pin.requirement), {})
+    failed = run((*_PIP_INSTALL, "--only-binary", ":all:", pin.requirement), {})
+    if failed is not None and (_INDEX_IS_AWAY.search(failed) or _DISK_IS_FULL.search(failed)):
+        raise explain(failed)
+    return failed is None
 
 
 def configured_index() -> dict[str, str]:
@@ -134,17 +146,18 @@ def install(name: str) -> None:
     stored.write_text("[bdist_wheel]\ncompression = stored\n")
     building = {"DIST_EXTRA_CONFIG": str(stored)}
 
-    failed = install_uv(pins)
-    print(f"==> installing {EXPECTED[name]}", flush=True)
-    if failed is None:
-        uv = (Path(sys.executable).with_name("uv"), "pip", "install", "--python", sys.executable, "--system-certs")
-        options = ("--no-deps", "--build-constraints", CONSTRAINTS)
+    uv = (Path(sys.executable).with_name("uv"), "pip", "install", "--python", sys.executable, "--system-certs")
+    options = ("--no-deps", "--build-constraints", CONSTRAINTS)
+
+    failed: str | None = "no uv"
+    if has_uv(pins):
+        print(f"==> installing {EXPECTED[name]}", flush=True)
         failed = run((*uv, *options, *wanted), {**building, **configured_index()})
-    if failed is not None and "os error 28" not in failed:
-        print(f"==> without uv, with pip alone (minutes): {failed.strip().splitlines()[-1:]}", flush=True)
+    if failed is not None and not _DISK_IS_FULL.search(failed):
+        print(f"==> installing {EXPECTED[name]} with pip instead of uv: this takes longer", flush=True)
         failed = run((*_PIP_INSTALL, *wanted), building)
     if failed is not None:
-        raise SetUpError(explain(failed, f"{sys.version_info.major}.{sys.version_info.minor}"))
+        raise explain(failed)
 
 
 def compile_packages() -> None:
