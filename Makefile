@@ -1,77 +1,70 @@
-# Trimaran's tasks. Needs make and Python 3.11 or newer; everything else goes into .venv.
+# Trimaran's tasks. Needs make and Python 3.11 to 3.14; everything else goes into .venv.
 
 VENV := .venv
 BIN := $(VENV)/bin
-CORE := $(VENV)/.trimaran-installed
-REPORT := $(VENV)/.trimaran-report-installed
-SPARK := $(VENV)/.trimaran-spark-installed
-STAMP := $(VENV)/.trimaran-tools-installed
+CORE := $(VENV)/.installed-core
+STAMP := $(VENV)/.installed-suite
 PACKAGES := service_api archive client cluster src
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-report setup-spark setup-dev compiled demo notebooks test check campaign flaky coverage sim fuzz chaos power-backup upgrade-test format bench bench-many peers bench-guard clean
+.PHONY: help setup setup-report setup-spark setup-test setup-dev constraints constraints-age compiled demo notebooks test check campaign flaky coverage sim fuzz chaos power-backup upgrade-test format bench bench-many peers bench-guard clean
 
 help:  ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 setup: $(CORE)  ## Create .venv with trimaran in it: nodes, clients and every command but `report`.
 
-setup-report: $(REPORT)  ## Add what `report` needs (half a minute, 0.5 GB).
+setup-report: $(VENV)/.installed-report  ## Add what `report` needs (0.5 GB).
 
-setup-spark: $(SPARK)  ## Add Spark, a Java and what `report` needs (a minute, 1 GB).
+setup-spark: $(VENV)/.installed-report $(VENV)/.installed-spark  ## Add Spark, a Java and what `report` needs (1 GB).
 
-setup-dev: $(STAMP)  ## Add Spark, notebooks and the development tools (one to two minutes, 1.3 GB).
+setup-test: $(STAMP)  ## Add what `make test` needs, with Spark and notebooks (a minute, 1.5 GB).
 
-# Both run again only when pyproject.toml changed. `PYTHON=/path/to/python make setup` picks the interpreter.
-$(CORE): pyproject.toml
+DEVELOPMENT := $(addprefix $(VENV)/.installed-,suite check campaign fuzz)
+
+setup-dev: $(DEVELOPMENT)  ## Add what any target here needs; each also adds its own (2 GB).
+
+# These run again only when one of the two files changed. `PYTHON=/path/to/python make setup` picks the interpreter.
+$(CORE): pyproject.toml constraints.txt
 	@set -eu; \
 	found=""; \
-	for candidate in $${PYTHON:-python3 python3.11 python3.12 python3.13 python3.14 python}; do \
+	for candidate in $${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11 python}; do \
 	    if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 	        found="$$candidate"; break; \
 	    fi; \
 	done; \
 	if [ -z "$$found" ]; then \
-	    echo "make setup: no Python >= 3.11 with the venv module on PATH; install one or say PYTHON=/path/to/python" >&2; \
+	    echo "make: no Python 3.11 to 3.14 with the modules venv and ensurepip on PATH" >&2; \
+	    echo "install one (Debian: apt-get install python3-venv) or say PYTHON=/path/to/python" >&2; \
 	    exit 1; \
 	fi; \
 	if ! $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
-	    echo "==> creating $(VENV) with $$("$$found" --version)"; \
-	    "$$found" -m venv --clear $(VENV); \
+	    echo "==> creating $(VENV) with $$("$$found" --version) (4 s)"; \
+	    "$$found" -m venv --clear $(VENV) || { echo "make: cannot create $(VENV): is this disk full, or read-only?" >&2; exit 1; }; \
 	fi; \
-	echo "==> installing trimaran into $(VENV)"; \
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable .; \
-	touch $(CORE); \
-	echo "==> ready: $(BIN)/trimaran --help"
+	$(BIN)/python -m tests.set_up core; \
+	touch $(CORE)
 
-$(REPORT): $(CORE)
-	@set -eu; \
-	echo "==> installing what the report needs into $(VENV) (half a minute, 0.5 GB)"; \
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[report]'; \
-	touch $(REPORT)
+$(VENV)/.installed-%: $(CORE)
+	@$(BIN)/python -m tests.set_up $*
+	@touch $@
 
-$(SPARK): $(CORE)
-	@set -eu; \
-	echo "==> installing Spark into $(VENV) (a minute, 1 GB)"; \
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[report,spark]'; \
-	touch $(SPARK)
+constraints: $(CORE)  ## Choose the newest releases of all packages for constraints.txt (a minute).
+	@$(BIN)/python -m tests.constraints make
 
-$(STAMP): $(CORE)
-	@set -eu; \
-	echo "==> installing Spark, notebooks and the development tools into $(VENV) (one to two minutes, 1.3 GB)"; \
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'; \
-	touch $(STAMP)
+constraints-age: $(CORE)  ## Print which releases in constraints.txt are not the newest.
+	@$(BIN)/python -m tests.constraints age
 
 # A node starts a quarter sooner from bytecode, which pip leaves out here and Python itself may be told not to keep.
 compiled: $(CORE)
-	@$(BIN)/python -m compileall -q $(PACKAGES)
+	@$(BIN)/python -m compileall -q -j 0 $(PACKAGES)
 
 demo: $(CORE) compiled  ## Run three nodes, kill the leader half-way, check every reply.
 	@$(BIN)/trimaran demo $(ARGS)
 
 # Jupyter refuses to run as root unless told; it listens on loopback only, and asks for the token that it prints.
-notebooks: $(STAMP)  ## Open JupyterLab on the notebooks; on a machine without a browser follow the address it prints.
+notebooks: $(VENV)/.installed-notebooks  ## Open JupyterLab on the notebooks; on a machine without a browser follow the address it prints.
 	@$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
 # One worker more than there are cores runs the suite, since many tests wait for a process or a timer.
@@ -83,7 +76,7 @@ FAST_TESTS := $(wildcard tests/test_*.py) tests/fuzz tests/scenarios $(addprefix
 test: $(STAMP) compiled  ## Run the whole suite (about a quarter of an hour on two cores).
 	@$(SUITE) $(ARGS)
 
-check: $(STAMP)  ## Format, lint, types, import rules, known dangers and the fastest tests (about a minute).
+check: $(STAMP) $(VENV)/.installed-check  ## Format, lint, types, import rules, known dangers and the fastest tests (about a minute).
 	@echo "==> format"; $(BIN)/ruff format --check --quiet $(SOURCES) || { echo "run: make format" >&2; exit 1; }
 	@echo "==> lint"; $(BIN)/ruff check --quiet $(SOURCES)
 	@echo "==> types"; $(BIN)/mypy
@@ -94,7 +87,7 @@ check: $(STAMP)  ## Format, lint, types, import rules, known dangers and the fas
 	    case "$$found" in *"could not be audited"* | *rror*) echo "    not all could be looked up: no network?";; esac
 	@echo "==> fast tests"; $(SUITE) -q -m 'not slow and not campaign' $(FAST_TESTS) $(ARGS)
 
-campaign: $(STAMP) compiled  ## Run what the suite has only a sample of: every notebook, peer, plant and long log.
+campaign: $(STAMP) $(VENV)/.installed-campaign compiled  ## Run what the suite has only a sample of: every notebook, peer, plant and long log.
 	@$(SUITE) -m campaign $(ARGS)
 
 # It goes on where the last one stopped; MINUTES=0 prints the table alone.
@@ -103,7 +96,7 @@ BUSY ?= 4
 flaky: $(STAMP) compiled  ## Hunt for tests that fail by chance: for MINUTES=10, beside BUSY=4 processes that count.
 	@$(BIN)/python -m tests.hunt --minutes $(MINUTES) --busy $(BUSY) $(ARGS)
 
-coverage: $(STAMP) compiled  ## Run the suite and print which branches it does not take; ARGS='-m ""' adds the campaign.
+coverage: $(STAMP) $(VENV)/.installed-check compiled  ## Run the suite and print which branches it does not take; ARGS='-m ""' adds the campaign.
 	@$(SUITE) --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 # A fresh range of seeds each time; `make sim FROM=0` takes a certain one.
@@ -117,7 +110,7 @@ sim: $(STAMP)  ## Simulate SEEDS=2000 fresh seeds on all cores, then find every 
 	@$(BIN)/python -m tests.simulation.plants --seeds $(SEEDS)
 
 # MINUTES=10 for all targets, or EXECUTIONS=n for each; TARGET="catalog frames" runs these alone.
-fuzz: $(STAMP)  ## Fuzz every decoder for MINUTES=10, or EXECUTIONS=n each; TARGET="a b" for some (docs/fuzzing.md).
+fuzz: $(STAMP) $(VENV)/.installed-fuzz  ## Fuzz every decoder for MINUTES=10, or EXECUTIONS=n each; TARGET="a b" for some (docs/fuzzing.md).
 	@$(BIN)/python -m tests.fuzz run $(if $(EXECUTIONS),--executions $(EXECUTIONS),--minutes $(MINUTES)) \
 	    $(if $(TARGET),--target $(TARGET)) $(ARGS)
 
@@ -142,7 +135,7 @@ upgrade-test: $(STAMP) compiled  ## Run the version of tests/upgrade/baseline.tx
 flipped-bits: $(STAMP) compiled  ## Flip a bit in each kind of file of a running cluster; print what happened (a minute).
 	@$(BIN)/python -m tests.system.flipped_bits $(ARGS)
 
-format: $(STAMP)  ## Format the code and sort its imports.
+format: $(VENV)/.installed-check  ## Format the code and sort its imports.
 	@$(BIN)/ruff check --quiet --select I --fix $(SOURCES)
 	@$(BIN)/ruff format --quiet $(SOURCES)
 
@@ -173,10 +166,9 @@ bench-many: $(STAMP) compiled  ## Measure many sessions, groups and a big state 
 
 PEER_PACKAGES := etcd-server linux-perf nghttp2-client nats-server redis-server redis-tools valgrind zookeeper
 
-peers: $(STAMP)  ## Install what we are compared with, and what benchmarks count and profile with; needs root.
+peers: $(STAMP) $(VENV)/.installed-bench  ## Install what we are compared with, and what benchmarks count and profile with; needs root.
 	@echo "==> $(PEER_PACKAGES)"
 	@RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PEER_PACKAGES)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,bench]'
 
 bench-guard: $(STAMP)  ## Count the hot paths' instructions (needs valgrind); fail where they grew by over 5 %.
 	@$(BIN)/python -m trimaran.benchmarks guard

@@ -22,7 +22,7 @@ import pytest
 from notebooks.execute import scripts
 from tests.places import ROOT
 
-INSTALLED: Final = (".venv/.trimaran-installed", ".venv/.trimaran-tools-installed")
+INSTALLED: Final = (".venv/.installed-core", ".venv/.installed-notebooks")
 DEADLINE_S: Final = 60
 
 pytestmark = pytest.mark.slow
