@@ -14,21 +14,23 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+import typer
 import uvloop
 
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
 
 from ..load.client_process import ClientParameters
 from ..load.sessions import SessionLoad
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, tune_garbage_collector
+from ..options import Members, Payload, SyncLevel, TimeLimit
 from ..rig.processes import ClusterProcesses, require_connections
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
 from ..statistics.report import Report, latency_figures
-from .scan_bench import session_settings
+from .echo import session_settings
 
 _CONNECT_TIMEOUT_S: Final = 60.0
 _ENDLESS: Final = 1 << 40
@@ -36,34 +38,19 @@ _ENDLESS: Final = 1 << 40
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class FairnessParameters:
-    """What one run does.
+    """What one run does."""
 
-    Raises:
-        ConfigurationError: values that make no run.
-    """
-
-    members: int = 3
-    payload: int = 32
-    greedy_payload: int = 32
-    depths: tuple[int, ...] = (64, 1024, 4096)
-    """Messages that the greedy client keeps in flight, one figure for each."""
-    messages: int = 2_000
-    """Of all modest clients together, alone and beside each greedy one."""
-    sessions: int = 1
-    """How many modest clients there are."""
-    warmup: int = 200
-    file_sync_level: int = 1
-    time_limit_s: float = 300.0
-
-    def __post_init__(self) -> None:
-        for name in ("members", "messages", "warmup", "sessions"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 1")
-        for name in ("payload", "greedy_payload"):
-            if getattr(self, name) < 8:
-                raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 8")
-        if not self.depths or min(self.depths) < 1:
-            raise ConfigurationError(f"depths={self.depths} expected at least 1 each")
+    members: Members = 3
+    payload: Payload = 32
+    greedy_payload: Annotated[int, typer.Option(min=8, help="Bytes in a message of the greedy client.")] = 32
+    depths: Annotated[
+        tuple[int, ...], typer.Option(min=1, help="Messages of the greedy client in flight, one figure for each.")
+    ] = (64, 1024, 4096)
+    sessions: Annotated[int, typer.Option(min=1, help="Modest clients, each with one message in flight.")] = 1
+    messages: Annotated[int, typer.Option(min=1, help="Messages of the modest clients for each figure.")] = 2_000
+    warmup: Annotated[int, typer.Option(min=1, help="Messages before them, not measured.")] = 200
+    file_sync_level: SyncLevel = 1
+    time_limit_s: TimeLimit = 300.0
 
 
 def run(parameters: FairnessParameters, *, directory: Path | None = None, keep: bool = False) -> Report:

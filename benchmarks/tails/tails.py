@@ -1,4 +1,4 @@
-"""The command `tails`."""
+"""Steady tails: the parts of one run, and how they are printed."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import time
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from ..machine.data_directory import data_directory, measurement_directory
 from ..machine.environment import describe
 from ..machine.processors import StolenTime
-from ..options import DirectoryOption, JsonOption, KeepOption, MembersOption
 from ..scenarios.echo import open_loop_rate
-from ..statistics.report import Report, progress_line, write_json
+from ..statistics.report import Report, progress_line
 from .callbacks import heartbeat_timeout_ms, measure_callbacks
 from .disturbances import CALM, measure_disturbances
 from .open_loop import FIGURE_NAMES, measure_open_loop, measure_peak
-from .parameters import PARTS, TailsParameters
+from .parameters import TailsParameters
 
 
 def run(parameters: TailsParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
@@ -62,28 +59,8 @@ def run(parameters: TailsParameters, *, directory: Path | None = None, keep: boo
     }
 
 
-def tails(
-    runs: Annotated[int, typer.Option(help="Open loops, one after another.")] = 10,
-    seconds: Annotated[float, typer.Option(help="Seconds of each open loop.")] = 30.0,
-    only: Annotated[str, typer.Option(help="The parts that are measured, with commas.")] = ",".join(PARTS),
-    members: MembersOption = 3,
-    rate: Annotated[
-        float | None, typer.Option(help="Messages a second; without it half of a peak that is measured first.")
-    ] = None,
-    directory: DirectoryOption = None,
-    keep: KeepOption = False,
-    json: JsonOption = None,
-) -> None:
-    """Steady tails: open loops at half of the peak, disturbances beside the calm, slow callbacks of a service."""
-    chosen = tuple(part.strip() for part in only.split(","))
-    parameters = TailsParameters(runs=runs, seconds=seconds, only=chosen, members=members, rate=rate)
-    report = run(parameters, directory=directory, keep=keep)
-    _print(report)
-    if json is not None:
-        write_json(report, json)
-
-
-def _print(report: Report) -> None:
+def print_tails(report: Report) -> None:
+    """Print the figures of each run, and those of disturbances and callbacks beside the calm."""
     console = Console(soft_wrap=True)
     console.print(f"tails: took {report['took_s']} s, the host took {report['stolen_percent']:g} % meanwhile")
     if found := report.get("open_loop"):
