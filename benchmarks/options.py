@@ -59,7 +59,7 @@ def make_command(
         if get_origin(hints[field.name]) is Annotated:
             kind, *more = get_args(hints[field.name])
             options[field.name] = _option(field.name, kind, field.default, more[0].min)
-            annotation = Annotated[options[field.name][0], *more]
+            annotation: Any = Annotated[options[field.name][0], *more]
             arguments.append(_argument(field.name, annotation, options[field.name][1]))
     arguments += [
         _argument("directory", DirectoryOption, None),

@@ -52,9 +52,10 @@ class Plot:
             chart, (axes,) = new_chart(4.0)
             looks = cycle([(color, look) for look in ("-", "--") for color in SERIES])
             for number, ((name, points), (color, look)) in enumerate(zip(self.lines.items(), looks, strict=False)):
+                shown = [(x, y) for x, y in points if y > 0]
                 axes.plot(
-                    [x for x, _ in points],
-                    [max(y, 0.01) for _, y in points],
+                    [x for x, _ in shown],
+                    [y for _, y in shown],
                     color=color if number < _COLORED else REST,
                     linestyle=look,
                     marker="o" if len(points) < _COLORED else "",

@@ -480,7 +480,7 @@ def _groups(report: Report) -> Blocks:
     )
     places = {"one machine": (1, others_us), "three machines": (3, 2 * follower_us)}
     yield table(
-        ("groups", *_MODEL_GROUPS),
+        ("groups", *map(str, _MODEL_GROUPS)),
         [
             (
                 f"{name} of {_MODEL_CORES} cores, modelled messages/s",

@@ -109,9 +109,9 @@ def run(parameters: ProfileParameters, *, directory: Path | None = None, keep: b
 def _profile(measure: Callable[..., tuple[Report, Any]], tools: Tools, data_dir: Path) -> dict[str, Any]:  # JSON
     """Measure alone, with one profiler, with the other, and with system calls counted."""
     alone, _ = measure("alone", lambda cluster, clients: Meter(cluster))
-    with_perf, perf = measure("perf", lambda *processes: PerfMeter(tools, *processes, data_dir))
-    with_python, python = measure("py-spy", lambda *processes: PythonMeter(tools, *processes, data_dir))
-    counted, calls = measure("calls", lambda *processes: CallMeter(tools, *processes, data_dir))
+    with_perf, perf = measure("perf", lambda cluster, clients: PerfMeter(tools, cluster, clients, data_dir))
+    with_python, python = measure("py-spy", lambda cluster, clients: PythonMeter(tools, cluster, clients, data_dir))
+    counted, calls = measure("calls", lambda cluster, clients: CallMeter(tools, cluster, clients, data_dir))
     native: dict[str, Counter[tuple[Stage | None, str]]] = {role: Counter() for role in ROLES}
     roles = {name: role for role, name in roles_of(with_perf).items()}
     for name, frames in perf.samples():
