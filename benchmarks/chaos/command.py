@@ -59,12 +59,13 @@ def chaos(
         plant=plant,
     )
     load_service_class(parameters.service, parameters.service_dir)
+    if page is not None:
+        from .timeline import build_chaos_page  # here, before anything runs: matplotlib is an extra to have
+
     result = run_campaign(parameters, directory=directory, keep=keep)
     if json is not None:
         write_json(result.to_json(), json)
     if page is not None:
-        from .timeline import build_chaos_page  # here: matplotlib takes a second to load
-
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(build_chaos_page(result), encoding="utf-8")
     print_campaign(result)

@@ -807,7 +807,7 @@ def stage_rows(processes: Sequence[Report | None]) -> list[tuple[str, ...]]:
     large = [
         name
         for name in sorted(most, key=lambda name: -most[name])
-        if any(stages.get(name, 0.0) >= _SMALL_SHARE * total for stages, total in zip(found, totals, strict=True))
+        if any(name in stages and stages[name] >= _SMALL_SHARE * total for stages, total in zip(found, totals, strict=True))
     ]
     small = [sum(us for name, us in stages.items() if name not in large) for stages in found]
     cells = {name: [stages.get(name, 0.0) for stages in found] for name in large}

@@ -68,7 +68,7 @@ def run(parameters: EncryptionParameters, *, directory: Path | None = None, keep
                     progress.update(done)
     return {
         "scenario": "encryption",
-        "rows": [_row(name, reports) for name, reports in found.items()],
+        "rows": [judged(name, reports) for name, reports in found.items()],
         "parameters": asdict(parameters),
         "environment": environment,
     }
@@ -122,7 +122,7 @@ def _catchup(missed_mib: int, level: int) -> Callable[[bool, Path], Report]:
     return measure
 
 
-def _row(name: str, reports: dict[str, list[Report]]) -> dict[str, Any]:
+def judged(name: str, reports: dict[str, list[Report]]) -> dict[str, Any]:
     """Put the rounds of one measurement together, and hold them against its target."""
     is_copy = name == CATCHUP
     rate = "megabytes_per_s" if is_copy else "throughput_msgs_per_s"

@@ -205,6 +205,8 @@ def run(
     parameters: SparkParameters, *, directory: Path | None, keep: bool, session: SparkSession | None = None
 ) -> Report:
     """Make the log and its Parquet, ask each query of both in rounds. `session`: one that runs already."""
+    import pyspark  # noqa: F401  # here: that it is missing shows before a log is made
+
     with data_directory(directory, "spark", keep=keep) as path, progress_line(parameters.rounds + 3) as progress:
         places = _make_places(path, parameters.mib * _MIB, progress)
         begin_s = time.perf_counter()

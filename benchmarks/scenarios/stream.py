@@ -67,6 +67,8 @@ def run(parameters: StreamParameters, *, directory: Path | None = None, keep: bo
     Raises:
         ClusterError: it could not be measured: a process failed, or the time was up.
     """
+    import pyspark  # noqa: F401  # here: that it is missing shows before anything is started
+
     report: Report = {"scenario": "stream"}
     with data_directory(directory, "stream", keep=keep) as data_dir:
         report["environment"] = describe(data_dir) | node_settings(CLUSTER_DEFAULTS, {})

@@ -8,13 +8,9 @@ from collections import Counter
 import pytest
 
 from tests.places import ROOT
-from tests.unit.benchmarks.page import samples
 from trimaran.benchmarks.profiling.sampling import parse_perf_script, parse_perf_stat, parse_stacks
 from trimaran.benchmarks.profiling.shares import divide
 from trimaran.benchmarks.profiling.stages import RULES, StackFrame, Stage, native_part_of, python_stage_of
-from trimaran.benchmarks.scenarios import profile
-from trimaran.benchmarks.scenarios.profile import ProfileParameters
-from trimaran.service_api import ConfigurationError
 
 PERF_SCRIPT = """
   454
@@ -50,12 +46,6 @@ def test_every_row_of_the_table_names_files_and_functions_that_are_there() -> No
             tree = ast.parse(path.read_text())
             defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
             assert rule.functions <= defined, (rule, rule.functions - defined)
-
-
-def test_every_stage_is_one_that_samples_can_have() -> None:
-    native = {Stage.KERNEL, Stage.LOOP, Stage.GC, Stage.UNATTRIBUTED}
-
-    assert {rule.stage for rule in RULES} | native == set(Stage)
 
 
 @pytest.mark.parametrize(
@@ -159,25 +149,3 @@ def test_without_samples_all_is_not_attributed() -> None:
 
     (row,) = divide(2.0, Counter({(None, ""): 10}), Counter())["stages"]
     assert (row["stage"], row["us"]) == ("not attributed", 2.0)
-
-
-def test_a_missing_profiler_is_one_line_that_names_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    monkeypatch.setattr("sys.executable", "/nowhere/python")
-
-    with pytest.raises(ConfigurationError, match=r"needs perf and py-spy.*'\.\[bench\]'.*apt install linux-perf"):
-        profile.run(ProfileParameters())
-
-
-def test_values_that_make_no_run_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="payload=4"):
-        ProfileParameters(payload=4)
-
-
-def test_the_stages_and_the_bound_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    profile.print_profile(samples.profile())
-
-    printed = capsys.readouterr().out
-    assert "kernel: fdatasync" in printed
-    assert "307,692" in printed
-    assert "30.5 system calls" in printed

@@ -1,4 +1,4 @@
-"""Many sessions: the bytes of ours, the load process against servers that a test makes, and what is refused."""
+"""The bytes that are exchanged with other systems, and with ours by the raw load, against servers that a test makes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.benchmarks.peers.many_sessions import UsageReading, _most_in_flight, run_connections
+from trimaran.benchmarks.peers.etcd import Etcd, EtcdTransactions
+from trimaran.benchmarks.peers.many_sessions import run_connections
 from trimaran.benchmarks.peers.peer import SessionsLoad
-from trimaran.benchmarks.peers.pipeline import JetStreamDialect, ZooKeeperDialect
+from trimaran.benchmarks.peers.pipeline import JetStreamDialect, PipelineParameters, ZooKeeperDialect, run_pipeline
 from trimaran.benchmarks.peers.session_dialect import SessionDialect
-from trimaran.benchmarks.statistics.histogram import Histogram
 from trimaran.client.ingress_publisher import IngressPublisher
 from trimaran.service_api import ClusterError
 from trimaran.service_api.errors import first_leaf
@@ -131,17 +131,83 @@ def test_one_answer_of_others_is_no_refusal_and_no_part() -> None:
     assert b"_INBOX.one" in jetstream.requests(0, 1)
 
 
-def test_requests_in_flight_are_counted_at_the_moments_of_a_look() -> None:
-    rows = [(0, 10), (5, 10), (20, 10)]
+def test_zookeeper_answers_are_counted_whole_and_refusals_are_errors() -> None:
+    """The layout as a real server sent it: length, xid, zxid, error, 68 bytes of what it knows of the znode."""
+    dialect = ZooKeeperDialect(32)
+    answer = struct.pack(">iiqi", 84, 1, 3, 0) + bytes(68)
+    data = bytearray(answer * 3 + answer[:50])
 
-    assert _most_in_flight(rows, range(1, 30, 6)) == 2
-    assert _most_in_flight(rows, range(21, 30, 6)) == 1
-    assert _most_in_flight([], range(3)) == 0
+    assert dialect.take_answers(data) == 3
+    assert data == answer[:50]
+    assert len(dialect.requests(0, 5)) == 5 * len(dialect.requests(5, 1))
+    assert struct.unpack_from(">iii", dialect.requests(7, 1)) == (len(dialect.requests(7, 1)) - 4, 8, 5)
+    ping = struct.pack(">iiqi", 16, -2, 3, 0)
+    data = bytearray(ping + answer + ping + answer + answer[:40])
+    assert dialect.take_answers(data) == 2
+    assert data == answer[:40]
+    assert dialect.keep_alive() == struct.pack(">iii", 8, -2, 11)
+    with pytest.raises(ClusterError, match="error=-101"):
+        dialect.take_answers(bytearray(struct.pack(">iiqi", 16, 1, 3, -101)))
 
 
-def test_nothing_answered_is_an_error() -> None:
-    with pytest.raises(ClusterError, match="no request was answered"):
-        UsageReading.take([], []).measured_until(UsageReading.take([], []), Histogram())
+def test_jetstream_acknowledgements_are_counted_whole_and_refusals_are_errors() -> None:
+    dialect = JetStreamDialect(32)
+    body = b'{"stream":"TRIMARAN", "seq":1}'
+    answer = b"MSG _INBOX.trimaran 1  %d\r\n%b\r\n" % (len(body), body)
+    data = bytearray(answer + b"PING\r\n" + answer + answer[:30])
+
+    assert dialect.take_answers(data) == 2
+    assert data == answer[:30]
+    refusal = b'{"error":{"code":503}}'
+    with pytest.raises(ClusterError, match="503"):
+        dialect.take_answers(bytearray(b"MSG _INBOX.trimaran 1 %d\r\n%b\r\n" % (len(refusal), refusal)))
+    with pytest.raises(ClusterError, match="Permissions"):
+        dialect.take_answers(bytearray(b"-ERR 'Permissions Violation'\r\n"))
+
+
+def test_etcd_requests_are_protocol_buffers() -> None:
+    """Key is field 1 of a put and value field 2; a transaction holds each put in field 2 of a field 2."""
+    body, per_request = Etcd()._request(32, 1024)
+    several, in_one = EtcdTransactions()._request(200, 1024)
+
+    assert (body, per_request) == (b"\x0a\x12trimaran-benchmark\x12\x20" + b"x" * 32, 1)
+    assert in_one == 128
+    put = b"\x0a\x14trimaran-benchmark-0\x12\xc8\x01" + b"x" * 200
+    assert several.startswith(b"\x12\xe4\x01\x12\xe1\x01" + put)
+
+
+async def test_a_pipeline_keeps_so_many_in_flight_and_counts_every_answer() -> None:
+    """Against a server that answers as ZooKeeper does."""
+    waiting: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
+            writer.write(struct.pack(">i", 0))
+        request = len(ZooKeeperDialect(32).requests(0, 1))
+        buffered = b""
+        while data := await reader.read(1 << 16):
+            buffered += data
+            count, rest = divmod(len(buffered), request)
+            waiting.append(count)
+            buffered = buffered[len(buffered) - rest :]
+            writer.write((struct.pack(">iiqi", 84, 1, 3, 0) + bytes(68)) * count)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    parameters = PipelineParameters(
+        dialect="zookeeper", host="127.0.0.1", port=port, inflight=8, messages=100, payload=32
+    )
+    measured = await asyncio.to_thread(run_pipeline, parameters)
+    server.close()
+
+    assert sum(waiting) == 100
+    assert max(waiting) <= 8
+    assert measured.messages_per_s > 0
+    assert measured.p50_us is not None
+    assert measured.p99_us is not None
+    assert measured.p50_us <= measured.p99_us
 
 
 @asynccontextmanager
@@ -194,36 +260,6 @@ async def test_every_connection_has_one_request_in_flight_until_the_time_is_over
     assert measured.p99_us is not None
     assert measured.p50_us <= measured.p99_us
     assert measured.client_cpu_us is not None
-
-
-async def test_a_server_that_is_silent_is_reminded_by_one_connection_alone(tmp_path: Path) -> None:
-    """A word of every session, while the server is busy, is a load of its own: with ten thousand it ended leaders."""
-    reminded: list[int] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for _ in range(2):
-            await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
-            writer.write(struct.pack(">i", 0))
-        await reader.readexactly(len(ZooKeeperDialect(32).requests(0, 1)))
-        if await reader.read(12) == ZooKeeperDialect(32).keep_alive():
-            reminded.append(writer.get_extra_info("peername")[1])
-            writer.write(_ANSWER)
-            await reader.readuntil(ZooKeeperDialect(32).farewell())
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    await asyncio.to_thread(
-        run_connections,
-        "zookeeper",
-        port,
-        SessionsLoad(sessions=4, payload=32, processes=1, warmup_s=0.0, measure_s=0.5),
-        servers=[],
-        directory=tmp_path,
-    )
-    server.close()
-
-    assert len(reminded) == 1
 
 
 async def test_a_connection_that_the_peer_closes_ends_the_load(tmp_path: Path) -> None:
