@@ -596,10 +596,7 @@ def _comparison(report: Report) -> Blocks:
     yield _systems(report)
     yield table(
         ("system", *loads.values()),
-        [
-            (name, *(_rate_cell(peer["depths"].get(load)) for load in loads))
-            for name, peer in _present(report).items()
-        ],
+        [(name, *(_rate_cell(peer["depths"].get(load)) for load in loads)) for name, peer in _present(report).items()],
     )
     yield from _absent(report)
 
@@ -807,7 +804,9 @@ def stage_rows(processes: Sequence[Report | None]) -> list[tuple[str, ...]]:
     large = [
         name
         for name in sorted(most, key=lambda name: -most[name])
-        if any(name in stages and stages[name] >= _SMALL_SHARE * total for stages, total in zip(found, totals, strict=True))
+        if any(
+            name in stages and stages[name] >= _SMALL_SHARE * total for stages, total in zip(found, totals, strict=True)
+        )
     ]
     small = [sum(us for name, us in stages.items() if name not in large) for stages in found]
     cells = {name: [stages.get(name, 0.0) for stages in found] for name in large}

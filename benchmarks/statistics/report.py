@@ -91,7 +91,10 @@ def print_table(title: str, rows: dict[str, object]) -> None:
 
 def print_figures(report: Report) -> None:
     """Print the figures of a report, below what was measured."""
-    given = ", ".join(f"{name}={value}" for name, value in report.get("parameters", {}).items() if value)
+    given = {name: value for name, value in report.get("parameters", {}).items() if value}
+    told = (
+        f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for name, value in given.items()
+    )
     rows: dict[str, object] = {}
     for name, value in report.items():
         if name in ("environment", "parameters", "scenario", "runs", "usage", "latency_percentiles_us"):
@@ -100,4 +103,4 @@ def print_figures(report: Report) -> None:
             rows.update({f"{name} {key}": f"{n:,}" for key, n in value.items() if isinstance(n, int | float)})
         else:
             rows[name] = value if isinstance(value, str) else f"{value:,}"
-    print_table(f"{report['scenario']}: {given}", rows)
+    print_table(f"{report['scenario']}: {', '.join(told)}", rows)
