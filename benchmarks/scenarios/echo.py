@@ -78,6 +78,8 @@ class EchoParameters:
     """Open loop: when more is due."""
     slow_ms: float | None = None
     """Open loop of one client: tell the moments in which messages took this long; None: tell none."""
+    has_metrics: bool = True
+    """Whether members count their syncs, and are asked for the count before and after."""
     service: str = ECHO_SERVICE
     """The service, which echoes what it does not take for a command."""
 
@@ -99,7 +101,9 @@ class EchoParameters:
     def settings(self) -> dict[str, str]:
         """What members are given."""
         checksums = "true" if self.checksums else "false"
-        settings = {"file_sync_level": str(self.file_sync_level), "checksums": checksums, **METRICS_SETTING}
+        settings = {"file_sync_level": str(self.file_sync_level), "checksums": checksums}
+        if self.has_metrics:
+            settings |= METRICS_SETTING
         if self.sessions is not None:
             settings |= session_settings(self.sessions)
         return {**settings, **self.node_settings}

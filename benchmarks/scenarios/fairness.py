@@ -7,8 +7,6 @@ in one process. The greedy one, a process of its own, keeps as many as it is tol
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
@@ -19,14 +17,15 @@ from typing import Annotated, Final
 import typer
 import uvloop
 
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
+from trimaran.service_api.errors import ClusterTimeoutError
 
 from ..load.client_process import ClientParameters
+from ..load.coordination import spawn_clients
 from ..load.sessions import SessionLoad
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, tune_garbage_collector
 from ..options import Members, Payload, SyncLevel, TimeLimit
-from ..rig.processes import ClusterProcesses, require_connections
+from ..rig.processes import ClusterProcesses, ProcessGroup, require_connections
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
 from ..statistics.report import Report, latency_figures
@@ -64,18 +63,18 @@ def run(parameters: FairnessParameters, *, directory: Path | None = None, keep: 
         require_connections((parameters.sessions + 1) * parameters.members)
         settings = {"file_sync_level": str(parameters.file_sync_level), **session_settings(parameters.sessions + 1)}
         cluster = stack.enter_context(ClusterProcesses(data_dir, ECHO_SERVICE, parameters.members, settings=settings))
-        figures = uvloop.run(_measure(parameters, cluster.ingress_endpoints))
+        figures = uvloop.run(_measure(parameters, cluster.ingress_endpoints, data_dir))
         environment = describe(data_dir)
     return {"scenario": "fairness", **figures, "parameters": asdict(parameters), "environment": environment}
 
 
-async def _measure(parameters: FairnessParameters, endpoints: list[str]) -> Report:
+async def _measure(parameters: FairnessParameters, endpoints: list[str], directory: Path) -> Report:
     tune_garbage_collector()
     try:
         async with asyncio.timeout(parameters.time_limit_s):
             figures: Report = {"alone": await _modest_clients(parameters, endpoints)}
             for depth in parameters.depths:
-                async with _greedy_client(parameters, endpoints, depth) as replies:
+                async with _greedy_client(parameters, endpoints, depth, directory) as replies:
                     begin_s, begin_count = time.monotonic(), replies[-1]
                     beside = await _modest_clients(parameters, endpoints)
                     greedy_per_s = round((replies[-1] - begin_count) / (time.monotonic() - begin_s))
@@ -102,8 +101,14 @@ async def _modest_clients(parameters: FairnessParameters, endpoints: list[str]) 
 
 
 @asynccontextmanager
-async def _greedy_client(parameters: FairnessParameters, endpoints: list[str], depth: int) -> AsyncIterator[list[int]]:
-    """A process that sends without end; gives how many replies it has had, the newest count last."""
+async def _greedy_client(
+    parameters: FairnessParameters, endpoints: list[str], depth: int, directory: Path
+) -> AsyncIterator[list[int]]:
+    """Run a process that sends without end; give how many replies it has had, the newest count last.
+
+    Raises:
+        ProcessError: it ended.
+    """
     told = ClientParameters(
         endpoints=endpoints,
         payload_length=parameters.greedy_payload,
@@ -113,29 +118,13 @@ async def _greedy_client(parameters: FairnessParameters, endpoints: list[str], d
         rate_per_s=None,
         connect_timeout_s=_CONNECT_TIMEOUT_S,
     )
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trimaran.benchmarks.load.client_process", told.to_json()),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
     replies = [0]
-    try:
-        for _ in ("ready", "warmed"):
-            if not await process.stdout.readline():
-                raise ClusterError(f"the greedy client is gone: pid={process.pid}")
-            process.stdin.write(b"go\n")
-        async with asyncio.TaskGroup() as tasks:
-            counting = tasks.create_task(_count(process.stdout, replies))
-            yield replies
-            counting.cancel()
-    finally:
-        process.kill()
-        await process.wait()
-
-
-async def _count(lines: asyncio.StreamReader, replies: list[int]) -> None:
-    while line := await lines.readline():
-        replies.append(json.loads(line).get("replies", replies[-1]))
-    raise ClusterError("the greedy client is gone")
+    with ProcessGroup() as group:
+        async with spawn_clients(group, [told], directory=directory, name="greedy") as (greedy,):
+            for event in ("ready", "warmed"):
+                await greedy.wait_for(event)
+                greedy.go()
+            async with asyncio.TaskGroup() as tasks:
+                counting = tasks.create_task(greedy.wait_for("measured", replies.append))
+                yield replies
+                counting.cancel()

@@ -33,7 +33,7 @@ from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.documents.query import query_status
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
 
-from ..load.coordination import ClientProcess, all_events, all_go, share
+from ..load.coordination import ClientProcess, all_events, all_go, share, spawn_clients
 from ..load.opening_process import OpeningLoad
 from ..load.sessions import SESSIONS_PER_PROCESS
 from ..machine.data_directory import data_directory
@@ -151,18 +151,14 @@ class _Run:
         await wait_until_serving(self.cluster, time_limit_s=_START_LIMIT_S)
         try:
             async with asyncio.timeout(self.parameters.case_limit_s):
-                await self._spawn(data_dir)
-                return await self._run_phases()
+                return await self._run_clients(data_dir)
         except TimeoutError as error:
             raise ClusterTimeoutError(f"case not done: case_limit_s={self.parameters.case_limit_s:g}") from error
-        finally:
-            for client in self.clients:
-                client.close()
 
-    async def _spawn(self, data_dir: Path) -> None:
+    async def _run_clients(self, data_dir: Path) -> Report:
         case, count = self.case, self.case.process_count
-        for index in range(count):
-            load = OpeningLoad(
+        loads = [
+            OpeningLoad(
                 endpoints=self.cluster.ingress_endpoints,
                 session_count=share(case.sessions, count, index),
                 at_once=_AT_ONCE,
@@ -171,13 +167,13 @@ class _Run:
                 principal=_PRINCIPAL if case.password else "",
                 secret=self.secret,
             )
-            name = f"client-{index}"
-            self.clients.append(
-                await ClientProcess.spawn(
-                    self.cluster.group, name, load, log_path=data_dir / f"{name}.log", module="load.opening_process"
-                )
-            )
-        await all_events(self.clients, "ready")
+            for index in range(count)
+        ]
+        group, module = self.cluster.group, "load.opening_process"
+        async with spawn_clients(group, loads, directory=data_dir, module=module) as clients:
+            await all_events(clients, "ready")
+            self.clients = clients
+            return await self._run_phases()
 
     async def _run_phases(self) -> Report:
         clients, count = self.clients, self.case.sessions

@@ -75,6 +75,7 @@ class ProfileParameters:
             sessions=self.sessions,
             messages=inflight,
             seconds=self.seconds,
+            has_metrics=False,
             file_sync_level=self.file_sync_level,
             node_settings=self.node_settings,
         )

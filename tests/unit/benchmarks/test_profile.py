@@ -59,6 +59,7 @@ def test_every_row_of_the_table_names_files_and_functions_that_are_there() -> No
         ("EgressAdapter.receive (/x/client/egress_adapter.py)", Stage.CLIENT_RECEIVE),
         ("EchoLoad.on_message (/x/benchmarks/load/echo.py)", Stage.LOAD),
         ("strange (/x/elsewhere.py)", Stage.UNATTRIBUTED),
+        ("generate (/l/prometheus_client/exposition.py)", Stage.UNATTRIBUTED),
         ("Runner.run (/l/asyncio/runners.py)", None),
     ],
 )
