@@ -24,7 +24,7 @@ and writes docs/performance.md; `make peers` installs what `compare` and `profil
 
 
 @dataclass(slots=True, frozen=True)
-class Command:
+class CommandRow:
     """A command, which is imported when it is run. `show` prints its report; "": all of its figures."""
 
     panel: str
@@ -57,107 +57,107 @@ _TARGETS: Final = "Targets, others, and the page"
 _CODE: Final = "Where the time goes"
 
 COMMANDS: Final = {
-    "echo": Command(
+    "echo": CommandRow(
         *(_LOAD, "scenarios.echo", "EchoParameters"),
         "A service that sends every message back: throughput, latency, CPU time by process.",
     ),
-    "request": Command(
+    "request": CommandRow(
         *(_LOAD, "scenarios.request", "RequestParameters"),
         "Requests that run exactly once: how many a second, and how long each takes.",
     ),
-    "typed": Command(
+    "typed": CommandRow(
         *(_LOAD, "scenarios.typed", "TypedParameters"),
         "Requests as bytes, as classes, and with double execution: the cost of each.",
     ),
-    "tails": Command(
+    "tails": CommandRow(
         *(_LOAD, "tails.tails", "TailsParameters"),
         "Open loops at half of the peak, disturbances beside the calm, slow callbacks: how steady latencies are.",
         "print_tails",
     ),
-    "fairness": Command(
+    "fairness": CommandRow(
         *(_LOAD, "scenarios.fairness", "FairnessParameters"),
         "Clients with one message in flight each, alone and beside a greedy client.",
     ),
-    "encryption": Command(
+    "encryption": CommandRow(
         *(_LOAD, "scenarios.encryption", "EncryptionParameters"),
         "The cost of TLS: echoes and a catch-up in plain text and with TLS, interleaved.",
         "print_rows",
     ),
-    "flood": Command(
+    "flood": CommandRow(
         *(_LOAD, "scenarios.flood", "FloodParameters"),
         "Hostile clients against the leader: its memory, and the answers of an honest client meanwhile.",
     ),
-    "scan": Command(
+    "scan": CommandRow(
         *(_GROWTH, "scenarios.scan", "ScanParameters"),
         "Echoes by payload, messages in flight, members, sessions and length of the log, one varied at a time.",
         "print_points",
     ),
-    "opening": Command(
+    "opening": CommandRow(
         *(_GROWTH, "scenarios.opening", "OpeningParameters"),
         "Many sessions: to open them, to hold them, and until the next leader has answered all.",
         "print_cases",
     ),
-    "groups": Command(
+    "groups": CommandRow(
         *(_GROWTH, "scenarios.groups", "GroupsParameters"),
         "One, two and four groups with the same number of messages in flight.",
     ),
-    "replay": Command(
+    "replay": CommandRow(
         *(_STATE, "scenarios.replay", "ReplayParameters"),
         "A node starts with a long log and no snapshot: messages a second through its service, time, memory.",
     ),
-    "catchup": Command(
+    "catchup": CommandRow(
         *(_STATE, "scenarios.catchup", "CatchupParameters"),
         "A member comes back to a busy cluster: megabytes a second of its catch-up, and latencies meanwhile.",
     ),
-    "snapshots": Command(
+    "snapshots": CommandRow(
         *(_STATE, "scenarios.snapshots", "SnapshotsParameters"),
         "A cluster with much state takes snapshots under load, in each way: how long everything stands still.",
         "print_ways",
     ),
-    "backup": Command(
+    "backup": CommandRow(
         *(_STATE, "backups.following", "BackupParameters"),
         "A backup follows a busy cluster: the age of the newest message that could be restored.",
     ),
-    "restore": Command(
+    "restore": CommandRow(
         *(_STATE, "backups.restoring", "RestoreParameters"),
         "From a backup to a cluster that serves: restore, start, replay of the whole log.",
     ),
-    "failover": Command(
+    "failover": CommandRow(
         *(_FAULTS, "scenarios.failover", "FailoverParameters"),
         "The leader dies, stands still, is cut off or hands over: time until the next leader has committed a message.",
     ),
-    "chaos": Command(
+    "chaos": CommandRow(
         *(_FAULTS, "chaos.command", ""),
         "Real processes under checked load and real faults, drawn by seed; exit status 1 on a violation.",
     ),
-    "spark": Command(
+    "spark": CommandRow(
         *(_SPARK, "scenarios.spark", "SparkParameters"),
         "A log through Spark's data source, beside the same rows from Parquet.",
     ),
-    "stream": Command(
+    "stream": CommandRow(
         *(_SPARK, "scenarios.stream", "StreamParameters"),
         "A Spark query follows a live log: how long after the leader took a message it is in the sink.",
     ),
-    "table": Command(
+    "table": CommandRow(
         *(_TARGETS, "scenarios.table", "TableParameters"),
         "Every row of the targets: measured, target, reached.",
         "print_targets",
     ),
-    "compare": Command(
+    "compare": CommandRow(
         *(_TARGETS, "scenarios.compare", "CompareParameters"),
         "Trimaran, etcd, ZooKeeper, NATS JetStream, PySyncObj and Redis, as far as installed: see `make peers`.",
         "show",
     ),
-    "performance": Command(
+    "performance": CommandRow(
         *(_TARGETS, "page.performance_page", ""),
         "Write docs/performance.md and its plots from benchmarks/results/*.json.",
     ),
-    "profile": Command(
+    "profile": CommandRow(
         *(_CODE, "scenarios.profile", "ProfileParameters"),
         "Where each microsecond of leader, follower and client goes at peak: by stage, with perf and py-spy.",
         "print_profile",
     ),
-    "guard": Command(
+    "guard": CommandRow(
         *(_CODE, "guard.guard", ""),
         "Instructions of each hot path under callgrind, beside the stored ones; fails where they grew by over 5 %.",
     ),

@@ -27,7 +27,7 @@ Blocks: TypeAlias = Iterable[str | Plot]
 
 
 @dataclass(slots=True, frozen=True)
-class Section:
+class PageSection:
     """A part of the page."""
 
     file_name: str
@@ -837,28 +837,32 @@ def _always(text: str) -> Callable[[Report], str]:
 
 
 SECTIONS: Final = (
-    Section("table.json", "Targets", _say_targets, _targets),
-    Section("sessions.json", "Many sessions", _say_sessions, _sessions),
-    Section("opening.json", "Opening sessions and losing the leader", _say_openings, _openings),
-    Section("fairness.json", "A greedy session beside modest ones", _say_fairness, _fairness),
-    Section("tails.json", "Steady tails", say_tails, write_tails),
-    Section("scan.json", "How cost grows", _always("With payload, messages in flight, members, log length"), _scan),
-    Section("compare.json", "Beside others", _always("etcd, ZooKeeper, NATS JetStream, PySyncObj"), _comparison),
-    Section(
+    PageSection("table.json", "Targets", _say_targets, _targets),
+    PageSection("sessions.json", "Many sessions", _say_sessions, _sessions),
+    PageSection("opening.json", "Opening sessions and losing the leader", _say_openings, _openings),
+    PageSection("fairness.json", "A greedy session beside modest ones", _say_fairness, _fairness),
+    PageSection("tails.json", "Steady tails", say_tails, write_tails),
+    PageSection("scan.json", "How cost grows", _always("With payload, messages in flight, members, log length"), _scan),
+    PageSection("compare.json", "Beside others", _always("etcd, ZooKeeper, NATS JetStream, PySyncObj"), _comparison),
+    PageSection(
         "compare-sessions.json",
         "Many sessions beside others",
         _always("100 to 10,000 clients with one message in flight each, beside etcd, ZooKeeper, NATS JetStream, Redis"),
         _compared_sessions,
     ),
-    Section("aeron.json", "Beside Aeron's own Java", _say_aeron, _aeron),
-    Section("snapshots.json", "Snapshots of a big state", _say_snapshots, _snapshots),
-    Section("groups.json", "Groups", _say_groups, _groups),
-    Section("kv.json", "The key-value store beside others", _always("Put and get beside etcd and Redis"), _comparison),
-    Section("typed.json", "What classes cost", _always("Messages as classes beside bytes"), _typed),
-    Section(
+    PageSection("aeron.json", "Beside Aeron's own Java", _say_aeron, _aeron),
+    PageSection("snapshots.json", "Snapshots of a big state", _say_snapshots, _snapshots),
+    PageSection("groups.json", "Groups", _say_groups, _groups),
+    PageSection(
+        "kv.json", "The key-value store beside others", _always("Put and get beside etcd and Redis"), _comparison
+    ),
+    PageSection("typed.json", "What classes cost", _always("Messages as classes beside bytes"), _typed),
+    PageSection(
         "encryption.json", "What TLS costs", _always("Echoes and a catch-up, in plain text and with TLS"), _encryption
     ),
-    Section("failover.json", "What a hand-over costs", _always("`leader transfer` and SIGTERM under load"), _hand_over),
-    Section("flood.json", "What hostile clients cost others", _always("Floods beside one honest client"), _floods),
-    Section("profiles", "Where each microsecond goes", _say_profiles, _profiles),
+    PageSection(
+        "failover.json", "What a hand-over costs", _always("`leader transfer` and SIGTERM under load"), _hand_over
+    ),
+    PageSection("flood.json", "What hostile clients cost others", _always("Floods beside one honest client"), _floods),
+    PageSection("profiles", "Where each microsecond goes", _say_profiles, _profiles),
 )
