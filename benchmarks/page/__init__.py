@@ -1,3 +1,3 @@
-"""docs/performance.md: `performance_page` writes it, of `sections` and `tails`; `markdown` has tables and words, `plots`
-draws. Needs `trimaran[report]`, for matplotlib.
+"""docs/performance.md: `performance_page` writes it, of `sections` and `tails`; `markdown` has tables and words, and
+`plots` draws. Needs `trimaran[report]`, for matplotlib.
 """

@@ -70,7 +70,9 @@ def write_tails(report: Report) -> Iterable[str | Plot]:
 
 def _open_loop(report: Report) -> Iterable[str | Plot]:
     found, runs = report["open_loop"], report["open_loop"]["runs"]
-    peak = f", half of a peak of {report['peak_per_s']:,} that was measured right before" * ("peak_per_s" in report)
+    peak = ""
+    if "peak_per_s" in report:
+        peak = f", half of a peak of {report['peak_per_s']:,} that was measured right before"
     yield "### Open loop at half of the peak\n"
     yield (
         f"{words.count(len(runs), 'run')} of {report['parameters']['seconds']:g} s at {report['rate_per_s']:,} "

@@ -88,6 +88,14 @@ def test_floods_are_told_as_medians_with_their_spread(tmp_path: Path) -> None:
     assert "| 2.0 ms | 4.0 ms | 2.0 x (1.5 to 2.5) | 80 MB | 120 MB | 0 of 30 |" in make_with(tmp_path, flood=flood)
 
 
+@pytest.mark.parametrize("part", ["peak_per_s", "open_loop", "disturbances", "callbacks"])
+def test_parts_of_steady_tails_that_were_not_measured_are_left_out(tmp_path: Path, part: str) -> None:
+    tails = stored("tails.json")
+    del tails[part]
+
+    assert "## Steady tails" in make_with(tmp_path, tails=tails)
+
+
 def test_files_of_commands_that_there_are_no_more_are_passed_over(tmp_path: Path) -> None:
     assert make_with(tmp_path) == make_with(tmp_path, openings={"scenario": "openings"}, codec={"scenario": "codec"})
 
