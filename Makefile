@@ -154,7 +154,7 @@ bench-many: $(STAMP) compiled  ## Measure many sessions, groups and a big state 
 	@failed() { echo "==> without new figures of $$1" >&2; }; run() { $(BIN)/python -m trimaran.benchmarks "$$@"; }; \
 	echo "==> growth with sessions (4 minutes)"; run scan --only sessions,shared --inflight 1000 --seconds 4 \
 	    --json $(RESULTS)/sessions.json || failed sessions; \
-	echo "==> opening, rest, fail-over (11 minutes)"; run openings --rounds 3 --json $(RESULTS)/openings.json || failed openings; \
+	echo "==> opening, rest, fail-over (11 minutes)"; run opening --rounds 3 --json $(RESULTS)/opening.json || failed opening; \
 	echo "==> fairness (a minute)"; run fairness --sessions 1000 --json $(RESULTS)/fairness.json || failed fairness; \
 	for count in 1000 10000; do \
 	    echo "==> profile of $$count sessions (4 minutes at most)"; \

@@ -1,8 +1,9 @@
 """Benchmarks of Trimaran: `python -m trimaran.benchmarks echo --help`. Not part of the wheel.
 
-app               the command line; `page` makes a page for a browser and docs/performance.md of what it writes
+app               the command line: a table of commands; `options` makes each of the dataclass of its parameters
 scenarios         what is measured, one module each; `peers` are the other systems that `compare` measures
-tails             how steady latencies are, and what holds up the slow ones
+tails, backups    steady latencies, and what holds up the slow ones; recovery point and recovery time
+page              docs/performance.md of the stored results: `sections` writes it, `plots` draws
 guard, profiling  instruction counts of the hot paths; profilers, and the stage that each function belongs to
 load, logs        clients' traffic; logs made in seconds
 chaos             real faults as a campaign, under checked load

@@ -1,10 +1,6 @@
-"""`python -m trimaran.benchmarks SCENARIO`."""
+"""`python -m trimaran.benchmarks COMMAND`."""
 
-import sys
+from trimaran.benchmarks.app import main
 
 if __name__ == "__main__":
-    try:
-        from trimaran.benchmarks.app import main
-    except ModuleNotFoundError as error:
-        sys.exit(f"trimaran: the benchmarks need more packages: in a checkout, pip install '.[bench]' ({error})")
     main()

@@ -36,8 +36,8 @@ NEEDING_AN_EXTRA = (
 )
 """What a plain installation cannot import, and nothing else imports before it is used."""
 
-DATA_FILES = ("*.c", "*.css", "*.jinja", "*.json", "*.pyx")
-"""What packages hold besides modules: the page of the report, and what benchmarks count and compile."""
+DATA_FILES = ("*.c", "*.css", "*.jinja", "*.json")
+"""What packages hold besides modules: the page of the report, and what benchmarks count and preload."""
 
 pytestmark = pytest.mark.slow
 

@@ -1,3 +1,3 @@
 """Backups: `following` measures what a loss would cost while a backup follows a busy cluster, `restoring` how long it
-takes to be back, `stores` finds the object store, `command` has both commands.
+takes to be back, `stores` finds the object store.
 """

@@ -17,24 +17,27 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from trimaran.cluster.backup.status import read_status
 from trimaran.cluster.backup.store_status import read_store_statuses
 from trimaran.cluster.documents.query import query_status
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError, first_leaf
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, first_leaf
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import load_figures, run_clients
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe
+from ..options import Payload, TimeLimit
 from ..rig.member_status import consensus_endpoint, wait_until_serving
 from ..rig.meter import METRICS_SETTING, Meter, fetch_page
 from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessError, ProcessGroup, find_base_ports
 from ..services import ECHO_SERVICE
 from ..statistics.report import ProgressLine, Report, progress_line
-from .stores import RunStore, store_of
+from .stores import RunStore, Store, store_of
 
 _LOOK_INTERVAL_S: Final = 0.1
 _START_LIMIT_S: Final = 60.0
@@ -43,25 +46,16 @@ _ASK_TIMEOUT_S: Final = 10.0
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class BackupParameters:
-    """What one run does.
+    """What one run does."""
 
-    Raises:
-        ConfigurationError: values that make no run.
-    """
-
-    payload: int = 32
-    rate: float = 100_000
-    """Messages a second, open loop."""
-    seconds: float = 10.0
-    store: str = "none"
-    interval_s: float = 1.0
-    """From one copy to the store to the next."""
-    time_limit_s: float = 300.0
-
-    def __post_init__(self) -> None:
-        for name in ("rate", "seconds", "interval_s"):
-            if getattr(self, name) <= 0:
-                raise ConfigurationError(f"{name}={getattr(self, name)} expected more than 0")
+    rate: Annotated[float, typer.Option(min=1, help="Messages a second, open loop.")] = 100_000
+    seconds: Annotated[float, typer.Option(min=0.1, help="For how long.")] = 10.0
+    payload: Payload = 32
+    store: Store = "none"
+    interval_s: Annotated[
+        float, typer.Option("--interval", min=0.01, help="Seconds from one copy to the store to the next.")
+    ] = 1.0
+    time_limit_s: TimeLimit = 300.0
 
 
 @dataclass(slots=True)

@@ -11,40 +11,31 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from trimaran.cluster.backup.shipping import ship_backup
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.member_status import MemberStatus
 
-from ..logs.long_log import LongLog, lengthen_log
+from ..logs.long_log import LongLog, make_long_logs
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe
-from ..rig.member_status import wait_for_status
+from ..rig.member_status import wait_until_delivered
 from ..rig.processes import ClusterProcesses, ProcessError
 from ..services import ECHO_SERVICE
-from ..statistics.report import ProgressLine, Report, progress_line
-from .stores import RunStore, store_of
+from ..statistics.report import Report, progress_line
+from .stores import RunStore, Store, store_of
 
 _LIMIT_S: Final = 3_600.0
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class RestoreParameters:
-    """What one run does.
+    """What one run does."""
 
-    Raises:
-        ConfigurationError: values that make no run.
-    """
-
-    log_mib: int = 256
-    payload: int = 1_024
-    store: str = "none"
-
-    def __post_init__(self) -> None:
-        for name in ("log_mib", "payload"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 1")
+    log_mib: Annotated[int, typer.Option(min=1, help="Length of the log, in MiB; 10240 for 10 GiB.")] = 256
+    payload: Annotated[int, typer.Option(min=1, help="Bytes in a message.")] = 1_024
+    store: Store = "none"
 
 
 def run(parameters: RestoreParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
@@ -57,8 +48,10 @@ def run(parameters: RestoreParameters, *, directory: Path | None = None, keep: b
         data_dir = stack.enter_context(data_directory(directory, "restore", keep=keep))
         store = stack.enter_context(store_of(parameters.store, data_dir))
         progress = stack.enter_context(progress_line(3))
-        source, log = _make_backup(parameters, data_dir, progress)
-        log_bytes = log.stop_position
+        progress.describe(f"making a log of {parameters.log_mib} MiB")
+        old = ClusterProcesses(data_dir, ECHO_SERVICE, 1)
+        log = make_long_logs(old, parameters.log_mib << 20, payload=parameters.payload)
+        source, log_bytes = old.directory_of(0), log.stop_position  # a directory as a backup's is a member's
         figures: dict[str, float] = {}
         if store is not None:
             progress.describe("shipping it to the store")
@@ -85,33 +78,10 @@ def run(parameters: RestoreParameters, *, directory: Path | None = None, keep: b
         }
 
 
-def _make_backup(parameters: RestoreParameters, data_dir: Path, progress: ProgressLine) -> tuple[Path, LongLog]:
-    """Make a directory as a backup's: a member's, with a long log."""
-    progress.describe("a member's first start")
-    old = ClusterProcesses(data_dir, ECHO_SERVICE, 1)
-    _serve(old, None)
-    progress.describe(f"making a log of {parameters.log_mib} MiB")
-    log = lengthen_log(
-        old.directory_of(0),
-        parameters.log_mib << 20,
-        payload=parameters.payload,
-        begin_ms=time.time_ns() // 1_000_000,
-    )
-    return old.directory_of(0), asyncio.run(log)
-
-
-def _serve(cluster: ClusterProcesses, log: LongLog | None) -> None:
+def _serve(cluster: ClusterProcesses, log: LongLog) -> None:
     """Start a cluster of one, wait until it leads and has delivered the log, and stop it in order."""
-    position = 1 if log is None else log.stop_position
-
-    def is_so(status: MemberStatus) -> bool:
-        return status.role == "LEADER" and status.delivered_position >= position and bool(status.cluster_id)
-
     with cluster:
-        asyncio.run(wait_for_status(cluster, 0, is_so, time_limit_s=_LIMIT_S))
-        member = cluster.members[0].popen
-        member.terminate()
-        member.wait(_LIMIT_S)
+        asyncio.run(wait_until_delivered(cluster, log.stop_position, time_limit_s=_LIMIT_S))
 
 
 def _restore(source: Path, store: RunStore | None, target: ClusterProcesses, data_dir: Path) -> None:

@@ -9,10 +9,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, TypeAlias
+
+import typer
 
 from ..peers.peer import wait_until
 from ..rig.processes import ProcessGroup, find_base_ports
+
+Store: TypeAlias = Annotated[
+    str, typer.Option(help="none, file, s3 (an S3 server in memory that the run starts), or the URL of a store.")
+]
 
 _BUCKET: Final = "benchmark"
 
@@ -41,6 +47,9 @@ def store_of(wanted: str, data_dir: Path) -> Iterator[RunStore | None]:
     elif wanted != "s3":
         yield RunStore(wanted, os.environ)
     else:
+        import moto  # noqa: F401  # here: only such runs need it
+        import s3fs  # noqa: F401
+
         with ProcessGroup() as group:
             yield _start_server(group, data_dir)
 
@@ -63,7 +72,7 @@ def _start_server(group: ProcessGroup, data_dir: Path) -> RunStore:
         "AWS_EC2_METADATA_DISABLED": "true",
     }
     os.environ.update(found)
-    import s3fs  # here: only such runs need it
+    import s3fs
 
     s3fs.S3FileSystem().mkdir(_BUCKET)
     return RunStore(f"s3://{_BUCKET}/backup", os.environ)

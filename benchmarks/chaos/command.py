@@ -9,8 +9,8 @@ from typing import Annotated, Final
 import typer
 
 from trimaran.cluster.settings.service_loading import load_service_class
-from trimaran.service_api.errors import ConfigurationError
 
+from ..options import DirectoryOption, JsonOption, KeepOption, parse_list, parse_settings
 from ..statistics.report import write_json
 from .campaign import print_campaign, run_campaign
 from .parameters import OWN_SERVICE, ChaosMode, ChaosParameters
@@ -38,11 +38,9 @@ def chaos(
     only_round: Annotated[int | None, typer.Option(help="Run this round alone.")] = None,
     plant: Annotated[Plant | None, typer.Option(help="Plant a bug, to see that it is found.")] = None,
     page: Annotated[Path | None, typer.Option("--html", help="Write the timeline to this file.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
-    directory: Annotated[
-        Path | None, typer.Option("--dir", help="Where members keep files; default: ./.bench.")
-    ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the files of every round in place.")] = False,
+    json: JsonOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
 ) -> None:
     """Real processes under checked load and real faults, drawn by seed; exit status 1 on a violation."""
     parameters = ChaosParameters(
@@ -50,23 +48,24 @@ def chaos(
         minutes=minutes,
         power_losses=power_losses,
         round_seconds=round_seconds,
-        members=_parse_members(members),
+        members=parse_list("members", int, members),
         rate=rate,
-        kinds=_parse_faults(faults),
-        modes=_parse_modes(modes),
+        kinds=parse_list("faults", ChaosFault, faults, may_be_empty=True) or DRAWN,
+        modes=parse_list("modes", ChaosMode, modes),
         service=service,
         service_dir=service_dir,
-        settings=dict(_parse_setting(text) for text in setting or ()),
+        settings=parse_settings(setting),
         only_round=only_round,
         plant=plant,
     )
     load_service_class(parameters.service, parameters.service_dir)
+    if page is not None:
+        from .timeline import build_chaos_page  # here, before anything runs: matplotlib is an extra to have
+
     result = run_campaign(parameters, directory=directory, keep=keep)
     if json is not None:
         write_json(result.to_json(), json)
     if page is not None:
-        from .timeline import build_chaos_page  # here: matplotlib takes a second to load
-
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(build_chaos_page(result), encoding="utf-8")
     print_campaign(result)
@@ -74,33 +73,3 @@ def chaos(
         print(f"timeline: {page}")
     if result.violation_count:
         raise typer.Exit(1)
-
-
-def _parse_faults(text: str) -> tuple[ChaosFault, ...]:
-    if not text:
-        return DRAWN
-    try:
-        return tuple(ChaosFault(name.strip()) for name in text.split(","))
-    except ValueError as error:
-        raise ConfigurationError(f"faults={text!r} expected some of {','.join(DRAWN)}") from error
-
-
-def _parse_modes(text: str) -> tuple[ChaosMode, ...]:
-    try:
-        return tuple(ChaosMode(name.strip()) for name in text.split(","))
-    except ValueError as error:
-        raise ConfigurationError(f"modes={text!r} expected some of {','.join(ChaosMode)}") from error
-
-
-def _parse_members(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(number) for number in text.split(","))
-    except ValueError as error:
-        raise ConfigurationError(f"members={text!r} expected numbers with commas") from error
-
-
-def _parse_setting(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise ConfigurationError(f"setting={text!r} expected name=value")
-    return name.strip().replace("-", "_"), value.strip()

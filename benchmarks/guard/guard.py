@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 
+from ..options import parse_list
+from ..statistics.report import print_table
 from .instructions import count_instructions, interpreter
 
 STORED_COUNTS: Final = Path(__file__).with_name("instructions.json")
@@ -64,3 +68,16 @@ def run(*, update: bool, only: Sequence[str] = (), path: Path = STORED_COUNTS) -
         path.write_text(json.dumps({**stored, key: {**kept, **counted}}, indent=2) + "\n")
         return {name: f"{count:,} instructions a message, stored" for name, count in counted.items()}
     return check(counted, stored[key])
+
+
+def guard(
+    update: Annotated[bool, typer.Option("--update", help="Store the counts instead of comparing them.")] = False,
+    only: Annotated[str, typer.Option(help="Some paths, by name with commas. Default: all.")] = "",
+) -> None:
+    """Count and print a line for each path.
+
+    Raises:
+        ClusterError: see `run`.
+    """
+    counts = run(update=update, only=parse_list("only", str, only, may_be_empty=True))
+    print_table(f"instructions of {interpreter()}", dict(counts))

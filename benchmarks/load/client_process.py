@@ -20,9 +20,9 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import uvloop
 
@@ -34,7 +34,7 @@ from ..statistics.histogram import Histogram
 from .arrivals import Burst
 from .collection_watch import CollectionWatch
 from .echo import EchoLoad, Phase
-from .lines import emit, next_go, open_commands, run_process
+from .lines import ProcessParameters, emit, next_go, open_commands, run_process
 from .requests import RequestLoad, TypedRequestLoad
 from .sessions import SessionLoad
 from .slow_moments import STEP_BITS, latencies_since_sent, latencies_within, slow_moments
@@ -47,7 +47,7 @@ Load: TypeAlias = EchoLoad | RequestLoad | SessionLoad
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class ClientParameters:
+class ClientParameters(ProcessParameters):
     """What one client process is told."""
 
     endpoints: list[str]
@@ -74,15 +74,6 @@ class ClientParameters:
     """The fields of `TlsSettings`, for one session; None: plain text."""
     measure_s: float | None = None
     """Measure for about so long, at the rate of the warm-up, and `message_count` messages at least."""
-
-    def to_json(self) -> str:
-        """Return the form that the process takes."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` gave."""
-        return cls(**json.loads(text))
 
 
 async def run(parameters: ClientParameters) -> None:

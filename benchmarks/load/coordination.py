@@ -6,9 +6,10 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from trimaran.service_api.errors import ClusterTimeoutError
 
@@ -17,19 +18,13 @@ from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessError, Proc
 from ..statistics.histogram import Histogram
 from ..statistics.report import ProgressLine, Report, latency_figures, percentile_curve
 from .client_process import ClientParameters
+from .lines import ProcessParameters
 
 Event = dict[str, Any]  # one line of JSON from a client process
 
 _CHECK_INTERVAL_S: Final = 0.2
 _LINE_LIMIT: Final = 16 << 20
 """The longest line that a client may print, in bytes: its histogram."""
-
-
-class LoadParameters(Protocol):
-    """What a client process is told."""
-
-    def to_json(self) -> str:
-        """Return the form that the process takes."""
 
 
 class ClientProcess:
@@ -45,7 +40,7 @@ class ClientProcess:
         cls,
         group: ProcessGroup,
         name: str,
-        parameters: LoadParameters,
+        parameters: ProcessParameters,
         *,
         log_path: Path,
         module: str = "load.client_process",
@@ -95,6 +90,27 @@ class ClientProcess:
         raise ProcessError(f"{process.name} failed: exit_status={status}: {last or 'nothing was said'}\n{tail}")
 
 
+@asynccontextmanager
+async def spawn_clients(
+    group: ProcessGroup,
+    parameters: Sequence[ProcessParameters],
+    *,
+    directory: Path,
+    name: str = "client",
+    module: str = "load.client_process",
+) -> AsyncIterator[list[ClientProcess]]:
+    """Start a client process for each of the parameters; what they print is in files of their names."""
+    clients: list[ClientProcess] = []
+    try:
+        for index, told in enumerate(parameters):
+            log_path = directory / f"{name}-{index}.log"
+            clients.append(await ClientProcess.spawn(group, f"{name}-{index}", told, log_path=log_path, module=module))
+        yield clients
+    finally:
+        for client in clients:
+            client.close()
+
+
 async def all_events(
     clients: Sequence[ClientProcess], wanted: str, on_progress: Callable[[int, int], None] | None = None
 ) -> list[Event]:
@@ -134,22 +150,18 @@ async def run_clients(
     Raises:
         ClusterTimeoutError: it took longer than the time limit. The errors of processes come in a group.
     """
-    clients: list[ClientProcess] = []
     meter = meter or Meter(cluster)
     try:
-        async with asyncio.timeout(time_limit_s), asyncio.TaskGroup() as tasks:
+        async with (
+            asyncio.timeout(time_limit_s),
+            asyncio.TaskGroup() as tasks,
+            spawn_clients(group, parameters, directory=data_dir) as clients,
+        ):
             watch = tasks.create_task(_watch_members(cluster))
-            for index, client_parameters in enumerate(parameters):
-                name = f"client-{index}"
-                log_path = data_dir / f"{name}.log"
-                clients.append(await ClientProcess.spawn(group, name, client_parameters, log_path=log_path))
             results = await _run_phases(clients, meter, progress)
             watch.cancel()
     except TimeoutError as error:
         raise ClusterTimeoutError(f"benchmark not done: time_limit_s={time_limit_s:g}") from error
-    finally:
-        for client in clients:
-            client.close()
     return results, {name: usage.cpu_s for name, usage in meter.used.items()}
 
 

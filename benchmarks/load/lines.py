@@ -6,8 +6,26 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, Self
 
 from trimaran.service_api.errors import ClusterError, first_leaf
+
+
+class ProcessParameters:
+    """What a load process is told, on its command line; its subclasses are dataclasses."""
+
+    __slots__ = ()
+
+    def to_json(self) -> str:
+        """Return the form that the process takes."""
+        fields: Any = self  # a dataclass
+        return json.dumps(asdict(fields))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` returned."""
+        return cls(**json.loads(text))
 
 
 def emit(event: str, **values: object) -> None:

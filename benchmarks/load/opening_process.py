@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
-from typing import Self
+from dataclasses import dataclass
 
 import uvloop
 
@@ -29,13 +27,13 @@ from trimaran.client import ClientConfig, ClusterClient, PasswordCredentials, Sh
 
 from ..machine.environment import tune_garbage_collector
 from ..statistics.histogram import Histogram
-from .lines import emit, next_go, open_commands, run_process
+from .lines import ProcessParameters, emit, next_go, open_commands, run_process
 
 _SESSIONS_PER_LINE = 250
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class OpeningLoad:
+class OpeningLoad(ProcessParameters):
     """What one process is told."""
 
     endpoints: list[str]
@@ -48,15 +46,6 @@ class OpeningLoad:
     principal: str = ""
     """Who all sessions are, where the cluster asks for passwords."""
     secret: str = ""
-
-    def to_json(self) -> str:
-        """Return the form that the process takes."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` gave."""
-        return cls(**json.loads(text))
 
 
 async def run(load: OpeningLoad) -> None:

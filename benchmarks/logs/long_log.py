@@ -7,7 +7,9 @@ replays what it would have written itself.
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +20,9 @@ from trimaran.cluster.runtime.files.recording_log_file import read_recording_log
 from trimaran.service_api.types import ClusterSessionId, TermId
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
-from ..rig.processes import ProcessError
+from ..machine.disk import settle_disk
+from ..rig.member_status import wait_until_delivered
+from ..rig.processes import ClusterProcesses, ProcessError
 from .log_writer import LogWriter
 
 SESSION_ID: Final = ClusterSessionId(1_000_000)
@@ -26,6 +30,7 @@ SESSION_ID: Final = ClusterSessionId(1_000_000)
 
 _CHUNK_MESSAGES: Final = 2_000
 _MESSAGES_PER_MS: Final = 100
+_START_LIMIT_S: Final = 300.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,6 +41,27 @@ class LongLog:
     stop_position: int
     message_count: int
     """Messages of clients among it."""
+
+
+def make_long_logs(
+    cluster: ClusterProcesses, length_bytes: int, *, payload: int, member_ids: Iterable[int] = (0,)
+) -> LongLog:
+    """Start a cluster that was not started yet, stop it, and let the logs of some members go on with the same bytes.
+
+    Raises:
+        ClusterError: a member failed, or they did not stop at the same position.
+    """
+    with cluster:
+        asyncio.run(wait_until_delivered(cluster, 1, time_limit_s=_START_LIMIT_S))
+    begin_ms = time.time_ns() // 1_000_000
+    logs = {
+        asyncio.run(lengthen_log(cluster.directory_of(member_id), length_bytes, payload=payload, begin_ms=begin_ms))
+        for member_id in member_ids
+    }
+    if len(logs) != 1:
+        raise ProcessError(f"the members did not stop at the same position: {logs}")
+    settle_disk()  # else the kernel writes the logs in the midst of what is measured
+    return logs.pop()
 
 
 async def lengthen_log(member_directory: Path, length_bytes: int, *, payload: int, begin_ms: int) -> LongLog:

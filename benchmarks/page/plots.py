@@ -1,6 +1,6 @@
-"""The plots of docs/performance.md: files of SVG beside it, each of which says what figures it was made of.
+"""The plots of docs/performance.md: files of SVG beside it, all of which one function draws.
 
-How a file looks depends on the version of matplotlib; what it shows does not. So it carries a digest of the figures, by
+The look of a file depends on the version of matplotlib; the figures in it do not. So it carries a digest of them, by
 which a test sees that it is made of the stored results, without drawing it again.
 """
 
@@ -8,32 +8,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.report.theme import Chart, to_svg
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from ..scenarios.scan import UNITS, Dimension
-from ..statistics.report import Report
-from . import captions, figures
-from .sections import peak_curves, scan_points
+from trimaran.archive.report.theme import REST, SERIES, Chart, name_axes, new_chart, style, to_svg
 
 PREFIX: Final = "performance-"
+_COLORED: Final = 2 * len(SERIES)
+"""So many lines have colours, solid and then dashed; further ones are grey."""
 
 
 @dataclass(slots=True, frozen=True)
 class Plot:
-    """One plot: where it is drawn, what it says, and what it is made of."""
+    """Lines on a logarithmic y axis."""
 
     name: str
     caption: str
-    data: object
-    """The figures, as JSON."""
-    draw: Callable[[], Chart]
+    x: str
+    y: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+    ticks: Mapping[float, str] = field(default_factory=dict)
+    """Labels of places on a linear x axis; without any the axis is logarithmic, with the values of the points."""
 
     @property
     def file_name(self) -> str:
@@ -43,7 +44,37 @@ class Plot:
     @property
     def digest(self) -> str:
         """Of the figures."""
-        return hashlib.sha256(json.dumps(self.data, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(self.lines, sort_keys=True).encode()).hexdigest()[:16]
+
+    def draw(self) -> Chart:
+        """Draw the lines."""
+        with style():
+            chart, (axes,) = new_chart(4.0)
+            looks = cycle([(color, look) for look in ("-", "--") for color in SERIES])
+            for number, ((name, points), (color, look)) in enumerate(zip(self.lines.items(), looks, strict=False)):
+                shown = [(x, y) for x, y in points if y > 0]
+                axes.plot(
+                    [x for x, _ in shown],
+                    [y for _, y in shown],
+                    color=color if number < _COLORED else REST,
+                    linestyle=look,
+                    marker="o" if len(points) < _COLORED else "",
+                    markersize=4,
+                    label=name,
+                )
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+            axes.yaxis.set_minor_formatter(NullFormatter())
+            places = self.ticks or {x: f"{x:,g}" for points in self.lines.values() for x, _ in points}
+            if not self.ticks:
+                axes.set_xscale("log")
+                axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_locator(FixedLocator(sorted(places)))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: places.get(round(x, 9), "")))
+            name_axes(axes, self.x, f"{self.y}, logarithmic")
+            chart.legend(loc="outside lower left", ncols=2, fontsize=8, handlelength=2.0)
+            return chart
 
     def svg(self) -> str:
         """Draw it as a file of its own, which follows its reader's choice of light or dark."""
@@ -57,60 +88,6 @@ class Plot:
         )
 
 
-AddPlots = Callable[[Iterable[Plot]], str]
-"""Shows plots on the page: gives what is written there."""
-
-
 def digest_in(path: Path) -> str:
-    """The digest that a file carries."""
+    """Return the digest that a file carries."""
     return path.read_text(encoding="utf-8").partition("<desc>")[2].partition("</desc>")[0]
-
-
-def latency_plot(table: Report) -> Plot | None:
-    """The distribution of latencies of the targets' loads."""
-    curves = peak_curves(table)
-    if not curves:
-        return None
-    return Plot("latencies", captions.latencies(curves), curves, partial(figures.latencies, curves))
-
-
-def scan_plots(scan: Report, *, without: Sequence[Dimension] = ()) -> list[Plot]:
-    """Throughput against messages in flight, and how cost grows with everything that was varied but some."""
-    plots = []
-    for dimension in Dimension:
-        if dimension in without:
-            continue
-        points = scan_points(scan, dimension)
-        if not points:
-            continue
-        if dimension is Dimension.INFLIGHT:
-            caption = captions.throughput_by_inflight(points)
-            plots.append(Plot("throughput", caption, _shown(points), partial(figures.throughput_by_inflight, points)))
-        draw = partial(figures.growth, points, UNITS[dimension], start_up=dimension is Dimension.LOG)
-        plots.append(Plot(f"growth-{dimension}", captions.growth(dimension, points), _shown(points), draw))
-    return plots
-
-
-def comparison_plot(compared: Report, depth: str) -> Plot | None:
-    """Everybody at one depth."""
-    peers = {name: peer for name, peer in compared["peers"].items() if depth in peer.get("depths", {})}
-    if not peers:
-        return None
-    draw = partial(figures.comparison, peers, depth)
-    return Plot(f"peers-{depth}", captions.comparison(peers, depth), peers, draw)
-
-
-def profile_plots(profile: Report) -> list[Plot]:
-    """Where each microsecond goes, of each process."""
-    return [
-        Plot(f"profile-{role}", captions.stages(role, process), process, partial(figures.stages, role, process))
-        for role, process in profile["processes"].items()
-    ]
-
-
-def _shown(points: Sequence[Report]) -> list[Report]:
-    """What the plots take of points."""
-    names = (
-        *("value", "throughput_msgs_per_s", "p50_us", "p99_us", "p999_us", "cpu_seconds_per_100k", "leader", "start_s"),
-    )
-    return [{name: point[name] for name in names if name in point} for point in points]

@@ -1,401 +1,868 @@
-"""The sections of the page: what each kind of report gives, in the order of the page."""
+"""The sections of the page, in its order: of each the file, the heading, what it says in a line, and its Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from trimaran.archive.report import words
-from trimaran.archive.report.page import PageTable, Section
 
-from ..scenarios.scan import UNITS, Dimension
-from ..scenarios.table import alone_words, measured_words
+from ..scenarios import compare
+from ..scenarios.compare_sessions import figure_cells
+from ..scenarios.encryption import cells as encryption_cells
+from ..scenarios.failover import HAND_OVER_GAP_P50_TARGET_MS, HAND_OVER_GAP_TARGET_MS
+from ..scenarios.flood import flood_rows
+from ..scenarios.opening import FAILOVER_MAX_TARGETS_MS, FAILOVER_P50_TARGETS_MS, OPENING_TARGETS_S
+from ..scenarios.scan import Dimension
+from ..scenarios.snapshots import LOAD_TARGET_S, STOP_TARGETS_MS, TARGET_ORDERS
+from ..scenarios.table import alone_words, judged_row, measured_words, ratios
 from ..statistics.report import Report
-from . import captions, figures
-from .files import ResultSource
+from .markdown import again, by_name, cost_parts, measured_at, ms, table, target
+from .plots import Plot
+from .tails import percentile_plot, say_tails, write_tails
 
-_COMMAND: Final = "How to measure it"
-_DRAWN: Final = ("table", "echo", "request", "scan", "compare", "profile")
-_LEFT_OUT: Final = (
-    *("scenario", "parameters", "environment", "runs", "usage", "latency_percentiles_us", "leader", "reports"),
-)
-_ROW_LIMIT: Final = 60
-"""Figures of a scenario that has no section of its own."""
-_CURVE: Final = "latency_percentiles_us"
-_CURVE_LIMIT: Final = 6
-_PEAK_ROWS: Final = (
-    *(
-        "1 in flight, level 1",
-        "64 in flight, level 1",
-        "1,024 in flight, level 1",
-        "open loop at half of peak, level 1",
-    ),
-)
-_DEPTHS: Final = ("1", "64", "1024")
+Blocks: TypeAlias = Iterable[str | Plot]
 
 
-def all_sections(sources: Sequence[ResultSource]) -> list[Section]:
-    """Return the sections of all reports: those that sources say nothing about are left out."""
-    echoes = _loads(sources)
-    made = [targets(report) for report in _of(sources, "table")]
-    made += latency(echoes)
-    for report in _of(sources, "scan"):
-        made += scan(report)
-    made += costs(echoes)
-    compared = [*_of(sources, "compare"), *_compared(_of(sources, "table"))]
-    if compared:
-        made += comparison(compared[0])
-    for report in _of(sources, "profile"):
-        made += profile(report)
-    for source in sources:
-        if source.scenario not in _DRAWN:
-            made.append(other(source))
-    made.append(environment(sources))
-    return _with_own_anchors(made)
+@dataclass(slots=True, frozen=True)
+class PageSection:
+    """A part of the page."""
+
+    file_name: str
+    title: str
+    say: Callable[[Report], str]
+    write: Callable[[Report], Blocks]
 
 
-def targets(report: Report) -> Section:
-    """Every row of the targets."""
-    reached = {True: "yes", False: "no", None: ""}
+# --- the targets
+
+
+def with_comparison(report: Report, compared: Report) -> Report:
+    """Take the ratios to others from a comparison of more rounds; each such row says of how many, and of which commit.
+
+    Rows that the comparison does not have stay as they are.
+    """
+    of_rounds = f"{_rounds(compare.rounds_done(compared))} at commit {compared['environment']['git_commit']}"
+    found = ratios(compared)
     rows = [
-        (row["what"], measured_words(row, report["rounds"]), row["target"], reached[row["reached"]])
+        judged_row(row["what"], row["figure"], found[row["what"]], f"{row['what']} ({of_rounds})")
+        if row["what"] in found
+        else row
         for row in report["rows"]
     ]
-    return Section(
-        anchor="targets",
-        title="Targets",
-        caption=captions.targets(report["rows"]),
-        table=PageTable(
-            name="Targets",
-            headings=("what", "measured", "target", "reached"),
-            rows=rows,
-            numbers=frozenset({"measured", "target"}),
-            note=f"Medians of {words.count(report['parameters']['rounds'], 'round')}, then the least and the most. "
-            f"{alone_words(report)}",
-        ),
-        snippet="python -m trimaran.benchmarks table --json table.json",
-        snippet_name=_COMMAND,
+    return {**report, "rows": rows}
+
+
+def environment_text(report: Report) -> str:
+    """Write where a table was measured, and how quick its machine is by itself."""
+    found = report["environment"]
+    return (
+        f"Measured at commit {found['git_commit']} with {found['python']}, uvloop {found['uvloop']}, checksums by "
+        f"{found['checksums']}, on {found['cores']} cores ({found['cpu_model']}), {found['kernel']}, "
+        f"{found['file_system']}. {alone_words(report)} {_rounds(report['parameters']['rounds'])}: medians, then the "
+        "least and the most.\n"
     )
 
 
-def latency(loads: Mapping[str, Report]) -> list[Section]:
-    """The distribution of latencies of every load that has it."""
-    curves = {name: load[_CURVE] for name, load in loads.items() if _CURVE in load}
-    chosen = _chosen(curves)
-    if not chosen:
-        return []
-    rows = [
-        (name, *(f"{loads[name][figure]:,.0f}" for figure in ("p50_us", "p90_us", "p99_us", "p999_us", "max_us")))
-        for name in curves
-    ]
-    headings = ("load", "p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "max µs")
-    return [
-        Section(
-            anchor="latencies",
-            title="Latencies",
-            caption=captions.latencies(chosen),
-            chart=figures.latencies(chosen),
-            table=PageTable(
-                name="Latencies", headings=headings, rows=rows, numbers=frozenset(headings[1:]), note=_load_note()
-            ),
-            snippet="python -m trimaran.benchmarks echo --inflight 64 --json echo.json\n"
-            "python -m trimaran.benchmarks echo --rate 100000 --json open-loop.json",
-            snippet_name=_COMMAND,
-        )
-    ]
+def targets_table(report: Report) -> str:
+    """Write every row of the targets."""
+    reached = {True: "yes", False: "**no**", None: ""}
+    return table(
+        ("what", "measured", "target", "reached"),
+        [
+            (row["what"], measured_words(row, report["rounds"]), row["target"], reached[row["reached"]])
+            for row in report["rows"]
+        ],
+    )
 
 
-def peak_curves(table: Report) -> dict[str, Mapping[str, float]]:
-    """Latencies by percentile of the loads of a table that are drawn, by row."""
-    loads = _loads([ResultSource("table.json", table)])
-    return _chosen({name: load[_CURVE] for name, load in loads.items() if _CURVE in load})
+def _say_targets(report: Report) -> str:
+    measured = [row for row in report["rows"] if row["reached"] is not None]
+    missed = [str(row["what"]) for row in measured if not row["reached"]]
+    said = f"{len(measured) - len(missed)} of {len(measured)} targets that were measured are reached."
+    return f"{said} Not reached: {'; '.join(missed)}." if missed else said
 
 
-def _chosen(curves: Mapping[str, Mapping[str, float]]) -> dict[str, Mapping[str, float]]:
-    """The few that are drawn, where there are many."""
-    peaks: dict[str, Mapping[str, float]] = {name: curves[name] for name in _PEAK_ROWS if name in curves}
-    return peaks or dict(list(curves.items())[:_CURVE_LIMIT])
+def _targets(report: Report) -> Blocks:
+    echoes = {
+        name: sorted(found, key=lambda echo: float(echo["throughput_msgs_per_s"]))[len(found) // 2]
+        for name, reports in report["reports"].items()
+        if (found := [each for each in reports if each["scenario"] == "echo"])
+    }
+    yield environment_text(report)
+    yield targets_table(report)
+    yield "Latencies and processor time of the same runs, the median round of each row:\n"
+    yield table(
+        ("what", "p50", "p99", "p99.9", "max", "CPU µs a message: leader", "followers", "client"),
+        [
+            (
+                name,
+                *map(ms, by_name(echo, "p50_us", "p99_us", "p999_us", "max_us")),
+                *(f"{us:.2f}" for us in cost_parts(echo).values()),
+            )
+            for name, echo in echoes.items()
+        ],
+    )
+    curves = {name: echo["latency_percentiles_us"] for name, echo in echoes.items()}
+    if curves:
+        yield percentile_plot("latencies", "The flatter a line, the more equal the latencies.", curves)
 
 
-def scan(report: Report) -> list[Section]:
-    """A section for each thing that was varied, and one of what could not be measured."""
-    made = []
-    for dimension in Dimension:
-        points = scan_points(report, dimension)
-        failures = [failure for failure in report["failures"] if failure["dimension"] == dimension]
-        if not points and not failures:
-            continue
-        if dimension is Dimension.INFLIGHT and points:
-            made.append(_inflight(points))
-        made.append(_growth(dimension, points, failures))
-    return made
+# --- growth
 
 
-def scan_points(report: Report, dimension: Dimension) -> list[Report]:
-    """The points of one dimension, by value."""
+def points_of(report: Report, dimension: Dimension) -> list[Report]:
+    """Return the points of one dimension, by value."""
     found = [point for point in report["points"] if point["dimension"] == dimension]
     return sorted(found, key=lambda point: int(point["value"]))
 
 
-def _inflight(points: Sequence[Report]) -> Section:
-    return Section(
-        anchor="inflight-throughput",
-        title="Throughput against messages in flight",
-        caption=captions.throughput_by_inflight(points),
-        chart=figures.throughput_by_inflight(points),
-        snippet="python -m trimaran.benchmarks scan --only inflight --json scan.json",
-        snippet_name=_COMMAND,
+_OF_SESSIONS: Final = {Dimension.SESSIONS: "their own", Dimension.SHARED: "shared"}
+
+
+def _scan(report: Report) -> Blocks:
+    yield (
+        "One thing is varied at a time; the rest is 3 members, 32 bytes, 1,024 in flight, one session, level 1. "
+        f"{report['parameters']['seconds']:g} s for each point, at commit {report['environment']['git_commit']}. What "
+        "the log's length costs is measured with one member. CPU is microseconds a message, of all processes of each "
+        "kind.\n"
     )
-
-
-def _growth(dimension: Dimension, points: Sequence[Report], failures: Sequence[Report]) -> Section:
-    unit = UNITS[dimension]
-    headings = (dimension, "msg/s", "p50 µs", "p99 µs", *figures.PARTS, "disk B/msg", "msg/sync")
-    rows = [_point_row(point) for point in points]
-    notes = [f"{failure['value']:,} could not be measured: {failure['reason']}." for failure in failures]
-    notes.append(
-        "leader, followers, clients: CPU µs a message. disk B/msg: pages made dirty by a member, the zeros of prepared "
-        "segments too. msg/sync: the leader's."
-    )
-    return Section(
-        anchor=f"growth-{dimension}",
-        title=f"How cost grows with {_DIMENSION_NAMES[dimension]}",
-        caption=captions.growth(dimension, points) if points else "No point could be measured.",
-        chart=figures.growth(points, unit, start_up=dimension is Dimension.LOG),
-        table=PageTable(
-            name=f"Cost by {unit}", headings=headings, rows=rows, numbers=frozenset(headings), note=" ".join(notes)
-        ),
-        snippet=f"python -m trimaran.benchmarks scan --only {dimension} --json scan.json",
-        snippet_name=_COMMAND,
-    )
-
-
-_DIMENSION_NAMES: Final = {
-    Dimension.PAYLOAD: "payload",
-    Dimension.INFLIGHT: "messages in flight",
-    Dimension.MEMBERS: "members",
-    Dimension.SESSIONS: "client sessions",
-    Dimension.LOG: "the length of the log",
-}
-
-
-def _point_row(point: Report) -> tuple[str, ...]:
-    parts = figures.cost_parts(point["cpu_seconds_per_100k"], point.get("leader"))
-    syncs = point.get("messages_per_sync")
-    return (
-        f"{point['value']:,}",
-        f"{point['throughput_msgs_per_s']:,}",
-        f"{point['p50_us']:,.0f}",
-        f"{point['p99_us']:,.0f}",
-        *(f"{parts[part]:.2f}" for part in figures.PARTS),
-        f"{point.get('written_bytes_per_message', 0):,.0f}",
-        "–" if syncs is None else f"{syncs:,.0f}",
-    )
-
-
-def costs(loads: Mapping[str, Report]) -> list[Section]:
-    """What a message costs each process under each load."""
-    rows = {
-        name: figures.cost_parts(load["cpu_seconds_per_100k"], load.get("leader"))
-        for name, load in loads.items()
-        if load.get("cpu_seconds_per_100k")
-    }
-    if not rows:
-        return []
-    return [
-        Section(
-            anchor="costs",
-            title="What a message costs each process",
-            caption=captions.costs(rows),
-            chart=figures.costs(rows),
-            table=PageTable(
-                name="CPU µs a message",
-                headings=("load", *figures.PARTS, "all"),
-                rows=[
-                    (name, *(f"{parts[part]:,.2f}" for part in figures.PARTS), f"{sum(parts.values()):,.2f}")
-                    for name, parts in rows.items()
-                ],
-                numbers=frozenset({*figures.PARTS, "all"}),
-                note=f"CPU µs a message. {_load_note()}",
-            ),
-            snippet="python -m trimaran.benchmarks echo --json echo.json",
-            snippet_name=_COMMAND,
+    for dimension in Dimension:
+        points = points_of(report, dimension)
+        if not points or dimension in _OF_SESSIONS:
+            continue
+        parts = [cost_parts(point) for point in points]
+        yield table(
+            (dimension.unit, "messages/s", "p50", "p99", "CPU: leader", "followers", "clients", "start"),
+            [
+                (
+                    f"{point['value']:,}",
+                    f"{point['throughput_msgs_per_s']:,}",
+                    *map(ms, by_name(point, "p50_us", "p99_us")),
+                    *(f"{us:.2f}" for us in costs.values()),
+                    f"{point['start_s']:.1f} s" if "start_s" in point else "",
+                )
+                for point, costs in zip(points, parts, strict=True)
+            ],
         )
+        yield Plot(
+            f"growth-{dimension}",
+            f"The cost of a message by {dimension.unit}:",
+            dimension.unit,
+            "CPU µs a message",
+            {part: [(place, costs[part]) for place, costs in enumerate(parts)] for part in parts[0]},
+            {float(place): f"{point['value']:,}" for place, point in enumerate(points)},
+        )
+    for failure in report["failures"]:
+        if failure["dimension"] not in _OF_SESSIONS:
+            yield f"Not measured: {failure['dimension']} {failure['value']:,}: {failure['reason']}.\n"
+
+
+EFFICIENCY_TARGETS: Final = {1_000: 60.0, 10_000: 40.0}
+"""Requests per processor second of so many sessions, in percent of those of one with 1,000 in flight, at least."""
+
+
+def _say_sessions(report: Report) -> str:
+    """Say what a thousand clients get, which is where many readers begin."""
+    said = [
+        f"{point['throughput_msgs_per_s']:,} messages/s with p99 {point['p99_us'] / 1000:,.0f} ms, connections: {whose}"
+        for dimension, whose in _OF_SESSIONS.items()
+        for point in points_of(report, dimension)
+        if point["value"] == 1_000
+    ]
+    return f"**A thousand clients**: {'; '.join(said)}" if said else "From one session to many"
+
+
+def _sessions(report: Report) -> Blocks:
+    parameters = report["parameters"]
+    yield (
+        f"Echoes of {parameters['payload']} bytes, 3 members, level {parameters['file_sync_level']}, "
+        f"{parameters['inflight']:,} in flight over all sessions and at least one on each; from 10,000 sessions on of "
+        f"several client processes. {parameters['seconds']:g} s for each row, {measured_at(report['environment'])}. "
+        "*CPU* is processor time for a message, which in this load is a request and its reply. *Efficiency* is how "
+        "many messages a processor second does, in percent of one session on a connection of its own. Memory is what a "
+        "session adds to a process, all client processes together. "
+        + again("scan --only sessions,shared --inflight 1000 --seconds 4", "sessions.json")
+        + "\n"
+    )
+    found = {dimension: points_of(report, dimension) for dimension in _OF_SESSIONS}
+    least = next((points[0] for points in found.values() if points), None)
+    yield table(
+        (
+            *("sessions", "connections", "messages/s", "p50", "p99", "CPU: leader", "a follower", "clients", "all"),
+            *("efficiency", "target", "KiB a session: leader", "a follower", "clients"),
+        ),
+        [
+            _session_row(point, whose, points[0], least or point)
+            for whose, points in zip(_OF_SESSIONS.values(), found.values(), strict=True)
+            for point in points
+        ],
+    )
+    for failure in report["failures"]:
+        if failure["dimension"] in _OF_SESSIONS:
+            yield f"Not measured: {failure['value']:,} sessions, {failure['dimension']}: {failure['reason']}.\n"
+    yield Plot(
+        "sessions",
+        "Messages a second by the number of sessions:",
+        "client sessions, logarithmic",
+        "messages a second",
+        {
+            f"connections: {_OF_SESSIONS[dimension]}": [
+                (point["value"], point["throughput_msgs_per_s"]) for point in points
+            ]
+            for dimension, points in found.items()
+            if points
+        },
+    )
+
+
+def _session_row(point: Report, whose: str, one: Report, least: Report) -> list[str]:
+    """Return the cells of a point: memory beside `one` session of its kind, efficiency beside the `least` load."""
+    parts = cost_parts(point)
+    parts["followers"] /= max(point["members"] - 1, 1)
+    percent, wanted = efficiency_percent(point, least), EFFICIENCY_TARGETS.get(point["value"])
+    return [
+        f"{point['value']:,}",
+        whose,
+        f"{point['throughput_msgs_per_s']:,}",
+        *map(ms, by_name(point, "p50_us", "p99_us")),
+        *(f"{us:.1f} µs" for us in (*parts.values(), sum(point["cpu_seconds_per_100k"].values()) * 10)),
+        f"{percent:.0f} %",
+        "" if wanted is None else target(f"{wanted:g} %", percent >= wanted),
+        *(f"{added / 1024:.1f}" for added in session_bytes(point, one)),
     ]
 
 
-def comparison(report: Report) -> list[Section]:
-    """Everybody under the same load, a section for each depth."""
-    depths = [depth for depth in _DEPTHS if any(depth in peer.get("depths", {}) for peer in report["peers"].values())]
-    clients = [f"{name}: {peer['client']}." for name, peer in report["peers"].items() if "missing" not in peer]
-    clients.insert(0, "client µs: CPU of the load's process for a message. Clients:")
-    absent = [f"{name}: {peer['missing']}." for name, peer in report["peers"].items() if "missing" in peer]
-    absent += [f"{name}: {reason}." for name, reason in report["not_measurable"].items()]
-    made = []
-    for depth in reversed(depths):
-        headings = ("system", "an acknowledged message is", "msg/s", "p50 µs", "p99 µs", "client µs", "times")
-        rows = [
-            _peer_row(name, peer, depth) for name, peer in report["peers"].items() if depth in peer.get("depths", {})
-        ]
-        made.append(
-            Section(
-                anchor=f"peers-{depth}",
-                title=f"Beside others, {int(depth):,} in flight",
-                caption=captions.comparison(report["peers"], depth),
-                chart=figures.comparison(report["peers"], depth),
-                table=PageTable(
-                    name=f"Peers at {depth} in flight",
-                    headings=headings,
-                    rows=rows,
-                    numbers=frozenset(headings[2:]),
-                    note=" ".join(
-                        [
-                            f"{captions.comparison_rounds(report)}, medians.",
-                            *captions.comparison_failures(report),
-                            *clients,
-                            *absent,
-                        ]
-                    ),
-                ),
-                snippet="make peers\npython -m trimaran.benchmarks compare --rounds 5 --json compare.json",
-                snippet_name=_COMMAND,
-            )
-        )
-    return made
+def session_bytes(point: Report, one: Report) -> list[float]:
+    """Return what one more session adds to the leader, a follower and the clients: the growth since one session."""
+    added = point["value"] - one["value"]
+    if added <= 0:
+        return []
+    after, before = _memory(point), _memory(one)
+    before[2] *= point["client_processes"] / one["client_processes"]
+    return [max(more - less, 0.0) / added for more, less in zip(after, before, strict=True)]
 
 
-def _peer_row(name: str, peer: Mapping[str, Any], depth: str) -> tuple[str, ...]:
-    found = peer["depths"][depth]
-    latencies = ("–" if found[figure] is None else f"{found[figure]:,.0f}" for figure in ("p50_us", "p99_us"))
-    ratio = found.get("trimaran_is_times_faster")
-    client = "–" if found.get("client_cpu_us") is None else f"{found['client_cpu_us']:.2f}"
-    times = "–" if ratio is None else f"{ratio:g}"
-    return (name, peer["durability"], f"{found['messages_per_s']:,}", *latencies, client, times)
+def _memory(point: Report) -> list[float]:
+    """Return the memory of the leader, a follower, and all clients."""
+    sizes = point["resident_bytes"]
+    clients = [size for name, size in sizes.items() if name.startswith("client")]
+    followers = [size for name, size in sizes.items() if name.startswith("member") and name != point["leader"]]
+    return [float(sizes[point["leader"]]), sum(followers) / max(len(followers), 1), float(sum(clients))]
 
 
-def profile(report: Report) -> list[Section]:
-    """Where each microsecond of leader, follower and client goes."""
-    made = []
-    for role, process in report["processes"].items():
-        headings = ("function", "stage", "µs a message")
-        rows = [(row["function"], row["stage"], f"{row['us']:.3f}") for row in process["functions"]]
-        calls = report["system_calls_per_1000_messages"].get(role, {})
-        made.append(
-            Section(
-                anchor=f"profile-{role}",
-                title=f"Where each microsecond of the {role} goes",
-                caption=captions.stages(role, process),
-                chart=figures.stages(role, process),
-                table=PageTable(
-                    name=f"Functions of the {role}", headings=headings, rows=rows, numbers=frozenset(headings[2:])
-                ),
-                note=f"{captions.bound(report)} {calls_words(role, calls)}",
-                snippet="python -m trimaran.benchmarks profile --json profile.json",
-                snippet_name=_COMMAND,
-            )
-        )
-    return made
+def efficiency_percent(point: Report, one: Report) -> float:
+    """Return how many messages a processor second does with these sessions, in percent of what it does with one."""
+    spent, least = (sum(each["cpu_seconds_per_100k"].values()) for each in (point, one))
+    return float(100 * least / spent) if spent else 0.0
 
 
-def calls_words(role: str, calls: Mapping[str, float]) -> str:
-    """Say which system calls a process makes; nothing where they were not counted."""
-    named = [f"{name} {count:g}" for name, count in calls.items() if name != "all" and count]
-    return f"The {role}'s for 1,000 messages: {calls['all']:g}, of which {', '.join(named)}." if named else ""
+def _say_openings(report: Report) -> str:
+    most = max(case["sessions"] for case in report["cases"])
+    said = [
+        f"{most:,} sessions open in {case['opening']['s']:.1f} s; after the leader was killed all are answered in "
+        f"{case['failover']['max_ms'] / 1000:.1f} s"
+        for case in report["cases"]
+        if case["sessions"] == most and not case["share"] and not case["password"]
+    ]
+    return said[0] if said else "Opening, holding, and the leader's death"
 
 
-def other(source: ResultSource) -> Section:
-    """A scenario without figures of its own: its numbers as a table."""
-    rows = list(_flat(source.report))
-    note = f"The file has {len(rows) - _ROW_LIMIT} more." if len(rows) > _ROW_LIMIT else None
-    return Section(
-        anchor=f"scenario-{source.scenario}",
-        title=source.scenario,
-        caption=f"What {source.name} says.",
-        table=PageTable(
-            name=source.scenario,
-            headings=("figure", "value"),
-            rows=rows[:_ROW_LIMIT],
-            numbers=frozenset({"value"}),
-            note=note,
+def _openings(report: Report) -> Blocks:
+    highest = max(case["load_average_before"] for case in report["cases"])
+    yield (
+        "Sessions are opened, 64 at a time by each client process. When they are connected to all members they rest "
+        f"for {report['parameters']['rest_s']:g} s, and are asked once each right after the leader is killed: the wait "
+        f"is from the kill to the answer of the next leader. Medians of {_rounds(report['parameters']['rounds'])}, "
+        "the least and the most in brackets. Members, clients and harness share the cores; "
+        f"{measured_at(report['environment'])}, and of at most {highest:g} before a case. "
+        + again("opening --rounds 3", "opening.json")
+        + "\n"
+    )
+    yield table(
+        (
+            *("sessions", "connections", "password", "open in", "target", "CPU a session: leader", "client"),
+            *("at rest: leader", "client", "answered after the kill: p50", "p99", "max", "target"),
         ),
-        snippet=f"python -m trimaran.benchmarks {source.scenario} --json {source.name}",
-        snippet_name=_COMMAND,
+        [
+            (
+                f"{case['sessions']:,}",
+                "shared" if case["share"] else "their own",
+                "yes" if case["password"] else "no",
+                f"{case['opening']['s']:.1f} s{_spread(case, 'opening s', 1)}",
+                _limit("", "s", OPENING_TARGETS_S.get(case["sessions"], {}).get(case["password"]), case["opening"]),
+                *(f"{us:,.0f} µs" for us in by_name(case["opening"], "leader_us", "client_us")),
+                *(f"{us:.1f} µs/s" for us in by_name(case["a second at rest"], "leader_us", "client_us")),
+                *(
+                    f"{case['failover'][name]:,.0f} ms{_spread(case, f'failover {name}', 0)}"
+                    for name in ("p50_ms", "p99_ms", "max_ms")
+                ),
+                _limit("p50 ", "p50_ms", FAILOVER_P50_TARGETS_MS.get(case["sessions"]), case["failover"])
+                + _limit("max ", "max_ms", FAILOVER_MAX_TARGETS_MS.get(case["sessions"]), case["failover"]),
+            )
+            for case in report["cases"]
+        ],
+    )
+    for failure in report["failures"]:
+        connections = (
+            f"connections: {'shared' if failure['share'] else 'their own'}{', password' * failure['password']}"
+        )
+        yield f"Not measured: {failure['sessions']:,} sessions, {connections}: {failure['reason']}.\n"
+
+
+def _spread(case: Report, figure: str, digits: int) -> str:
+    """Write the least and the most of several rounds."""
+    rounds = case["rounds_of"][figure]
+    return f" ({rounds[0]:,.{digits}f} to {rounds[-1]:,.{digits}f})" if len(rounds) > 1 else ""
+
+
+def _limit(label: str, figure: str, most: float | None, found: Mapping[str, float]) -> str:
+    """Write a target for a figure, if there is one; its name ends with the unit."""
+    unit = figure.rpartition("_")[2]
+    return "" if most is None else target(f"{label}{most:,g} {unit}", found[figure] <= most)
+
+
+FAIRNESS_TARGET: Final = 3.0
+"""How many times longer a modest client's p99 may be beside a greedy client."""
+
+
+def _say_fairness(report: Report) -> str:
+    depths, modest = report["parameters"]["depths"], report["parameters"]["sessions"]
+    times = max(report[f"beside {depth} in flight,"]["p99_times_alone"] for depth in depths)
+    return f"Beside a greedy session the p99 of {modest:,} modest ones is at most {times:g} times as long"
+
+
+def _fairness(report: Report) -> Blocks:
+    parameters = report["parameters"]
+    yield (
+        f"{parameters['sessions']:,} modest sessions of one process with one message in flight each, alone and beside "
+        f"one session of another process that keeps many in flight, without a pause; level "
+        f"{parameters['file_sync_level']}, {measured_at(report['environment'])}. "
+        + again(f"fairness --sessions {parameters['sessions']}", "fairness.json")
+        + "\n"
+    )
+    beside = {f"{depth:,} in flight": report[f"beside {depth} in flight,"] for depth in parameters["depths"]}
+    yield table(
+        ("greedy session", "its messages/s", "modest ones: p50", "p99", "max", "p99 is times that alone", "target"),
+        [
+            ("none", "", *map(ms, by_name(report["alone"], "p50_us", "p99_us", "max_us")), "", ""),
+            *(
+                (
+                    name,
+                    f"{row['greedy_per_s']:,}",
+                    *map(ms, by_name(row, "p50_us", "p99_us", "max_us")),
+                    f"{row['p99_times_alone']:g}",
+                    target(f"{FAIRNESS_TARGET:g}", row["p99_times_alone"] <= FAIRNESS_TARGET),
+                )
+                for name, row in beside.items()
+            ),
+        ],
     )
 
 
-def environment(sources: Sequence[ResultSource]) -> Section:
-    """Where each file was measured."""
-    found = [(source, source.report.get("environment", {})) for source in sources]
-    names = dict.fromkeys(name for _, facts in found for name in facts)
+# --- state and groups
+
+_WAYS: Final = {
+    "message": "each order a message of its own, encoded in Python",
+    "pieces": "`encode_pieces` in `on_take_snapshot`",
+    "copy": "`encode_pieces` in `snapshot_messages`: a copy of the process writes",
+}
+_HELPED: Final = ("pieces", "copy")
+"""The ways that the target of loading is for."""
+
+
+def _say_snapshots(report: Report) -> str:
+    stops = [f"{way} {row['delivery_stop_max_ms']:,.0f} ms" for way, row in report["ways"].items()]
+    return f"{report['parameters']['orders']:,} orders: delivery stands still for {', '.join(stops)}"
+
+
+def _snapshots(report: Report) -> Blocks:
+    parameters = report["parameters"]
+    yield (
+        f"A service with {parameters['orders']:,} orders on 3 members takes snapshots under a steady load of 1,000 "
+        f"messages a second; of {words.count(parameters['runs'], 'snapshot')} the worst counts. In the end a follower "
+        "is killed and loads its snapshot. All members share the cores, so they encode at once on the same ones; "
+        f"{measured_at(report['environment'])}. {again('snapshots', 'snapshots.json')}\n"
+    )
+    has_targets = parameters["orders"] >= TARGET_ORDERS
+    yield table(
+        (
+            *("how the service writes", "delivery stands still", "target", "longest wait for a reply"),
+            *("and without a snapshot", "until every member has it", "loading", "target"),
+        ),
+        [
+            (
+                _WAYS[way],
+                f"{row['delivery_stop_max_ms']:,.0f} ms",
+                _limit("", "delivery_stop_max_ms", STOP_TARGETS_MS.get(way) if has_targets else None, row),
+                *(f"{wait:,.0f} ms" for wait in by_name(row, "reply_stop_max_ms", "reply_stop_steady_max_ms")),
+                f"{row['snapshot_max_ms'] / 1000:.1f} s",
+                f"{row['load_s']:.1f} s",
+                _limit("", "load_s", LOAD_TARGET_S if has_targets and way in _HELPED else None, row),
+            )
+            for way, row in report["ways"].items()
+        ],
+    )
+    for way, reason in report["failures"].items():
+        yield f"Not measured: {_WAYS[way]}: {reason}.\n"
+
+
+_MODEL_CORES: Final = 16
+_MODEL_GROUPS: Final = (1, 2, 4, 8, 16, 32)
+
+
+def modelled_rate(
+    cores: float, groups: int, *, leader_us: float, others_us: float = 0.0, used_share: float = 1.0
+) -> float:
+    """Return the messages a second that processor time allows, of so many cores and groups.
+
+    A group's leader is one thread: it does 1e6 / `leader_us` a second at most. All cores together do 1e6 x `cores` /
+    (`leader_us` + `others_us`). Of the smaller of both, `used_share` is reached.
+    """
+    return used_share * min(groups * 1e6 / leader_us, cores * 1e6 / (leader_us + others_us))
+
+
+def _group_rows(report: Report) -> dict[int, Report]:
+    return {int(count): report[f"{count} groups," if count != "1" else "1 group,"] for count in report["runs"]}
+
+
+def _say_groups(report: Report) -> str:
+    said = ", ".join(f"{count}: {row['messages_per_s']:,.0f}/s" for count, row in _group_rows(report).items())
+    return f"Groups on {report['environment']['cores']} cores: {said}; and a model of more cores"
+
+
+def _groups(report: Report) -> Blocks:
+    parameters, rows = report["parameters"], _group_rows(report)
+    yield (
+        f"`trimaran node --groups N`: 3 members with all their groups, {parameters['payload']} bytes, level "
+        f"{parameters['file_sync_level']}, {parameters['inflight']:,} in flight over all groups, one client process; "
+        f"medians of {words.count(parameters['rounds'], 'interleaved round')}, {measured_at(report['environment'])}. "
+        "CPU is processor time for a message. On as many cores as there are busy processes more groups give more; on "
+        f"fewer they must not give less. {again('groups', 'groups.json')}\n"
+    )
+    least = min(rows)
+    cpu = ("leader_cpu_us", "follower_cpu_us", "client_cpu_us")
+    yield table(
+        (
+            *("groups", "messages/s", "slowest to fastest", "of one group", "p50", "p99"),
+            *("CPU: leader", "a follower", "client"),
+        ),
+        [
+            (
+                count,
+                f"{row['messages_per_s']:,.0f}",
+                _range(run["messages_per_s"] for run in report["runs"][str(count)]),
+                f"{row['messages_per_s'] / rows[least]['messages_per_s']:.0%}",
+                *map(ms, by_name(row, "p50_us", "p99_us")),
+                *(f"{us:.2f} µs" for us in by_name(row, *cpu)),
+            )
+            for count, row in rows.items()
+        ],
+    )
+    leader_us, follower_us, client_us = by_name(rows[least], *cpu)
+    cores, others_us = report["environment"]["cores"], 2 * follower_us + client_us
+    bound = modelled_rate(cores, least, leader_us=leader_us, others_us=others_us)
+    used_share = min(rows[least]["messages_per_s"] / bound, 1.0)
+    yield (
+        f"### A model of {_MODEL_CORES} cores, not a measurement\n\n"
+        f"The costs of the first row, L = {leader_us:.2f} µs of a leader, F = {follower_us:.2f} µs of a follower, "
+        f"C = {client_us:.2f} µs of the client, are taken for every group. A group's leader is one thread. So with G "
+        "groups on N cores:\n\n"
+        "```text\n"
+        "one machine, clients on it too:           rate = u x min(G / L, N / (L + 2 F + C))\n"
+        "three machines, one member each, clients elsewhere:  rate = u x min(G / L, 3 N / (L + 2 F))\n"
+        f"u = {used_share:.2f}: how much of the first formula the {cores} cores here reach\n"
+        "```\n\n"
+        "Leaders are spread evenly over the members. The model knows nothing of disks, networks, memory and caches, "
+        "which groups share, and takes it that a client has a process for each core that it needs.\n"
+    )
+    places = {"one machine": (1, others_us), "three machines": (3, 2 * follower_us)}
+    yield table(
+        ("groups", *map(str, _MODEL_GROUPS)),
+        [
+            (
+                f"{name} of {_MODEL_CORES} cores, modelled messages/s",
+                *(
+                    f"{round(_modelled(count, groups, leader_us, others, used_share), -3):,.0f}"
+                    for groups in _MODEL_GROUPS
+                ),
+            )
+            for name, (count, others) in places.items()
+        ],
+    )
+
+
+def _modelled(machines: int, groups: int, leader_us: float, others_us: float, used_share: float) -> float:
+    return modelled_rate(
+        machines * _MODEL_CORES, groups, leader_us=leader_us, others_us=others_us, used_share=used_share
+    )
+
+
+# --- beside others
+
+
+def _say_aeron(report: Report) -> str:
+    times = [row["trimaran"]["messages_per_s"] / row["aeron"]["messages_per_s"] for row in report["rows"]]
+    return f"{min(times):.2f} to {max(times):.2f} times the rate of Aeron Cluster {report['aeron_version']} in Java"
+
+
+def _aeron(report: Report) -> Blocks:
+    """Write what a rig outside this project measured: no command of ours makes the file.
+
+    {"scenario": "aeron", "aeron_version": "1.52.2", "git_commit": "...", "date": "2026-01-31", "cores": 2,
+     "cpu_model": "...", "load_average": [0.4, 0.5, 0.5], "rounds": 5, "payload": 32,
+     "rows": [{"file_sync_level": 1, "inflight": 64, "trimaran": {"messages_per_s": 60000, "p50_us": 900},
+               "aeron": {"messages_per_s": 40000, "p50_us": null}}]}
+    """
+    yield (
+        f"Aeron Cluster {report['aeron_version']} as it is, in Java, with one thread for each member, and Trimaran at "
+        f"level 0 and 1: 3 members on one machine of {report['cores']} cores ({report['cpu_model']}), the same echoes "
+        f"of {report['payload']} bytes from one client, CRC-32 of every frame in both, "
+        f"{words.count(report['rounds'], 'interleaved round')}, medians; {measured_at(report)}. **A rig outside this "
+        "project made both figures, by hand: no command of the project repeats them.** *Times* above 1: Trimaran does "
+        "more.\n"
+    )
     rows = []
-    for name in names:
-        values = {str(facts[name]) for _, facts in found if name in facts}
-        if len(values) == 1:
-            rows.append(("all", name, values.pop()))
-        else:
-            rows += [(source.name, name, str(facts[name])) for source, facts in found if name in facts]
-    return Section(
-        anchor="environment",
-        title="Where it was measured",
-        caption="Members, clients and harness share the cores of one machine; figures of another are others.",
-        table=PageTable(name="Environment", headings=("file", "fact", "value"), rows=rows),
-        snippet="python -m trimaran.benchmarks report FILES... -o report.html",
-        snippet_name="How to make this page",
+    for row in report["rows"]:
+        times = row["trimaran"]["messages_per_s"] / row["aeron"]["messages_per_s"]
+        figures = [cell for name in ("trimaran", "aeron") for cell in _rate_and_p50(row[name])]
+        rows.append(
+            (row["file_sync_level"], f"{row['inflight']:,}", *figures, f"{times:.2f}", target("1", times >= 1.0))
+        )
+    names = ("Trimaran: messages/s", "p50", "Aeron: messages/s", "p50")
+    yield table(("level", "in flight", *names, "times", "target"), rows)
+
+
+def _rate_and_p50(row: Report) -> tuple[str, str]:
+    return f"{row['messages_per_s']:,}", ms(row["p50_us"]) or "not measured"
+
+
+def _compared(report: Report) -> str:
+    """Write of how many rounds the medians are, and where they were measured."""
+    done, asked = compare.rounds_done(report), report["parameters"]["rounds"]
+    rounds = words.count(done, "interleaved round") + ("" if done == asked else f" of {asked} that were asked for")
+    return (
+        f"{rounds}, every system started again in each; medians {measured_at(report['environment'])} before, which "
+        "servers and load share. *x*: how many times faster Trimaran at level 1 is."
     )
 
 
-def _loads(sources: Sequence[ResultSource]) -> dict[str, Report]:
-    """Every echo and request load by name: of the table the round with the median rate."""
-    loads: dict[str, Report] = {}
-    for report in _of(sources, "table"):
-        for name, reports in report["reports"].items():
-            rounds = [found for found in reports if found.get("scenario") in ("echo", "request")]
-            if rounds:
-                loads[name] = sorted(rounds, key=_rate)[len(rounds) // 2]
-    for source in sources:
-        if source.scenario in ("echo", "request"):
-            loads[f"{source.scenario} ({source.name})"] = source.report
-    return loads
+def _present(report: Report) -> dict[str, Any]:
+    return {name: peer for name, peer in report["peers"].items() if "missing" not in peer}
 
 
-def _rate(load: Report) -> float:
-    rate: float = load["throughput_msgs_per_s"] if load["scenario"] == "echo" else load["requests_per_s"]
-    return rate
+def _systems(report: Report) -> str:
+    """Write who was measured: what an acknowledgement promises, and who makes the load."""
+    return table(
+        ("system", "an acknowledged write is", "client"),
+        [
+            (f"{name} ({peer['version'].splitlines()[0]})", peer["durability"], peer["client"])
+            for name, peer in _present(report).items()
+        ],
+    )
 
 
-def _load_note() -> str:
-    return "Of the rows of the targets the round with the median rate is shown."
+def _absent(report: Report) -> Blocks:
+    """Write who failed, in which rounds, and why, and who was not there."""
+    for name, peer in report["peers"].items():
+        for failure in peer.get("failures", ()):
+            yield f"{name} failed in {compare.failure_words(failure)}.\n"
+    missing = [name for name in report["peers"] if name not in _present(report)]
+    if missing:
+        yield f"Not installed: {', '.join(missing)}.\n"
+    for name, reason in report.get("not_measurable", {}).items():
+        yield f"{name} is not among them: {reason}.\n"
 
 
-def _of(sources: Iterable[ResultSource], scenario: str) -> list[Report]:
-    return [source.report for source in sources if source.scenario == scenario]
+def _rate_cell(figures: Report | None) -> str:
+    if figures is None:
+        return "failed"
+    said = [f"{figures['messages_per_s']:,}/s"]
+    rates = [rate for rate in figures["rounds"] if rate is not None]
+    said += [f"{_range(rates)}/s"] * (len(rates) > 1)
+    if figures["p50_us"] is not None:
+        said.append(f"p50 {ms(figures['p50_us'])}")
+    if "trimaran_is_times_faster" in figures:
+        said.append(f"{figures['trimaran_is_times_faster']:g}x")
+    return ", ".join(said)
 
 
-def _compared(tables: Iterable[Report]) -> list[Report]:
-    """The comparisons that are part of tables."""
-    return [report for table in tables for report in table["reports"].get("compare", [])]
+def _comparison(report: Report) -> Blocks:
+    """Write a row for each system, a column for each load; older files name depths alone."""
+    loads = report.get("loads") or {str(depth): f"{depth:,} in flight" for depth in report["parameters"]["depths"]}
+    yield f"{report['parameters']['payload']} bytes, {_compared(report)}\n"
+    yield _systems(report)
+    yield table(
+        ("system", *loads.values()),
+        [(name, *(_rate_cell(peer["depths"].get(load)) for load in loads)) for name, peer in _present(report).items()],
+    )
+    yield from _absent(report)
 
 
-def _flat(value: object, path: str = "") -> Iterable[tuple[str, str]]:
-    """Every number and text of a report, by its path."""
-    if isinstance(value, Mapping):
-        for name, part in value.items():
-            if path or name not in _LEFT_OUT:
-                yield from _flat(part, f"{path} {name}".strip())
-    elif isinstance(value, bool) or value is None or isinstance(value, str):
-        yield path, str(value)
-    elif isinstance(value, int | float):
-        yield path, f"{value:,}"
+_SESSION_RATIOS: Final = {"etcd": 3.0, "NATS JetStream R3": 1.5}
+"""How many times as fast we mean to be with 1,000 sessions."""
 
 
-def _with_own_anchors(sections: Sequence[Section]) -> list[Section]:
-    """Two files of one scenario give sections of one name, which need anchors of their own."""
-    seen: dict[str, int] = {}
-    made = []
-    for section in sections:
-        seen[section.anchor] = count = seen.get(section.anchor, 0) + 1
-        if count > 1:
-            section = replace(section, anchor=f"{section.anchor}-{count}", title=f"{section.title} ({count})")
-        made.append(section)
-    return made
+def _compared_sessions(report: Report) -> Blocks:
+    parameters = report["parameters"]
+    yield (
+        "One message is in flight on each connection: a client that has its answer sends the next message. Opening the "
+        "connections is not measured. Whether the load limits a system, its processor time beside that of the servers "
+        "shows. The loads in Python are raw sockets on epoll that send bytes that are made before; the three others of "
+        "Trimaran are the client that applications use. *Servers* and *client* are microseconds of processor time for "
+        "a message, of all processes of each kind.\n"
+    )
+    yield (
+        f"{parameters['payload']} bytes, {_compared(report)} {parameters['seconds']:g} s of each load; loads in Python "
+        f"from {parameters['processes']} processes. "
+        + again(f"compare --sessions {','.join(map(str, parameters['sessions']))}", "compare-sessions.json")
+        + "\n"
+    )
+    peers, loads = _present(report), dict(zip(report["loads"], parameters["sessions"], strict=True))
+    curves = {
+        name: [(loads[load], figures["messages_per_s"]) for load, figures in peer["depths"].items() if load in loads]
+        for name, peer in peers.items()
+        if "one session" not in name
+    }
+    yield Plot(
+        *("many-sessions", "Messages a second by the number of connections:"),
+        *("connections, one message in flight on each, logarithmic", "messages a second"),
+        {name: points for name, points in curves.items() if points},
+    )
+    goals = list(_session_goals(report, loads))
+    if goals:
+        yield table(("what", "measured", "target", "reached"), goals)
+    yield _systems(report)
+    for load, label in report["loads"].items():
+        yield table(
+            (label, "messages a second", "x", "p50 ms", "p99 ms", "servers µs", "client µs"),
+            [
+                (name, *(figure_cells(peer["depths"][load]) if load in peer["depths"] else ("failed", *[""] * 5)))
+                for name, peer in peers.items()
+            ],
+        )
+    yield from _absent(report)
+
+
+def _session_goals(report: Report, loads: Mapping[str, int]) -> Iterable[tuple[str, str, str, str]]:
+    for load, sessions in loads.items():
+        for name, least in _SESSION_RATIOS.items() if sessions == 1_000 else ():
+            figures = report["peers"].get(name, {}).get("depths", {}).get(load, {})
+            times = figures.get("trimaran_is_times_faster")
+            if times is not None:
+                yield f"times {name}, {sessions:,} sessions", f"{times:g} x", f">= {least:g} x", _yes(times >= least)
+        share = EFFICIENCY_TARGETS.get(sessions)
+        for name, percent in report["percent_of_one_session"].get(load, {}).items() if share is not None else ():
+            for whose, what in (("members", "the members"), ("all", "members and clients")):
+                yield (
+                    f"requests per processor second of {what}, {sessions:,} sessions beside one: {name}",
+                    f"{percent[whose]:g} %",
+                    f">= {share:g} %",
+                    _yes(percent[whose] >= share),
+                )
+
+
+def _yes(is_reached: bool) -> str:
+    return "yes" if is_reached else "**no**"
+
+
+# --- costs of one thing
+
+
+def _typed(report: Report) -> Blocks:
+    parameters = report["parameters"]
+    yield (
+        f"3 members, level {parameters['file_sync_level']}, requests with {parameters['inflight']:,} in flight of one "
+        f"session, which the service counts; {_rounds(report['rounds'])} in turn, each on a cluster of its own; "
+        f"medians {measured_at(report['environment'])} before. {again('typed', 'typed.json')}\n"
+    )
+    yield table(
+        ("messages", "requests a second", "slowest to fastest", "p50", "of bytes"),
+        [
+            (
+                what,
+                f"{report['requests_per_s'][name]:,}",
+                _range(report["runs"][name]),
+                ms(report["p50_us"][name]),
+                f"{report['percent_of_bytes'][name]:g} %",
+            )
+            for name, what in (("bytes", "bytes"), ("typed", "classes"), ("doubled", "classes, double execution"))
+        ],
+    )
+
+
+def _encryption(report: Report) -> Blocks:
+    parameters = report["parameters"]
+    yield (
+        f"3 members, 32 bytes, level {parameters['file_sync_level']}, {_rounds(parameters['rounds'])} interleaved, "
+        f"everything started again for each figure; medians {measured_at(report['environment'])} before, in brackets "
+        "the slowest and the fastest. Members, client and harness share the cores. CPU is that of all processes for a "
+        f"message. {again('encryption', 'encryption.json')}\n"
+    )
+    yield table(
+        ("what", "plain text", "TLS", "that is", "target"),
+        [(row["what"], *encryption_cells(row)) for row in report["rows"]],
+    )
+
+
+def _hand_over(report: Report) -> Blocks:
+    parameters = report["parameters"]
+    yield (
+        f"{parameters['members']} members, level {parameters['file_sync_level']}, one client that makes "
+        f"{parameters['request_rate']:,.0f} requests a second; the longest time between two replies, "
+        f"{measured_at(report['environment'])} before. Members and client share the cores and the disk. The service "
+        "counts: no request was lost, and none ran twice. "
+        + again("failover --kinds hand_over,sigterm --runs 100", "failover.json")
+        + "\n"
+    )
+    goal = f"p50 {HAND_OVER_GAP_P50_TARGET_MS:g} ms, max {HAND_OVER_GAP_TARGET_MS:g} ms"
+    yield table(
+        ("what", "count", "p50", "p99", "max", "target"),
+        [
+            (
+                what,
+                row["count"],
+                *(f"{figure:g} ms" for figure in by_name(row, "p50_ms", "p99_ms", "max_ms")),
+                target(goal, row["p50_ms"] <= HAND_OVER_GAP_P50_TARGET_MS and row["max_ms"] <= HAND_OVER_GAP_TARGET_MS),
+            )
+            for kind, what in (("hand_over", "`trimaran leader transfer`"), ("sigterm", "SIGTERM of the leader"))
+            if (row := report.get(kind)) is not None
+        ],
+    )
+
+
+def _floods(report: Report) -> Blocks:
+    parameters = report["parameters"]
+    yield (
+        f"{parameters['members']} members{' with TLS' * parameters['tls']}, {parameters['connections']:,} hostile "
+        "connections to the leader, and beside them one honest client with 16 requests in flight: medians of "
+        f"{_rounds(parameters['rounds'])} {measured_at(report['environment'])} before. Those that flood share the "
+        f"cores with everybody else. Memory is the leader's. {again('flood', 'flood.json')}\n"
+    )
+    yield table(
+        (
+            *("flood", "open at once", "p99 alone", "p99 during", "that is", "memory before", "at peak"),
+            "status not answered",
+        ),
+        flood_rows(report),
+    )
+
+
+# --- where the time goes
+
+_SMALL_SHARE: Final = 0.02
+"""Stages with less than this of every process's time are shown as one."""
+_FUNCTIONS: Final = 10
+
+_METHOD: Final = """\
+The echo load runs four times: alone, which gives the processor time; beside `perf`, which samples what is on a
+processor, and so divides that time between the kernel's system calls, the event loop, the garbage collector and Python;
+beside `py-spy`, which samples the Python stack of the thread that holds the interpreter's lock, and so divides Python's
+part by stage; and with its system calls counted. Which function is of which stage says one table,
+`benchmarks/profiling/stages.py`. Of the runs with a profiler only shares are taken. What is known to be askew: system
+calls that hold that lock weigh in Python's part, too, so that stages which send get a little more than is theirs.
+With one session 1,024 messages are in flight, with many one on each, on connections of their own; then the client is
+all client processes together, by the shares of the first.
+"""
+
+
+def _profiles(report: Report) -> Blocks:
+    profiles: Mapping[int, Report] = report["profiles"]
+    yield f"{_METHOD}\n{again('profile --sessions 1000', 'profile-1000.json')}\n"
+    rows: dict[str, Callable[[Report], str]] = {
+        "messages a second": lambda found: f"{found['throughput_msgs_per_s']:,}",
+        "CPU of all processes, µs a message": lambda found: f"{found['bound']['cpu_us_per_message']:.2f}",
+        "of the rate that 2 cores would do at 100 % use": lambda found: f"{found['bound']['share_of_bound']:.0%}",
+        "system calls for 1,000 messages": _system_calls,
+        "measured": lambda found: measured_at(found["environment"]),
+    }
+    heads = [words.count(count, "session") for count in profiles]
+    yield table(("", *heads), [(name, *map(say, profiles.values())) for name, say in rows.items()])
+    for role in dict.fromkeys(role for found in profiles.values() for role in found["processes"]):
+        yield f"### The {role}\n"
+        yield table(("µs a message", *heads), stage_rows([found["processes"].get(role) for found in profiles.values()]))
+        for count, found in profiles.items():
+            functions = found["processes"].get(role, {}).get("functions", [])[:_FUNCTIONS]
+            if functions:
+                yield f"Python functions that take most with {words.count(count, 'session')}:\n"
+                yield table(
+                    ("function", "stage", "µs a message"),
+                    [(f"`{row['function']}`", row["stage"], f"{row['us']:.3f}") for row in functions],
+                )
+
+
+def stage_rows(processes: Sequence[Report | None]) -> list[tuple[str, ...]]:
+    """Return a row for each stage with a column for each process; what is small everywhere is one row."""
+    found: list[dict[str, float]] = []
+    for process in processes:
+        rows = [] if process is None else process["stages"]
+        found.append({": ".join(filter(None, (row["stage"], row["detail"]))): float(row["us"]) for row in rows})
+    totals = [0.0 if process is None else float(process["cpu_us"]) for process in processes]
+    most = {name: max(stages.get(name, 0.0) for stages in found) for stages in found for name in stages}
+    large = [
+        name
+        for name in sorted(most, key=lambda name: -most[name])
+        if any(
+            name in stages and stages[name] >= _SMALL_SHARE * total for stages, total in zip(found, totals, strict=True)
+        )
+    ]
+    small = [sum(us for name, us in stages.items() if name not in large) for stages in found]
+    cells = {name: [stages.get(name, 0.0) for stages in found] for name in large}
+    cells |= {"smaller ones": small, "**all**": totals}
+    return [(name, *(f"{us:.2f}" for us in row)) for name, row in cells.items()]
+
+
+def _system_calls(report: Report) -> str:
+    calls = report["system_calls_per_1000_messages"].get("all processes", {}).get("all")
+    return "not counted" if calls is None else f"{calls:,.0f}"
+
+
+def _say_profiles(report: Report) -> str:
+    return f"By stage, of {', '.join(words.count(count, 'session') for count in report['profiles'])}"
+
+
+def _rounds(count: int) -> str:
+    return words.count(count, "round")
+
+
+def _range(rates: Iterable[float]) -> str:
+    known = [*rates]
+    return f"{min(known):,.0f} to {max(known):,.0f}" if all(map(math.isfinite, known)) else ""
+
+
+def _always(text: str) -> Callable[[Report], str]:
+    return lambda report: text
+
+
+SECTIONS: Final = (
+    PageSection("table.json", "Targets", _say_targets, _targets),
+    PageSection("sessions.json", "Many sessions", _say_sessions, _sessions),
+    PageSection("opening.json", "Opening sessions and losing the leader", _say_openings, _openings),
+    PageSection("fairness.json", "A greedy session beside modest ones", _say_fairness, _fairness),
+    PageSection("tails.json", "Steady tails", say_tails, write_tails),
+    PageSection("scan.json", "How cost grows", _always("With payload, messages in flight, members, log length"), _scan),
+    PageSection("compare.json", "Beside others", _always("etcd, ZooKeeper, NATS JetStream, PySyncObj"), _comparison),
+    PageSection(
+        "compare-sessions.json",
+        "Many sessions beside others",
+        _always("100 to 10,000 clients with one message in flight each, beside etcd, ZooKeeper, NATS JetStream, Redis"),
+        _compared_sessions,
+    ),
+    PageSection("aeron.json", "Beside Aeron's own Java", _say_aeron, _aeron),
+    PageSection("snapshots.json", "Snapshots of a big state", _say_snapshots, _snapshots),
+    PageSection("groups.json", "Groups", _say_groups, _groups),
+    PageSection(
+        "kv.json", "The key-value store beside others", _always("Put and get beside etcd and Redis"), _comparison
+    ),
+    PageSection("typed.json", "What classes cost", _always("Messages as classes beside bytes"), _typed),
+    PageSection(
+        "encryption.json", "What TLS costs", _always("Echoes and a catch-up, in plain text and with TLS"), _encryption
+    ),
+    PageSection(
+        "failover.json", "What a hand-over costs", _always("`leader transfer` and SIGTERM under load"), _hand_over
+    ),
+    PageSection("flood.json", "What hostile clients cost others", _always("Floods beside one honest client"), _floods),
+    PageSection("profiles", "Where each microsecond goes", _say_profiles, _profiles),
+)

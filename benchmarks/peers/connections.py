@@ -12,7 +12,6 @@ harness in lines, as `trimaran.benchmarks.load.client_process` does:
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import socket
@@ -22,12 +21,12 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Final, Self
+from dataclasses import dataclass
+from typing import Final
 
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
 
-from ..load.lines import emit, run_process
+from ..load.lines import ProcessParameters, emit, run_process
 from ..machine.environment import tune_garbage_collector
 from ..statistics.histogram import Histogram
 from .pipeline import IDLE_S, Dialect, JetStreamDialect, ZooKeeperDialect
@@ -49,7 +48,7 @@ _EVENTS_LIMIT: Final = 1_024
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class ConnectionsParameters:
+class ConnectionsParameters(ProcessParameters):
     """What one load process is told."""
 
     dialect: str
@@ -59,15 +58,6 @@ class ConnectionsParameters:
     """The number of its first connection: each has its own, over all processes."""
     connections: int
     payload: int
-
-    def to_json(self) -> str:
-        """Return the form that the process takes."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` gave."""
-        return cls(**json.loads(text))
 
 
 _DIALECTS: Final[Mapping[str, Callable[[int, int], Dialect]]] = {

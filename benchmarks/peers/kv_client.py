@@ -14,8 +14,8 @@ import sys
 import time
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -25,8 +25,8 @@ from trimaran.client import ClusterClient
 from trimaran.client.ready_made.kv import KvClient
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
 
-from ..load.coordination import ClientProcess, all_events, all_go, share
-from ..load.lines import emit, next_go, open_commands, run_process
+from ..load.coordination import all_events, all_go, share, spawn_clients
+from ..load.lines import ProcessParameters, emit, next_go, open_commands, run_process
 from ..load.sessions import CONNECTING_LIMIT, SESSIONS_PER_PROCESS
 from ..machine.environment import tune_garbage_collector
 from ..rig.processes import ProcessGroup
@@ -40,7 +40,7 @@ _KEY: Final = b"trimaran-benchmark"
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class KvClientParameters:
+class KvClientParameters(ProcessParameters):
     """What one load is."""
 
     endpoints: list[str]
@@ -51,13 +51,9 @@ class KvClientParameters:
     operations: int
     payload: int
 
-    def to_json(self) -> str:
-        """Return the form that the process takes."""
-        return json.dumps(asdict(self))
-
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` gave."""
+        """Read what `to_json` returned."""
         found = json.loads(text)
         return cls(**found | {"operation": StoreOperation(found["operation"])})
 
@@ -153,41 +149,34 @@ def run_kv_client(parameters: KvClientParameters, directory: Path) -> Measured:
 async def _run_clients(parameters: KvClientParameters, directory: Path) -> Measured:
     sessions = parameters.sessions
     count = min(sessions, max(_PROCESSES, -(-sessions // SESSIONS_PER_PROCESS)))
-    clients: list[ClientProcess] = []
-    with ExitStack() as stack:
-        group = stack.enter_context(ProcessGroup())
-        try:
-            async with asyncio.timeout(TIME_LIMIT_S + 60):
-                for index in range(count):
-                    shared = replace(
-                        parameters,
-                        sessions=share(sessions, count, index),
-                        operations=share(parameters.operations, count, index),
-                    )
-                    log_path = directory / f"kv-client-{index}.log"
-                    clients.append(
-                        await ClientProcess.spawn(
-                            group, f"kv-client-{index}", shared, log_path=log_path, module="peers.kv_client"
-                        )
-                    )
-                    stack.callback(clients[-1].close)
+    shared = [
+        replace(
+            parameters,
+            sessions=share(sessions, count, index),
+            operations=share(parameters.operations, count, index),
+        )
+        for index in range(count)
+    ]
+    try:
+        with ProcessGroup() as group:
+            async with (
+                asyncio.timeout(TIME_LIMIT_S + 60),
+                spawn_clients(
+                    group, shared, directory=directory, name="kv-client", module="peers.kv_client"
+                ) as clients,
+            ):
                 await all_events(clients, "ready")
                 all_go(clients)
                 results = await all_events(clients, "result")
                 for client in clients:
                     await asyncio.to_thread(client.process.popen.wait)
-        except TimeoutError as error:
-            raise ClusterTimeoutError(f"benchmark not done: time_limit_s={TIME_LIMIT_S + 60:g}") from error
+    except TimeoutError as error:
+        raise ClusterTimeoutError(f"benchmark not done: time_limit_s={TIME_LIMIT_S + 60:g}") from error
     latencies = Histogram()
     for result in results:
         latencies.add(Histogram.from_json(result["latencies"]))
     took_ns = max(result["ended_ns"] for result in results) - min(result["started_ns"] for result in results)
-    return Measured(
-        latencies.count / (took_ns / 1e9),
-        p50_us=latencies.percentile_ns(50.0) / 1e3,
-        p99_us=latencies.percentile_ns(99.0) / 1e3,
-        client_cpu_us=sum(result["cpu_s"] for result in results) * 1e6 / latencies.count,
-    )
+    return Measured.of(latencies, took_ns / 1e9, client_s=sum(result["cpu_s"] for result in results))
 
 
 def main() -> None:

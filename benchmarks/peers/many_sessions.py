@@ -13,7 +13,6 @@ import math
 import subprocess
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -23,10 +22,10 @@ from trimaran.cluster.documents.query import query_status
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
 
 from ..load.client_process import ClientParameters
-from ..load.coordination import ClientProcess, all_events, all_go, load_figures, run_clients, share
+from ..load.coordination import ClientProcess, all_events, all_go, share, spawn_clients
 from ..load.sessions import SESSIONS_PER_PROCESS
 from ..rig.member_status import consensus_endpoint
-from ..rig.meter import Meter, Usage
+from ..rig.meter import Usage
 from ..rig.processes import ManagedProcess, ProcessGroup
 from ..statistics.histogram import Histogram
 from .connections import ConnectionsParameters
@@ -34,7 +33,7 @@ from .etcd import Etcd
 from .jetstream import JetStream
 from .peer import Measured, SessionsLoad
 from .redis import Redis
-from .trimaran import SILENCE, Trimaran
+from .trimaran import Trimaran
 from .zookeeper import ZooKeeper
 
 _TIME_LIMIT_S: Final = 300.0
@@ -83,16 +82,10 @@ class UsageReading:
         Raises:
             ClusterError: there was none.
         """
-        count = latencies.count
-        if not count:
+        if not latencies.count:
             raise ClusterError("no request was answered in the time that was measured")
-        return Measured(
-            count / ((end.at_ns - self.at_ns) / 1e9),
-            p50_us=latencies.percentile_ns(50.0) / 1e3,
-            p99_us=latencies.percentile_ns(99.0) / 1e3,
-            client_cpu_us=(end.clients_s - self.clients_s) * 1e6 / count,
-            server_cpu_us=(end.servers_s - self.servers_s) * 1e6 / count,
-        )
+        client_s, server_s = end.clients_s - self.clients_s, end.servers_s - self.servers_s
+        return Measured.of(latencies, (end.at_ns - self.at_ns) / 1e9, client_s=client_s, server_s=server_s)
 
 
 def run_connections(
@@ -110,34 +103,29 @@ async def _run_connections(
     dialect: str, port: int, load: SessionsLoad, servers: Sequence[ManagedProcess], directory: Path
 ) -> Measured:
     count = min(load.processes, load.sessions)
-    clients: list[ClientProcess] = []
-    with ExitStack() as stack:
-        group = stack.enter_context(ProcessGroup())
-        try:
-            async with asyncio.timeout(_TIME_LIMIT_S):
-                first = 0
-                for index in range(count):
-                    parameters = ConnectionsParameters(
-                        dialect=dialect,
-                        host="127.0.0.1",
-                        port=port,
-                        first=first,
-                        connections=share(load.sessions, count, index),
-                        payload=load.payload,
-                    )
-                    first += parameters.connections
-                    name = f"{dialect}-connections-{index}"
-                    log_path = directory / f"{name}.log"
-                    clients.append(
-                        await ClientProcess.spawn(
-                            group, name, parameters, log_path=log_path, module="peers.connections"
-                        )
-                    )
-                    stack.callback(clients[-1].close)
+    shares = [share(load.sessions, count, index) for index in range(count)]
+    parameters = [
+        ConnectionsParameters(
+            dialect=dialect,
+            host="127.0.0.1",
+            port=port,
+            first=sum(shares[:index]),
+            connections=connections,
+            payload=load.payload,
+        )
+        for index, connections in enumerate(shares)
+    ]
+    name = f"{dialect}-connections"
+    try:
+        with ProcessGroup() as group:
+            async with (
+                asyncio.timeout(_TIME_LIMIT_S),
+                spawn_clients(group, parameters, directory=directory, name=name, module="peers.connections") as clients,
+            ):
                 await all_events(clients, "ready")
                 return await _measure(clients, load, servers)
-        except TimeoutError as error:
-            raise ClusterTimeoutError(f"benchmark not done: time_limit_s={_TIME_LIMIT_S:g}") from error
+    except TimeoutError as error:
+        raise ClusterTimeoutError(f"benchmark not done: time_limit_s={_TIME_LIMIT_S:g}") from error
 
 
 async def _measure(clients: list[ClientProcess], load: SessionsLoad, servers: Sequence[ManagedProcess]) -> Measured:
@@ -334,24 +322,4 @@ class TrimaranSessions(Trimaran):
             )
             for in_flight in sessions
         ]
-        meter = Meter(self.cluster)
-        with ProcessGroup() as group:
-            results, _ = await run_clients(
-                clients,
-                self.cluster,
-                group,
-                SILENCE,
-                data_dir=directory,
-                time_limit_s=_TIME_LIMIT_S,
-                meter=meter,
-            )
-        found = load_figures(results, meter.used)
-        messages = found["messages"]
-        used = {name: usage.cpu_s * 1e6 / messages for name, usage in meter.used.items()}
-        return Measured(
-            found["throughput_msgs_per_s"],
-            p50_us=found["p50_us"],
-            p99_us=found["p99_us"],
-            client_cpu_us=sum(us for name, us in used.items() if name.startswith("client")),
-            server_cpu_us=sum(us for name, us in used.items() if name.startswith("member")),
-        )
+        return await self._measure(clients, directory)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, Self, runtime_checkable
 
 from trimaran.service_api.errors import ClusterTimeoutError
 
 from ..rig.processes import ManagedProcess, ProcessGroup
+from ..statistics.histogram import Histogram
 
 START_TIMEOUT_S: Final = 60.0
 MEMBERS: Final = 3
@@ -42,6 +43,18 @@ class Measured:
     """Processor time of the load's own processes for a message; None where it is inside a member."""
     server_cpu_us: float | None = None
     """Processor time of all members for a message; None where it was not read."""
+
+    @classmethod
+    def of(cls, latencies: Histogram, took_s: float, *, client_s: float, server_s: float | None = None) -> Self:
+        """Make it of latencies and of the processor time of clients and servers, in all."""
+        count = latencies.count
+        return cls(
+            count / took_s,
+            p50_us=latencies.percentile_ns(50.0) / 1e3,
+            p99_us=latencies.percentile_ns(99.0) / 1e3,
+            client_cpu_us=client_s * 1e6 / count,
+            server_cpu_us=None if server_s is None else server_s * 1e6 / count,
+        )
 
 
 class StoreOperation(StrEnum):

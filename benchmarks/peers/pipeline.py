@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import struct
+import subprocess
 import sys
 import time
 from array import array
@@ -23,8 +24,9 @@ import uvloop
 
 from trimaran.service_api.errors import ClusterError
 
+from ..load.lines import ProcessParameters
 from ..machine.environment import tune_garbage_collector
-from .load_process import print_measured, run_load_process
+from ..statistics.histogram import Histogram
 from .peer import Measured
 
 TIME_LIMIT_S: Final = 120.0
@@ -33,7 +35,7 @@ IDLE_S: Final = 0.1
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class PipelineParameters:
+class PipelineParameters(ProcessParameters):
     """What one load is."""
 
     dialect: str
@@ -310,13 +312,11 @@ async def _run(parameters: PipelineParameters) -> None:
     finally:
         transport.abort()
     after = os.times()
-    print_measured(
-        pipeline.latencies_ns,
-        count=parameters.messages,
-        took_ns=pipeline.ended_ns - pipeline.started_ns,
-        before=before,
-        after=after,
-    )
+    latencies = Histogram()
+    latencies.record_all(pipeline.latencies_ns)
+    took_s = (pipeline.ended_ns - pipeline.started_ns) / 1e9
+    cpu_s = after.user + after.system - before.user - before.system
+    print(json.dumps(asdict(Measured.of(latencies, took_s, client_s=cpu_s))))
 
 
 def run_pipeline(parameters: PipelineParameters) -> Measured:
@@ -325,7 +325,12 @@ def run_pipeline(parameters: PipelineParameters) -> Measured:
     Raises:
         ClusterError: it failed; the error says what it printed last.
     """
-    return run_load_process("pipeline", asdict(parameters), timeout_s=TIME_LIMIT_S + 30, what=parameters.dialect)
+    command = (sys.executable, "-m", "trimaran.benchmarks.peers.pipeline", parameters.to_json())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S + 30, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        raise ClusterError(f"client of {parameters.dialect} failed: {last}")
+    return Measured(**json.loads(done.stdout))
 
 
 def _text(data: bytes) -> bytes:
@@ -333,4 +338,4 @@ def _text(data: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    uvloop.run(_run(PipelineParameters(**json.loads(sys.argv[1]))))
+    uvloop.run(_run(PipelineParameters.from_json(sys.argv[1])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -12,11 +12,11 @@ from trimaran.service_api.distribution import installed_version
 from trimaran.service_api.ready_made import READY_MADE
 
 from ..load.client_process import ClientParameters
-from ..load.coordination import run_clients
+from ..load.coordination import load_figures, run_clients
 from ..rig.member_status import wait_until_serving
+from ..rig.meter import Meter
 from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..services import ECHO_SERVICE
-from ..statistics.histogram import Histogram
 from .kv_client import KvClientParameters, run_kv_client
 from .peer import MEMBERS, START_TIMEOUT_S, LoadPoint, Measured, Missing, StoreOperation
 
@@ -55,7 +55,6 @@ class Trimaran:
         self.durability = "on disk (fdatasync) on a majority" if file_sync_level else "in the page cache of a majority"
         self._cluster: ClusterProcesses | None = None
         self._directory = Path()
-        self._group = ProcessGroup()
 
     def find(self) -> str | Missing:
         """We are here."""
@@ -63,7 +62,7 @@ class Trimaran:
 
     def start(self, directory: Path, group: ProcessGroup) -> None:
         """Start the members and wait for a leader."""
-        self._directory, self._group = directory, group
+        self._directory = directory
         self._cluster = ClusterProcesses(
             directory, self._service, MEMBERS, settings=self._settings, group=group, with_tls=self._with_tls
         )
@@ -89,23 +88,26 @@ class Trimaran:
             connect_timeout_s=START_TIMEOUT_S,
             tls=None if self.cluster.client_tls is None else asdict(self.cluster.client_tls),
         )
-        results, _ = asyncio.run(
-            run_clients(
-                [client],
-                self.cluster,
-                self._group,
-                SILENCE,
-                data_dir=self._directory,
-                time_limit_s=_TIME_LIMIT_S,
+        return asyncio.run(self._measure([client], self._directory))
+
+    async def _measure(self, clients: Sequence[ClientParameters], directory: Path) -> Measured:
+        """Run client processes; processor time is that of the time that they measured."""
+        meter = Meter(self.cluster)
+        with ProcessGroup() as group:
+            results, _ = await run_clients(
+                clients, self.cluster, group, SILENCE, data_dir=directory, time_limit_s=_TIME_LIMIT_S, meter=meter
             )
-        )
-        latencies = Histogram.from_json(results[0]["latencies"])
-        seconds = (results[0]["ended_ns"] - results[0]["started_ns"]) / 1e9
+        found = load_figures(results, meter.used)
+        used_us = {
+            kind: sum(usage.cpu_s for name, usage in meter.used.items() if name.startswith(kind)) * 1e6
+            for kind in ("client", "member")
+        }
         return Measured(
-            latencies.count / seconds,
-            p50_us=latencies.percentile_ns(50.0) / 1e3,
-            p99_us=latencies.percentile_ns(99.0) / 1e3,
-            client_cpu_us=(results[0]["user_seconds"] + results[0]["system_seconds"]) * 1e6 / latencies.count,
+            found["throughput_msgs_per_s"],
+            p50_us=found["p50_us"],
+            p99_us=found["p99_us"],
+            client_cpu_us=used_us["client"] / found["messages"],
+            server_cpu_us=used_us["member"] / found["messages"],
         )
 
 

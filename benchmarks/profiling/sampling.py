@@ -40,6 +40,8 @@ COUNTED_CALLS: Final = (
 )
 """System calls that are counted by name, besides all of them."""
 
+FIRST_CLIENT: Final = "client-0"
+
 _ALL_CALLS: Final = "raw_syscalls:sys_enter"
 _START_LIMIT_S: Final = 10.0
 _SETTLING_S: Final = 0.3
@@ -188,14 +190,11 @@ class CallMeter(ProfilerMeter):
 
 
 class PythonMeter(ProfilerMeter):
-    """Samples the Python stacks of some processes."""
+    """Samples the Python stacks of the members and of the first client."""
 
-    def __init__(
-        self, tools: Tools, cluster: ClusterProcesses, clients: ProcessGroup, directory: Path, names: Sequence[str]
-    ) -> None:
+    def __init__(self, tools: Tools, cluster: ClusterProcesses, clients: ProcessGroup, directory: Path) -> None:
         super().__init__(cluster, clients, directory)
         self._tools = tools
-        self._names = names
 
     def _start(self) -> list[ManagedProcess]:
         processes = self.processes()
@@ -216,7 +215,8 @@ class PythonMeter(ProfilerMeter):
                 f"py-spy-{name}",
                 (self._tools.py_spy, "record", *options, "-p", str(processes[name].pid), "-o", str(self._path(name))),
             )
-            for name in self._names
+            for name in processes
+            if name == FIRST_CLIENT or not name.startswith("client")  # which member leads shows afterwards
         ]
 
     def _path(self, name: str) -> Path:

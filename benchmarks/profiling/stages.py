@@ -52,7 +52,8 @@ class Rule:
 
     def holds_for(self, frame: StackFrame) -> bool:
         """Whether a frame is of this row."""
-        is_there = self.path in frame.file if self.path.endswith("/") else frame.file.endswith(self.path)
+        path = f"/{self.path}"  # so that prometheus_client is not our client
+        is_there = path in frame.file if path.endswith("/") else frame.file.endswith(path)
         return is_there and (not self.functions or frame.function in self.functions)
 
 

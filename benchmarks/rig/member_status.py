@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from trimaran.cluster.documents.query import StatusQueryError, query_status
@@ -56,3 +56,20 @@ async def wait_until_serving(cluster: ClusterProcesses, *, time_limit_s: float) 
     """
     for member_id in range(cluster.member_count):
         await wait_for_status(cluster, member_id, is_in_term, time_limit_s=time_limit_s)
+
+
+async def wait_until_delivered(
+    cluster: ClusterProcesses, position: int, *, member_ids: Iterable[int] | None = None, time_limit_s: float
+) -> None:
+    """Wait until these members, or all, are in a term of a cluster with an id and have delivered the log so far.
+
+    Raises:
+        ClusterTimeoutError: one did not within the time limit.
+        ProcessError: a member has ended.
+    """
+
+    def is_so(status: MemberStatus) -> bool:
+        return is_in_term(status) and status.delivered_position >= position and bool(status.cluster_id)
+
+    for member_id in cluster.members if member_ids is None else member_ids:
+        await wait_for_status(cluster, member_id, is_so, time_limit_s=time_limit_s)

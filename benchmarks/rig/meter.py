@@ -17,7 +17,8 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack, Purpose
 
 from .member_log import RigMemberLog
-from .processes import ClusterProcesses, ProcessError
+from .processes import ClusterProcesses, ManagedProcess, ProcessError
+from .resident import resident_bytes
 
 _CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _SYNC_METRIC: Final = "trimaran_sync_duration_seconds_count"
@@ -76,6 +77,8 @@ class Meter:
         self._metrics: dict[str, tuple[str, int]] = {}
         self.used: dict[str, Usage] = {}
         """By member name, after `end`."""
+        self.resident_bytes: dict[str, int] = {}
+        """Memory by member name, after `end`: while clients are still connected."""
         self.client_pids: dict[str, int] = {}
         """Client processes by name, from before `begin`."""
         self.groups: dict[str, list[tuple[int, int]]] = {}
@@ -92,6 +95,7 @@ class Meter:
     async def end(self) -> None:
         """Read what was used since `begin`; asking for syncs takes processor time, and comes last."""
         after = self._read({})
+        self.resident_bytes = {member.name: resident_bytes(member.pid) for member in self._members()}
         if self._before:
             await asyncio.sleep(_PAGE_AGE_S)
         syncs = await self._sync_counts()
@@ -99,9 +103,11 @@ class Meter:
             total = Usage(usage.user_s, usage.system_s, usage.written_bytes, syncs.get(name))
             self.used[name] = total - self._before[name]
 
+    def _members(self) -> list[ManagedProcess]:
+        return [] if self._cluster is None else [*self._cluster.members.values()]
+
     def _read(self, syncs: dict[str, int]) -> dict[str, Usage]:
-        members = [] if self._cluster is None else list(self._cluster.members.values())
-        return {member.name: Usage.of_process(member.pid, syncs.get(member.name)) for member in members}
+        return {member.name: Usage.of_process(member.pid, syncs.get(member.name)) for member in self._members()}
 
     async def _sync_counts(self) -> dict[str, int]:
         """Ask every member that has metrics."""

@@ -9,23 +9,23 @@ when it was done.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError, first_leaf
-from trimaran.service_api.member_status import is_in_term
+import typer
+
+from trimaran.service_api.errors import first_leaf
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import run_clients
-from ..logs.long_log import LongLog, lengthen_log
+from ..logs.long_log import LongLog, make_long_logs
 from ..machine.data_directory import data_directory
-from ..machine.disk import settle_disk
 from ..machine.environment import describe, node_settings
+from ..options import Settings, SyncLevel, Tls
 from ..rig.member_log import Event, RigMemberLog, event_time_s
-from ..rig.member_status import wait_for_status
+from ..rig.member_status import wait_until_delivered
 from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
@@ -44,32 +44,17 @@ _COPY_STATES: Final = ("FOLLOWER_LOG_REPLICATION", "FOLLOWER_CATCHUP")
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class CatchupParameters:
-    """What one benchmark does.
+    """What one benchmark does."""
 
-    Raises:
-        ConfigurationError: values that make no run.
-    """
-
-    missed_mib: int = 1024
-    missed_payload: int = 1024
-    """Payload of the messages that were missed."""
-    rate: float = 100_000.0
-    """Messages of 32 bytes a second that the client offers meanwhile."""
-    seconds: float = 10.0
-    """How long it does, each time."""
-    file_sync_level: int = 1
-    tls: bool = False
-    """Whether members and clients encrypt."""
-    node_settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings for `trimaran node`, by name."""
-
-    def __post_init__(self) -> None:
-        if self.missed_mib < 1 or self.missed_payload < 8:
-            raise ConfigurationError(
-                f"missed_mib={self.missed_mib} missed_payload={self.missed_payload} expected at least 1 and 8"
-            )
-        if self.rate <= 0 or self.seconds <= 0:
-            raise ConfigurationError(f"rate={self.rate} seconds={self.seconds} expected more than 0")
+    missed_mib: Annotated[int, typer.Option(min=1, help="How much the member has missed, in MiB.")] = 1024
+    missed_payload: Annotated[int, typer.Option(min=8, help="Bytes in a message of that.")] = 1024
+    rate: Annotated[float, typer.Option(min=1, help="Messages of 32 bytes a second, offered meanwhile.")] = 100_000.0
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="For how long, with the member away and again with it back.")
+    ] = 10.0
+    file_sync_level: SyncLevel = 1
+    tls: Tls = False
+    node_settings: Settings = field(default_factory=dict)
 
 
 def run(parameters: CatchupParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
@@ -82,36 +67,19 @@ def run(parameters: CatchupParameters, *, directory: Path | None = None, keep: b
     total = round(2 * parameters.rate * parameters.seconds)
     with data_directory(directory, "catchup", keep=keep) as data_dir, progress_line(total) as progress:
         environment = describe(data_dir)
-        progress.describe("three members' first start")
-        members = ClusterProcesses(data_dir, ECHO_SERVICE, _MEMBERS, settings=given, with_tls=parameters.tls)
-        with members as cluster:
-            asyncio.run(_wait_all(cluster, range(_MEMBERS), 1))
         progress.describe(f"making logs of {parameters.missed_mib} MiB")
-        log = _lengthen(data_dir, parameters)
-        settle_disk()  # members have on disk what they recorded; else the kernel writes it in the midst of the load
+        log = make_long_logs(
+            ClusterProcesses(data_dir, ECHO_SERVICE, _MEMBERS, settings=given, with_tls=parameters.tls),
+            parameters.missed_mib << 20,
+            payload=parameters.missed_payload,
+            member_ids=[member_id for member_id in range(_MEMBERS) if member_id != _AWAY],
+        )
         try:
             report = asyncio.run(_measure(parameters, data_dir, given, log, progress))
         except BaseExceptionGroup as group:
             raise first_leaf(group) from group
     report["environment"] = {**environment, **node_settings(("checksums", "segment_length_bytes"), given)}
     return report
-
-
-def _lengthen(data_dir: Path, parameters: CatchupParameters) -> LongLog:
-    """Let the logs of all members but one go on with the same bytes."""
-    length_bytes, begin_ms = parameters.missed_mib << 20, time.time_ns() // 1_000_000
-    grown = [
-        asyncio.run(
-            lengthen_log(
-                data_dir / f"member-{member_id}", length_bytes, payload=parameters.missed_payload, begin_ms=begin_ms
-            )
-        )
-        for member_id in range(_MEMBERS)
-        if member_id != _AWAY
-    ]
-    if len(set(grown)) != 1:
-        raise ClusterTimeoutError(f"the members did not stop at the same position: {grown}")
-    return grown[0]
 
 
 async def _measure(
@@ -125,12 +93,12 @@ async def _measure(
             if member_id != _AWAY:
                 cluster.start_member(member_id)
         progress.describe("replaying the logs")
-        await _wait_all(cluster, list(cluster.members), log.stop_position)
+        await wait_until_delivered(cluster, log.stop_position, time_limit_s=_LIMIT_S)
         steady = await _offer(parameters, cluster, group, progress, data_dir)
         printed = RigMemberLog.at_end(cluster.log_path_of(_AWAY))
         cluster.start_member(_AWAY)
         meanwhile = await _offer(parameters, cluster, group, progress, data_dir)
-        await _wait_all(cluster, [_AWAY], log.stop_position)
+        await wait_until_delivered(cluster, log.stop_position, member_ids=[_AWAY], time_limit_s=_LIMIT_S)
     copy_s, copied_bytes = _copy_of(printed)
     p99_ms, steady_p99_ms = (latencies.percentile_ns(99.0) / 1e6 for latencies in (meanwhile, steady))
     return {
@@ -169,17 +137,6 @@ async def _offer(
     )
     results, _ = await run_clients([client], cluster, group, progress, data_dir=data_dir, time_limit_s=_LIMIT_S)
     return Histogram.from_json(results[0]["latencies"])
-
-
-async def _wait_all(cluster: ClusterProcesses, member_ids: range | list[int], position: int) -> None:
-    """Wait until these members take part in a term and have delivered the log up to a position."""
-    for member_id in member_ids:
-        await wait_for_status(
-            cluster,
-            member_id,
-            lambda status: is_in_term(status) and status.delivered_position >= position,
-            time_limit_s=_LIMIT_S,
-        )
 
 
 def _copy_of(printed: RigMemberLog) -> tuple[float, int]:

@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -23,6 +24,7 @@ from trimaran.service_api.errors import ClusterError, ConfigurationError, first_
 
 from ..machine.data_directory import data_directory, measurement_directory
 from ..machine.environment import describe
+from ..options import Payload
 from ..peers.etcd import Etcd, EtcdKv, EtcdTransactions
 from ..peers.jetstream import JetStream
 from ..peers.peer import LoadPoint, Measured, Missing, Peer, SessionsLoad, SessionsPeer, StoreOperation, StorePeer
@@ -32,7 +34,7 @@ from ..peers.trimaran import WITH_TLS, Trimaran, TrimaranKv
 from ..peers.zookeeper import ZooKeeper
 from ..rig.processes import ProcessGroup, raise_file_limit, require_connections
 from ..statistics.report import Report, progress_line
-from .compare_sessions import make_session_peers, of_one_session
+from .compare_sessions import make_session_peers, of_one_session, print_sessions
 
 OURS: Final = "Trimaran, file sync level 1"
 OURS_KV: Final = "Trimaran kv, file sync level 1"
@@ -80,31 +82,33 @@ class CompareParameters:
         ConfigurationError: values that make no run.
     """
 
-    rounds: int = 5
-    payload: int = 32
-    depths: tuple[int, ...] = (1, 64, 1024)
-    peers: tuple[str, ...] = ()
-    """Only those whose names contain one of these; empty: all."""
-    tls: bool = False
-    """Whether we run with TLS, too; of messages alone."""
-    workload: ComparedWork = ComparedWork.MESSAGES
-    sessions: tuple[int, ...] = ()
-    """How many clients there are, each with one message or operation in flight: a load for each number. Of messages it
-    is measured instead of the depths; empty: the depths. Of a store besides the depths; empty: 1,000; 1: not at all."""
-    processes: int = 2
-    """That make the load of many sessions, where it is made in Python."""
-    seconds: float = 5.0
-    """How long a load of many sessions is measured."""
+    rounds: Annotated[int, typer.Option(min=1, help="In each, every system is started, loaded and stopped once.")] = 5
+    payload: Payload = 32
+    depths: Annotated[tuple[int, ...], typer.Option(help="Messages in flight: some of 1,64,1024.")] = (1, 64, 1024)
+    sessions: Annotated[
+        tuple[int, ...],
+        typer.Option(
+            min=1,
+            help="Clients with one message in flight of each, such as 100,1000,10000: instead of the depths. For kv "
+            "besides them, 1000 by default; 1 leaves it out.",
+        ),
+    ] = ()
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that make the load of many sessions, where it is made in Python.")
+    ] = 2
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long a load of many sessions is measured.")] = 5.0
+    peers: Annotated[
+        tuple[str, ...], typer.Option(help="Only systems whose names contain one of these. Default: all.")
+    ] = ()
+    tls: Annotated[bool, typer.Option("--tls", help="Measure ourselves with TLS, too; of messages alone.")] = False
+    workload: Annotated[
+        ComparedWork,
+        typer.Option(help="messages: an echo of ours and writes of others; kv: put and get of ours, etcd and Redis."),
+    ] = ComparedWork.MESSAGES
 
     def __post_init__(self) -> None:
-        if self.processes < 1 or self.seconds <= 0:
-            raise ConfigurationError(f"processes={self.processes} seconds={self.seconds:g} expected at least 1 and > 0")
-        if self.rounds < 1 or self.payload < 8:
-            raise ConfigurationError(f"rounds={self.rounds} payload={self.payload} expected at least 1 and 8")
-        if not self.depths or any(depth not in _MESSAGES for depth in self.depths):
+        if not {*self.depths} <= {*_MESSAGES}:
             raise ConfigurationError(f"depths={self.depths} expected some of {sorted(_MESSAGES)}")
-        if any(count < 1 for count in self.sessions):
-            raise ConfigurationError(f"sessions={self.sessions} expected numbers from 1")
 
     @property
     def with_sessions(self) -> bool:
@@ -350,6 +354,20 @@ def _rate(rounds: Sequence[Measured | None]) -> float:
     """The median over the rounds that worked; 0 where none did."""
     rates = [measured.messages_per_s for measured in rounds if measured is not None]
     return median(rates) if rates else 0.0
+
+
+def show(report: Report) -> None:
+    """Print what was measured.
+
+    Raises:
+        ClusterError: see `check_ourselves`.
+    """
+    if report["scenario"] == _SESSIONS_SCENARIO["scenario"]:
+        print_sessions(report)
+        print_failures(report)
+    else:
+        print_comparison(report)
+    check_ourselves(report)
 
 
 def print_comparison(report: Report) -> None:

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from trimaran.service_api.errors import ConfigurationError
+import typer
 
 from ..machine.data_directory import data_directory, measurement_directory
 from ..machine.environment import describe
-from ..statistics.report import Report, progress_line
+from ..options import SyncLevel
+from ..statistics.report import Report, print_table, progress_line
 from . import catchup, echo
 from .catchup import CatchupParameters
 from .echo import EchoParameters
@@ -33,28 +34,15 @@ _CATCHUP_SHARE_TARGET: Final = 0.50
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class EncryptionParameters:
-    """What one run does.
+    """What one run does."""
 
-    Raises:
-        ConfigurationError: values that make no run.
-    """
-
-    rounds: int = 5
-    depths: tuple[int, ...] = (1, 64, 1024)
-    messages: int = 200_000
-    """Of an echo at the deepest; at one in flight a fiftieth, between them a quarter."""
-    missed_mib: int = 256
-    """What a member catches up on; 0: no catch-up."""
-    file_sync_level: int = 1
-
-    def __post_init__(self) -> None:
-        if self.rounds < 1 or self.messages < 50 or self.missed_mib < 0:
-            raise ConfigurationError(
-                f"rounds={self.rounds} messages={self.messages} missed_mib={self.missed_mib} expected at least 1, 50 "
-                "and 0"
-            )
-        if not self.depths or min(self.depths) < 1:
-            raise ConfigurationError(f"depths={self.depths} expected numbers of at least 1")
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with everything in plain text and with TLS.")] = 5
+    depths: Annotated[tuple[int, ...], typer.Option(min=1, help="Messages in flight.")] = (1, 64, 1024)
+    messages: Annotated[
+        int, typer.Option(min=50, help="Messages of an echo at the deepest; 1 in flight: a fiftieth; else a quarter.")
+    ] = 200_000
+    missed_mib: Annotated[int, typer.Option(min=0, help="MiB that a member catches up on; 0: no catch-up.")] = 256
+    file_sync_level: SyncLevel = 1
 
 
 def run(parameters: EncryptionParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
@@ -80,15 +68,15 @@ def run(parameters: EncryptionParameters, *, directory: Path | None = None, keep
                     progress.update(done)
     return {
         "scenario": "encryption",
-        "rows": [_row(name, reports) for name, reports in found.items()],
+        "rows": [judged(name, reports) for name, reports in found.items()],
         "parameters": asdict(parameters),
         "environment": environment,
     }
 
 
-def encryption_rows(report: Report) -> dict[str, object]:
-    """Return a line for each measurement: medians, the least and the most, and what TLS leaves of the rate."""
-    return {row["what"]: "; ".join(cell for cell in cells(row) if cell) for row in report["rows"]}
+def print_rows(report: Report) -> None:
+    """Print a line for each measurement: medians, the least and the most, and what TLS leaves of the rate."""
+    print_table("TLS, 3 members", {row["what"]: "; ".join(filter(None, cells(row))) for row in report["rows"]})
 
 
 def cells(row: dict[str, Any]) -> list[str]:
@@ -134,7 +122,7 @@ def _catchup(missed_mib: int, level: int) -> Callable[[bool, Path], Report]:
     return measure
 
 
-def _row(name: str, reports: dict[str, list[Report]]) -> dict[str, Any]:
+def judged(name: str, reports: dict[str, list[Report]]) -> dict[str, Any]:
     """Put the rounds of one measurement together, and hold them against its target."""
     is_copy = name == CATCHUP
     rate = "megabytes_per_s" if is_copy else "throughput_msgs_per_s"

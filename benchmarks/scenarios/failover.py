@@ -25,8 +25,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
+import typer
 import uvloop
 
 from trimaran.archive.log.log_file import LogFile
@@ -34,12 +35,13 @@ from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.core.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, run_operation
-from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError, first_leaf
+from trimaran.service_api.errors import ClusterTimeoutError, first_leaf
 
 from ..load.failover import FailoverLoad, NextLeader
 from ..load.steady_requests import SteadyRequests
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings, tune_garbage_collector
+from ..options import Settings, SyncLevel
 from ..rig.member_log import Leadership, RigMemberLog, event_time_s
 from ..rig.member_status import consensus_endpoint
 from ..rig.processes import ClusterProcesses, ProcessError, ProcessGroup
@@ -103,35 +105,18 @@ class FaultKind(StrEnum):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class FailoverParameters:
-    """What one benchmark does.
+    """What one benchmark does."""
 
-    Raises:
-        ConfigurationError: values that make no run.
-    """
-
-    runs: int = 30
-    """Faults of each kind."""
-    members: int = 3
-    kinds: tuple[FaultKind, ...] = tuple(FaultKind)
-    rate: float = 200.0
-    """Messages a second that the client offers."""
-    request_rate: float = 50_000.0
-    """Requests a second that it makes where the leader hands over."""
-    file_sync_level: int = 1
-    node_settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings for `trimaran node`, by name."""
-
-    def __post_init__(self) -> None:
-        if self.runs < 1:
-            raise ConfigurationError(f"runs={self.runs} expected at least 1")
-        if self.members < 3:
-            raise ConfigurationError(f"members={self.members} expected at least 3: fewer do not survive a fault")
-        if not self.kinds or len(set(self.kinds)) < len(self.kinds):
-            raise ConfigurationError(f"kinds={','.join(self.kinds)!r} expected some of {','.join(FaultKind)}")
-        if not 1 <= self.rate <= 10_000:
-            raise ConfigurationError(f"rate={self.rate} expected 1 to 10000 messages a second")
-        if not 100 <= self.request_rate <= 200_000:
-            raise ConfigurationError(f"request_rate={self.request_rate} expected 100 to 200000 requests a second")
+    runs: Annotated[int, typer.Option(min=1, help="Faults of each kind.")] = 30
+    members: Annotated[int, typer.Option(min=3, help="Members of the cluster: fewer do not survive a fault.")] = 3
+    kinds: Annotated[tuple[FaultKind, ...], typer.Option(help="Kinds of faults, which take turns.")] = tuple(FaultKind)
+    rate: Annotated[float, typer.Option(min=1, max=10_000, help="Messages a second that the client offers.")] = 200.0
+    request_rate: Annotated[
+        float,
+        typer.Option(min=100, max=200_000, help="Requests a second that it makes where the leader hands over."),
+    ] = 50_000.0
+    file_sync_level: SyncLevel = 1
+    node_settings: Settings = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

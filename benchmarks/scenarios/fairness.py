@@ -7,28 +7,29 @@ in one process. The greedy one, a process of its own, keeps as many as it is tol
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+import typer
 import uvloop
 
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
+from trimaran.service_api.errors import ClusterTimeoutError
 
 from ..load.client_process import ClientParameters
+from ..load.coordination import spawn_clients
 from ..load.sessions import SessionLoad
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, tune_garbage_collector
-from ..rig.processes import ClusterProcesses, require_connections
+from ..options import Members, Payload, SyncLevel, TimeLimit
+from ..rig.processes import ClusterProcesses, ProcessGroup, require_connections
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
 from ..statistics.report import Report, latency_figures
-from .scan_bench import session_settings
+from .echo import session_settings
 
 _CONNECT_TIMEOUT_S: Final = 60.0
 _ENDLESS: Final = 1 << 40
@@ -36,34 +37,19 @@ _ENDLESS: Final = 1 << 40
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class FairnessParameters:
-    """What one run does.
+    """What one run does."""
 
-    Raises:
-        ConfigurationError: values that make no run.
-    """
-
-    members: int = 3
-    payload: int = 32
-    greedy_payload: int = 32
-    depths: tuple[int, ...] = (64, 1024, 4096)
-    """Messages that the greedy client keeps in flight, one figure for each."""
-    messages: int = 2_000
-    """Of all modest clients together, alone and beside each greedy one."""
-    sessions: int = 1
-    """How many modest clients there are."""
-    warmup: int = 200
-    file_sync_level: int = 1
-    time_limit_s: float = 300.0
-
-    def __post_init__(self) -> None:
-        for name in ("members", "messages", "warmup", "sessions"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 1")
-        for name in ("payload", "greedy_payload"):
-            if getattr(self, name) < 8:
-                raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 8")
-        if not self.depths or min(self.depths) < 1:
-            raise ConfigurationError(f"depths={self.depths} expected at least 1 each")
+    members: Members = 3
+    payload: Payload = 32
+    greedy_payload: Annotated[int, typer.Option(min=8, help="Bytes in a message of the greedy client.")] = 32
+    depths: Annotated[
+        tuple[int, ...], typer.Option(min=1, help="Messages of the greedy client in flight, one figure for each.")
+    ] = (64, 1024, 4096)
+    sessions: Annotated[int, typer.Option(min=1, help="Modest clients, each with one message in flight.")] = 1
+    messages: Annotated[int, typer.Option(min=1, help="Messages of the modest clients for each figure.")] = 2_000
+    warmup: Annotated[int, typer.Option(min=1, help="Messages before them, not measured.")] = 200
+    file_sync_level: SyncLevel = 1
+    time_limit_s: TimeLimit = 300.0
 
 
 def run(parameters: FairnessParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
@@ -77,18 +63,18 @@ def run(parameters: FairnessParameters, *, directory: Path | None = None, keep: 
         require_connections((parameters.sessions + 1) * parameters.members)
         settings = {"file_sync_level": str(parameters.file_sync_level), **session_settings(parameters.sessions + 1)}
         cluster = stack.enter_context(ClusterProcesses(data_dir, ECHO_SERVICE, parameters.members, settings=settings))
-        figures = uvloop.run(_measure(parameters, cluster.ingress_endpoints))
+        figures = uvloop.run(_measure(parameters, cluster.ingress_endpoints, data_dir))
         environment = describe(data_dir)
     return {"scenario": "fairness", **figures, "parameters": asdict(parameters), "environment": environment}
 
 
-async def _measure(parameters: FairnessParameters, endpoints: list[str]) -> Report:
+async def _measure(parameters: FairnessParameters, endpoints: list[str], directory: Path) -> Report:
     tune_garbage_collector()
     try:
         async with asyncio.timeout(parameters.time_limit_s):
             figures: Report = {"alone": await _modest_clients(parameters, endpoints)}
             for depth in parameters.depths:
-                async with _greedy_client(parameters, endpoints, depth) as replies:
+                async with _greedy_client(parameters, endpoints, depth, directory) as replies:
                     begin_s, begin_count = time.monotonic(), replies[-1]
                     beside = await _modest_clients(parameters, endpoints)
                     greedy_per_s = round((replies[-1] - begin_count) / (time.monotonic() - begin_s))
@@ -115,8 +101,14 @@ async def _modest_clients(parameters: FairnessParameters, endpoints: list[str]) 
 
 
 @asynccontextmanager
-async def _greedy_client(parameters: FairnessParameters, endpoints: list[str], depth: int) -> AsyncIterator[list[int]]:
-    """A process that sends without end; gives how many replies it has had, the newest count last."""
+async def _greedy_client(
+    parameters: FairnessParameters, endpoints: list[str], depth: int, directory: Path
+) -> AsyncIterator[list[int]]:
+    """Run a process that sends without end; give how many replies it has had, the newest count last.
+
+    Raises:
+        ProcessError: it ended.
+    """
     told = ClientParameters(
         endpoints=endpoints,
         payload_length=parameters.greedy_payload,
@@ -126,29 +118,13 @@ async def _greedy_client(parameters: FairnessParameters, endpoints: list[str], d
         rate_per_s=None,
         connect_timeout_s=_CONNECT_TIMEOUT_S,
     )
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trimaran.benchmarks.load.client_process", told.to_json()),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
     replies = [0]
-    try:
-        for _ in ("ready", "warmed"):
-            if not await process.stdout.readline():
-                raise ClusterError(f"the greedy client is gone: pid={process.pid}")
-            process.stdin.write(b"go\n")
-        async with asyncio.TaskGroup() as tasks:
-            counting = tasks.create_task(_count(process.stdout, replies))
-            yield replies
-            counting.cancel()
-    finally:
-        process.kill()
-        await process.wait()
-
-
-async def _count(lines: asyncio.StreamReader, replies: list[int]) -> None:
-    while line := await lines.readline():
-        replies.append(json.loads(line).get("replies", replies[-1]))
-    raise ClusterError("the greedy client is gone")
+    with ProcessGroup() as group:
+        async with spawn_clients(group, [told], directory=directory, name="greedy") as (greedy,):
+            for event in ("ready", "warmed"):
+                await greedy.wait_for(event)
+                greedy.go()
+            async with asyncio.TaskGroup() as tasks:
+                counting = tasks.create_task(greedy.wait_for("measured", replies.append))
+                yield replies
+                counting.cancel()

@@ -14,11 +14,12 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 import uvloop
 
 from trimaran.client import ClientConfig, ClusterClient
@@ -28,6 +29,7 @@ from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, Confi
 from ..load.hostile_clients import FLOODS
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe
+from ..options import Members, Rounds, Settings, TimeLimit, Tls
 from ..rig.member_status import consensus_endpoint, wait_until_serving
 from ..rig.processes import ClusterProcesses
 from ..rig.resident import resident_bytes
@@ -46,31 +48,27 @@ class FloodParameters:
     """What one run does.
 
     Raises:
-        ConfigurationError: values that make no run.
+        ConfigurationError: there is no flood of such a name.
     """
 
-    kinds: tuple[str, ...] = tuple(FLOODS)
-    members: int = 3
-    connections: int = 60
-    """Of each flood."""
+    kinds: Annotated[
+        tuple[str, ...], typer.Option(help="Kinds of hostile clients: one cluster and one flood for each.")
+    ] = tuple(FLOODS)
+    members: Members = 3
+    connections: Annotated[int, typer.Option(min=1, help="Hostile connections at once.")] = 60
+    flood_s: Annotated[float, typer.Option("--seconds", min=0.1, help="Seconds that a flood lasts.")] = 15.0
+    after_s: Annotated[
+        float, typer.Option("--after", min=0, help="Seconds after a flood until memory is read again.")
+    ] = 30.0
+    tls: Tls = False
+    rounds: Rounds = 1
+    node_settings: Settings = field(default_factory=dict)
+    time_limit_s: TimeLimit = 300.0
     alone_s: float = 3.0
-    flood_s: float = 15.0
-    after_s: float = 30.0
-    """How long after the end of a flood memory is read again."""
-    tls: bool = False
-    """Whether members and the honest client encrypt; those that flood never do."""
-    rounds: int = 1
-    """How often each flood is measured, in turn; figures are medians."""
-    node_settings: dict[str, str]
-    time_limit_s: float = 900.0
 
     def __post_init__(self) -> None:
-        unknown = [kind for kind in self.kinds if kind not in FLOODS]
-        if unknown or not self.kinds:
+        if not {*self.kinds} <= {*FLOODS}:
             raise ConfigurationError(f"kinds={','.join(self.kinds)} expected some of {','.join(FLOODS)}")
-        for name in ("connections", "rounds"):
-            if (value := getattr(self, name)) < 1:
-                raise ConfigurationError(f"{name}={value} expected at least 1")
 
 
 def run(parameters: FloodParameters, *, directory: Path | None = None, keep: bool = False) -> Report:

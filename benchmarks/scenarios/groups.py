@@ -31,12 +31,12 @@ from trimaran.service_api.member_status import MemberStatus
 from ..load.echo import EchoLoad
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, tune_garbage_collector
-from ..options import DirectoryOption, JsonOption, KeepOption, TimeLimitOption
+from ..options import Payload, Rounds, SyncLevel, TimeLimit
 from ..rig.meter import Usage
 from ..rig.processes import ClusterProcesses
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
-from ..statistics.report import Report, finish
+from ..statistics.report import Report
 
 _MEMBERS: Final = 3
 _CONNECT_TIMEOUT_S: Final = 30.0
@@ -49,31 +49,22 @@ class GroupsParameters:
     """What one run does.
 
     Raises:
-        ConfigurationError: values that make no run.
+        ConfigurationError: groups would have no message in flight.
     """
 
-    counts: tuple[int, ...] = (1, 2, 4)
-    """Numbers of groups, one row for each."""
-    payload: int = 32
-    inflight: int = 1024
-    """Messages in flight, over all groups."""
-    messages: int = 200_000
-    """Over all groups, in each round."""
-    rounds: int = 3
-    file_sync_level: int = 1
-    time_limit_s: float = 600.0
+    counts: Annotated[tuple[int, ...], typer.Option(min=1, help="Numbers of groups, one row for each.")] = (1, 2, 4)
+    payload: Payload = 32
+    inflight: Annotated[int, typer.Option(min=1, help="Messages in flight, over all groups.")] = 1024
+    messages: Annotated[int, typer.Option(min=1, help="Messages of a round, over all groups.")] = 200_000
+    rounds: Rounds = 3
+    file_sync_level: SyncLevel = 1
+    time_limit_s: TimeLimit = 600.0
 
     def __post_init__(self) -> None:
-        if not self.counts or not 1 <= min(self.counts) <= max(self.counts) <= GROUP_COUNT_MAX:
-            raise ConfigurationError(f"counts={self.counts} expected 1 to {GROUP_COUNT_MAX} each")
-        if self.payload < 8:
-            raise ConfigurationError(f"payload={self.payload} expected at least 8")
-        if self.rounds < 1:
-            raise ConfigurationError(f"rounds={self.rounds} expected at least 1")
-        if min(self.inflight, self.messages) < max(self.counts):
+        if max(self.counts) > min(GROUP_COUNT_MAX, self.inflight, self.messages):
             raise ConfigurationError(
-                f"inflight={self.inflight} messages={self.messages} expected at least one for each of "
-                f"{max(self.counts)} groups"
+                f"counts={self.counts} expected at most {GROUP_COUNT_MAX}, inflight={self.inflight} and "
+                f"messages={self.messages}"
             )
 
 
@@ -191,31 +182,3 @@ async def _run_all(loads: list[EchoLoad], clients: list[ClusterClient], message_
 
 def _cpu_s(pids: list[int]) -> float:
     return sum(Usage.of_process(pid).cpu_s for pid in pids)
-
-
-def groups(
-    counts: Annotated[str, typer.Option(help="Numbers of groups, one row for each.")] = "1,2,4",
-    inflight: Annotated[int, typer.Option(help="Messages in flight, over all groups.")] = 1024,
-    messages: Annotated[int, typer.Option(help="Messages to measure in a round, over all groups.")] = 200_000,
-    rounds: Annotated[int, typer.Option(help="Rounds, of which each row is the median.")] = 3,
-    file_sync_level: Annotated[int, typer.Option(min=0, max=2, help="0 page cache, 1 fdatasync, 2 fsync.")] = 1,
-    directory: DirectoryOption = None,
-    keep: KeepOption = False,
-    time_limit: TimeLimitOption = 600.0,
-    json: JsonOption = None,
-) -> None:
-    """What one, two and four groups give together, on the processors of this machine."""
-    try:
-        numbers = tuple(int(part) for part in counts.split(","))
-    except ValueError:
-        raise ConfigurationError(f"counts={counts!r} expected numbers with commas, such as 1,2,4") from None
-    parameters = GroupsParameters(
-        counts=numbers,
-        inflight=inflight,
-        messages=messages,
-        rounds=rounds,
-        file_sync_level=file_sync_level,
-        time_limit_s=time_limit,
-    )
-    title = f"groups: {_MEMBERS} members, 1 client, {inflight} in flight, file sync level {file_sync_level}"
-    finish(run(parameters, directory=directory, keep=keep), json, title)

@@ -1,93 +1,84 @@
 """Where each microsecond of the peak goes: the leader's, a follower's and the client's processor time by stage.
 
-The echo load at peak runs four times on one cluster. First alone: that gives the rate and the processor time of each
-process, user and system, undisturbed. Then beside `perf`, which divides that time between the kernel's system calls,
-the event loop, the garbage collector and Python. Then beside `py-spy`, which divides Python's part by stage. Then
-its system calls are counted. Profilers take time themselves, so only shares are taken from their runs; how much slower
-those were is told. See `stages` for the table, and `shares` for the arithmetic and its error.
+The echo load at peak runs four times, each on a cluster of its own. First alone: that gives the rate and the processor
+time of each process, user and system, undisturbed. Then beside `perf`, which divides that time between the kernel's
+system calls, the event loop, the garbage collector and Python. Then beside `py-spy`, which divides Python's part by
+stage. Then its system calls are counted. Profilers take time themselves, so only shares are taken from their runs; the
+report has how much slower those were. See `stages` for the table, and `shares` for the arithmetic and its error.
 
-Many sessions are of several client processes with equal loads: what the client takes is their sum, and its
-shares are those of the first.
+Many sessions are of several client processes with equal loads: the client's time is their sum, and its shares are those
+of the first.
 """
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from trimaran.service_api.errors import ConfigurationError, first_leaf
-
-from ..load.client_process import ClientParameters
-from ..load.coordination import load_figures, run_clients, share
-from ..load.echo import SEQUENCE
-from ..load.sessions import SESSIONS_PER_PROCESS
 from ..machine.data_directory import data_directory
-from ..machine.environment import describe, node_settings
-from ..profiling.sampling import PERF_RATE_HZ, PYTHON_RATE_HZ, CallMeter, PerfMeter, PythonMeter, Tools, find_tools
+from ..options import Members, Payload, Settings, SyncLevel
+from ..profiling.sampling import (
+    FIRST_CLIENT,
+    PERF_RATE_HZ,
+    PYTHON_RATE_HZ,
+    CallMeter,
+    PerfMeter,
+    PythonMeter,
+    Tools,
+    find_tools,
+)
 from ..profiling.shares import divide
 from ..profiling.stages import Stage, native_part_of, python_stage_of
-from ..rig.member_status import wait_until_serving
 from ..rig.meter import Meter
-from ..rig.processes import ClusterProcesses, ProcessGroup, require_connections
-from ..services import ECHO_SERVICE
-from ..statistics.report import ProgressLine, Report, progress_line
-from .scan_bench import session_settings
+from ..rig.processes import ClusterProcesses, ProcessGroup
+from ..statistics.report import Report
+from . import echo
+from .echo import EchoParameters
 
 CORES: Final = 2
 """The bound is given for so many, whatever this machine has."""
 
-_START_LIMIT_S: Final = 60.0
-_PHASE_LIMIT_S: Final = 240.0
-_CLOSE_LIMIT_S: Final = 60.0
-_WARMUP: Final = 50_000
-_PHASES: Final = ("alone", "with perf", "with py-spy", "with system calls counted")
-CLIENT: Final = "client-0"
+ROLES: Final = ("leader", "follower", "client")
 
 _Meter = TypeVar("_Meter", bound=Meter)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ProfileParameters:
-    """What one run does.
+    """What one run does."""
 
-    Raises:
-        ConfigurationError: values that make no run.
-    """
-
-    members: int = 3
-    payload: int = 32
-    inflight: int = 1024
-    sessions: int | None = None
-    """Sessions that the messages in flight go round, on connections of their own; None: one session."""
-    seconds: float = 6.0
-    """Each of the four runs, about."""
-    file_sync_level: int = 1
-    node_settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings for `trimaran node`, by name."""
+    members: Members = 3
+    payload: Payload = 32
+    inflight: Annotated[int, typer.Option(min=1, help="Messages in flight; of many sessions one each at least.")] = 1024
+    sessions: Annotated[
+        int | None, typer.Option(min=1, help="Sessions that they go round, each on its own connections. Default: one.")
+    ] = None
+    seconds: Annotated[float, typer.Option(min=0.1, help="Each of the four runs, about.")] = 6.0
+    file_sync_level: SyncLevel = 1
+    node_settings: Settings = field(default_factory=dict)
 
     @property
-    def client_count(self) -> int:
-        """How many client processes there are: as many as may open the files."""
-        return 1 if self.sessions is None else -(-self.sessions // SESSIONS_PER_PROCESS)
-
-    def __post_init__(self) -> None:
-        if self.members < 1 or self.inflight < 1 or self.seconds <= 0 or self.payload < SEQUENCE.size:
-            raise ConfigurationError(
-                f"members={self.members} inflight={self.inflight} seconds={self.seconds} payload={self.payload} "
-                f"expected at least 1, 1, more than 0 and at least {SEQUENCE.size}"
-            )
-        if self.sessions is not None and self.sessions < 1:
-            raise ConfigurationError(f"sessions={self.sessions} expected at least 1")
+    def load(self) -> EchoParameters:
+        """The load of each run."""
+        inflight = self.sessions or self.inflight
+        return EchoParameters(
+            members=self.members,
+            payload=self.payload,
+            inflight=inflight,
+            sessions=self.sessions,
+            messages=inflight,
+            seconds=self.seconds,
+            has_metrics=False,
+            file_sync_level=self.file_sync_level,
+            node_settings=self.node_settings,
+        )
 
 
 def run(parameters: ProfileParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
@@ -98,136 +89,69 @@ def run(parameters: ProfileParameters, *, directory: Path | None = None, keep: b
         ClusterError: it could not be measured.
     """
     tools = find_tools()
-    settings = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
-    if parameters.sessions is not None:
-        of_process = -(-parameters.sessions // parameters.client_count)
-        require_connections(max(of_process * parameters.members, parameters.sessions))
-        # Sessions that could not be closed in time are open until they time out.
-        settings = {**session_settings(len(_PHASES) * parameters.sessions), **settings}
-    with ExitStack() as stack:
-        data_dir = stack.enter_context(data_directory(directory, "profile", keep=keep))
-        cluster = stack.enter_context(ClusterProcesses(data_dir, ECHO_SERVICE, parameters.members, settings=settings))
-        progress = stack.enter_context(progress_line(len(_PHASES)))
-        environment = describe(data_dir)
-        asyncio.run(wait_until_serving(cluster, time_limit_s=_START_LIMIT_S))
-        profile = _Profile(parameters, cluster, data_dir, tools, progress)
-        try:
-            figures = profile.run()
-        except BaseExceptionGroup as group:
-            raise first_leaf(group) from group
-    given = {"file_sync_level": parameters.file_sync_level, **parameters.node_settings}
+    with data_directory(directory, "profile", keep=keep) as data_dir:
+
+        def measure(name: str, make_meter: Callable[[ClusterProcesses, ProcessGroup], _Meter]) -> tuple[Report, _Meter]:
+            Console(stderr=True).print(f"profile: the load, {name}")
+            meters: list[_Meter] = []
+
+            def make(cluster: ClusterProcesses | None, clients: ProcessGroup) -> _Meter:
+                assert cluster is not None
+                meters.append(make_meter(cluster, clients))
+                return meters[0]
+
+            return echo.run(parameters.load, directory=data_dir / name, make_meter=make), meters[0]
+
+        figures = _profile(measure, tools, data_dir)
+    environment = figures["alone"].pop("environment")
+    return {"scenario": "profile", **figures, "parameters": asdict(parameters), "environment": environment}
+
+
+def _profile(measure: Callable[..., tuple[Report, Any]], tools: Tools, data_dir: Path) -> dict[str, Any]:  # JSON
+    """Measure alone, with one profiler, with the other, and with system calls counted."""
+    alone, _ = measure("alone", lambda cluster, clients: Meter(cluster))
+    with_perf, perf = measure("perf", lambda cluster, clients: PerfMeter(tools, cluster, clients, data_dir))
+    with_python, python = measure("py-spy", lambda cluster, clients: PythonMeter(tools, cluster, clients, data_dir))
+    counted, calls = measure("calls", lambda cluster, clients: CallMeter(tools, cluster, clients, data_dir))
+    native: dict[str, Counter[tuple[Stage | None, str]]] = {role: Counter() for role in ROLES}
+    roles = {name: role for role, name in roles_of(with_perf).items()}
+    for name, frames in perf.samples():
+        if name in roles:
+            native[roles[name]][native_part_of(frames)] += 1
+    processes = {}
+    clients = [name for name in alone["usage"] if name.startswith("client")]
+    for role, name in roles_of(alone).items():
+        functions = Counter[tuple[Stage | None, str]]()
+        sampled = roles_of(with_python)[role]
+        for stack, count in python.stacks(sampled).items():
+            functions[python_stage_of(stack)] += count
+        group = clients if role == "client" else [name]
+        usages = [alone["usage"][each] for each in group]
+        processes[role] = {
+            "process": name,
+            "process_count": len(group),
+            "unread_stacks": python.error_count(sampled),
+            "user_us": round(sum(usage["user_s"] for usage in usages) * 1e6 / alone["messages"], 3),
+            "system_us": round(sum(usage["system_s"] for usage in usages) * 1e6 / alone["messages"], 3),
+            **divide(sum(alone["cpu_seconds_per_100k"][each] * 10 for each in group), native[role], functions),
+        }
+    rates = {"perf": with_perf["throughput_msgs_per_s"], "py_spy": with_python["throughput_msgs_per_s"]}
     return {
-        "scenario": "profile",
-        **figures,
-        "parameters": asdict(parameters),
-        "environment": {**environment, **node_settings(("file_sync_level", "checksums"), given)},
+        "throughput_msgs_per_s": alone["throughput_msgs_per_s"],
+        "with_profiler_msgs_per_s": rates,
+        "processes": processes,
+        "bound": _bound(alone),
+        "system_calls_per_1000_messages": _calls_per_1000(calls.system_calls(), counted["messages"], roles_of(counted)),
+        "sampling_hz": {"perf": PERF_RATE_HZ, "py_spy": PYTHON_RATE_HZ},
+        "alone": alone,
     }
 
 
-class _Profile:
-    """The four runs on one cluster."""
-
-    def __init__(
-        self,
-        parameters: ProfileParameters,
-        cluster: ClusterProcesses,
-        data_dir: Path,
-        tools: Tools,
-        progress: ProgressLine,
-    ) -> None:
-        self._parameters = parameters
-        self._cluster = cluster
-        self._data_dir = data_dir
-        self._tools = tools
-        self._progress = progress
-
-    def run(self) -> dict[str, Any]:  # JSON
-        """Measure alone, with one profiler, with the other, and with system calls counted."""
-        alone, _ = self._phase(0, lambda group: Meter(self._cluster))
-        leader = alone["leader"]
-        followers = [member.name for member in self._cluster.members.values() if member.name != leader]
-        roles = {"leader": leader, **dict(zip(("follower",), followers, strict=False)), "client": CLIENT}
-        with_perf, perf = self._phase(1, lambda group: PerfMeter(self._tools, self._cluster, group, self._data_dir))
-        with_python, python = self._phase(
-            2,
-            lambda group: PythonMeter(self._tools, self._cluster, group, self._data_dir, tuple(roles.values())),
-        )
-        counted, calls = self._phase(3, lambda group: CallMeter(self._tools, self._cluster, group, self._data_dir))
-        native: dict[str, Counter[tuple[Stage | None, str]]] = {name: Counter() for name in roles.values()}
-        for name, frames in perf.samples():
-            if name in native:
-                native[name][native_part_of(frames)] += 1
-        processes = {}
-        for role, name in roles.items():
-            functions = Counter[tuple[Stage | None, str]]()
-            for stack, count in python.stacks(name).items():
-                functions[python_stage_of(stack)] += count
-            group = [name] if role != "client" else [f"client-{i}" for i in range(self._parameters.client_count)]
-            usages = [alone["usage"][each] for each in group]
-            cpu_us = sum(alone["cpu_seconds_per_100k"][each] * 10 for each in group)
-            processes[role] = {
-                "process": name,
-                "process_count": len(group),
-                "unread_stacks": python.error_count(name),
-                "user_us": round(sum(usage["user_s"] for usage in usages) * 1e6 / alone["messages"], 3),
-                "system_us": round(sum(usage["system_s"] for usage in usages) * 1e6 / alone["messages"], 3),
-                **divide(cpu_us, native[name], functions),
-            }
-        rates = {"perf": with_perf["throughput_msgs_per_s"], "py_spy": with_python["throughput_msgs_per_s"]}
-        return {
-            "throughput_msgs_per_s": alone["throughput_msgs_per_s"],
-            "with_profiler_msgs_per_s": rates,
-            "processes": processes,
-            "bound": _bound(alone),
-            "system_calls_per_1000_messages": _calls_per_1000(calls.system_calls(), counted["messages"], roles),
-            "sampling_hz": {"perf": PERF_RATE_HZ, "py_spy": PYTHON_RATE_HZ},
-            "alone": alone,
-        }
-
-    def _phase(self, number: int, make_meter: Callable[[ProcessGroup], _Meter]) -> tuple[Report, _Meter]:
-        """Run the load once, with a meter made for the group of its client."""
-        self._progress.update(number)
-        self._progress.describe(f"the load, {_PHASES[number]}")
-        told, count = self._parameters, self._parameters.client_count
-        parameters = [
-            ClientParameters(
-                endpoints=self._cluster.ingress_endpoints,
-                payload_length=told.payload,
-                inflight=share(told.inflight, count, index),
-                warmup_count=_WARMUP // count,
-                message_count=_WARMUP // count,
-                rate_per_s=None,
-                connect_timeout_s=_START_LIMIT_S,
-                session_count=None if told.sessions is None else share(told.sessions, count, index),
-                measure_s=told.seconds,
-            )
-            for index in range(count)
-        ]
-        with ProcessGroup() as group:
-            meter = make_meter(group)
-            results, _ = asyncio.run(
-                run_clients(
-                    parameters,
-                    self._cluster,
-                    group,
-                    self._progress,
-                    data_dir=self._data_dir,
-                    time_limit_s=_PHASE_LIMIT_S,
-                    meter=meter,
-                )
-            )
-            if told.sessions is not None:
-                self._progress.describe("closing the sessions")
-                _wait_ended(group)
-        return load_figures(results, meter.used), meter
-
-
-def _wait_ended(clients: ProcessGroup) -> None:
-    """Let client processes close their sessions: those that they leave open would end in the middle of the next run."""
-    deadline_s = time.monotonic() + _CLOSE_LIMIT_S
-    for client in clients.processes:
-        with suppress(subprocess.TimeoutExpired):
-            client.popen.wait(max(deadline_s - time.monotonic(), 0.0))
+def roles_of(report: Report) -> dict[str, str]:
+    """Return which process of a run is the leader, the first of its followers, and its first client."""
+    leader = report["leader"]
+    followers = [name for name in report["usage"] if name.startswith("member") and name != leader]
+    return {"leader": leader, **dict(zip(("follower",), followers, strict=False)), "client": FIRST_CLIENT}
 
 
 def _bound(alone: Report) -> dict[str, float]:

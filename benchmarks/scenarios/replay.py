@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Annotated, Final
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.member_status import MemberStatus
+import typer
 
-from ..logs.long_log import LongLog, lengthen_log
+from ..logs.long_log import LongLog, make_long_logs
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings
+from ..options import Payload, Settings, SyncLevel
 from ..rig.member_log import Event, RigMemberLog, event_time_s
-from ..rig.member_status import wait_for_status
+from ..rig.member_status import wait_until_delivered
 from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessError
 from ..services import ECHO_SERVICE
 from ..statistics.report import Report, progress_line
@@ -32,29 +32,17 @@ IN_SERVICE_TARGET_S: Final = 15.0
 MEMORY_TARGET_MIB: Final = 120.0
 
 _LIMIT_S: Final = 300.0
-_STOP_TIMEOUT_S: Final = 30.0
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ReplayParameters:
-    """What one benchmark does.
+    """What one benchmark does."""
 
-    Raises:
-        ConfigurationError: values that make no run.
-    """
-
-    log_mib: int = 1024
-    payload: int = 32
-    runs: int = 3
-    file_sync_level: int = 1
-    node_settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings for `trimaran node`, by name."""
-
-    def __post_init__(self) -> None:
-        if self.log_mib < 1 or self.runs < 1:
-            raise ConfigurationError(f"log_mib={self.log_mib} runs={self.runs} expected at least 1")
-        if self.payload < 8:
-            raise ConfigurationError(f"payload={self.payload} expected at least 8 bytes")
+    log_mib: Annotated[int, typer.Option(min=1, help="Length of the log that is replayed, in MiB.")] = 1024
+    payload: Payload = 32
+    runs: Annotated[int, typer.Option(min=1, help="Starts, one after another.")] = 3
+    file_sync_level: SyncLevel = 1
+    node_settings: Settings = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -81,18 +69,9 @@ def run(parameters: ReplayParameters, *, directory: Path | None = None, keep: bo
     """
     given = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
     with data_directory(directory, "replay", keep=keep) as data_dir, progress_line(parameters.runs) as progress:
-        progress.describe("a member's first start")
-        _start_once(data_dir, given)
         progress.describe(f"making a log of {parameters.log_mib} MiB")
-        member_directory = data_dir / "member-0"
-        log = asyncio.run(
-            lengthen_log(
-                member_directory,
-                parameters.log_mib << 20,
-                payload=parameters.payload,
-                begin_ms=time.time_ns() // 1_000_000,
-            )
-        )
+        member = ClusterProcesses(data_dir, ECHO_SERVICE, 1, settings=given)
+        log = make_long_logs(member, parameters.log_mib << 20, payload=parameters.payload)
         runs = []
         for number in range(parameters.runs):
             progress.describe(f"start {number + 1}/{parameters.runs}")
@@ -116,24 +95,16 @@ def run(parameters: ReplayParameters, *, directory: Path | None = None, keep: bo
     }
 
 
-def _start_once(data_dir: Path, given: Mapping[str, str]) -> None:
-    """Let the member make its files and lead for a moment."""
-    with ClusterProcesses(data_dir, ECHO_SERVICE, 1, settings=given) as cluster:
-        _wait_in_service(cluster, position=1)
-        _stop(cluster.members[0])
-
-
 def _start(data_dir: Path, given: Mapping[str, str], log: LongLog) -> ReplayRun:
     """Start the member on its log and stop it when it has delivered all."""
     printed = RigMemberLog.at_end(data_dir / "member-0.log")
     begin_ns = time.monotonic_ns()
     with ClusterProcesses(data_dir, ECHO_SERVICE, 1, settings=given) as cluster:
-        _wait_in_service(cluster, position=log.stop_position)
+        asyncio.run(wait_until_delivered(cluster, log.stop_position, time_limit_s=_LIMIT_S))
         in_service_s = (time.monotonic_ns() - begin_ns) / 1e9
         end_s = time.time()
         member = cluster.members[0]
         memory, cpu_s = _memory_mib(member), member.cpu_seconds()
-        _stop(member)
     replay_s = end_s - _begin_of_replay_s(printed)
     return ReplayRun(
         in_service_s=round(in_service_s, 3),
@@ -143,15 +114,6 @@ def _start(data_dir: Path, given: Mapping[str, str], log: LongLog) -> ReplayRun:
         peak_mib=memory["VmHWM"],
         cpu_s=round(cpu_s, 2),
     )
-
-
-def _wait_in_service(cluster: ClusterProcesses, *, position: int) -> None:
-    """Wait until the member leads and has delivered the log up to `position`."""
-
-    def is_so(status: MemberStatus) -> bool:
-        return status.role == "LEADER" and status.delivered_position >= position
-
-    asyncio.run(wait_for_status(cluster, 0, is_so, time_limit_s=_LIMIT_S))
 
 
 def _begin_of_replay_s(printed: RigMemberLog) -> float:
@@ -167,9 +129,3 @@ def _memory_mib(member: ManagedProcess) -> dict[str, float]:
     lines = Path(f"/proc/{member.pid}/status").read_text().splitlines()
     fields = dict(line.split(":", 1) for line in lines)
     return {name: round(int(fields[name].split()[0]) / 1024, 1) for name in ("VmRSS", "VmHWM")}
-
-
-def _stop(member: ManagedProcess) -> None:
-    """End the member in order, so that the next start has nothing to repair."""
-    member.popen.terminate()
-    member.popen.wait(_STOP_TIMEOUT_S)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from trimaran.service_api.errors import ConfigurationError, first_leaf
+import typer
+
+from trimaran.service_api.errors import first_leaf
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import run_clients
-from ..load.echo import SEQUENCE
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings
+from ..options import Members, Payload, Settings, SyncLevel, TimeLimit
 from ..rig.meter import METRICS_SETTING, Meter, usage_report
 from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..services import REQUEST_SERVICE, TYPED_REQUEST_SERVICE
@@ -27,33 +28,18 @@ _CONNECT_TIMEOUT_S: Final = 30.0
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class RequestParameters:
-    """What one run does.
+    """What one run does."""
 
-    Raises:
-        ConfigurationError: values that make no run.
-    """
-
-    members: int = 3
-    payload: int = 32
-    inflight: int = 1024
-    """Callers, each with one request after another."""
-    requests: int = 300_000
-    warmup: int = 20_000
-    file_sync_level: int = 1
+    members: Members = 3
+    payload: Payload = 32
+    inflight: Annotated[int, typer.Option(min=1, help="Callers, each with one request after another.")] = 1024
+    requests: Annotated[int, typer.Option(min=1, help="Requests to measure.")] = 300_000
+    warmup: Annotated[int, typer.Option(min=0, help="Requests before them, not measured.")] = 20_000
+    file_sync_level: SyncLevel = 1
+    node_settings: Settings = field(default_factory=dict)
+    time_limit_s: TimeLimit = 300.0
     is_typed: bool = False
     """Whether requests are commands of a typed service."""
-    node_settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings for `trimaran node`, by name."""
-    time_limit_s: float = 300.0
-
-    def __post_init__(self) -> None:
-        for name in ("members", "inflight", "requests"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 1")
-        if self.warmup < 0:
-            raise ConfigurationError(f"warmup={self.warmup} expected at least 0")
-        if self.payload < SEQUENCE.size:
-            raise ConfigurationError(f"payload={self.payload} expected at least {SEQUENCE.size} bytes")
 
 
 def run(parameters: RequestParameters, *, directory: Path | None = None, keep: bool = False) -> Report:

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+import typer
 
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.errors import CorruptionError
@@ -60,19 +62,19 @@ _RANGE_BYTES: Final = 100_000
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class SparkParameters:
-    """What is read, and how often."""
+    """What is read, and how often.
 
-    mib: int = 1024
-    """The length of the log, in whole terms of 16 MiB."""
-    rounds: int = 5
-    """Rounds that count; one more comes before them."""
-    only: tuple[str, ...] = ()
-    """Names of queries; without any, all."""
+    Raises:
+        ConfigurationError: there is no query of such a name.
+    """
+
+    mib: Annotated[int, typer.Option(min=16, help="Length of the log, in MiB: whole terms of 16.")] = 1024
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds that count, after one that does not; each asks every query in every way.")
+    ] = 5
+    only: Annotated[tuple[str, ...], typer.Option(help="Queries. Default: all.")] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured."""
-        if self.mib < TERM_LENGTH_BYTES // _MIB or self.rounds < 1:
-            raise ConfigurationError(f"mib={self.mib} rounds={self.rounds} expected at least 16 and 1")
         unknown = [name for name in self.only if name not in QUERIES]
         if unknown:
             raise ConfigurationError(f"only={unknown[0]!r} expected some of {', '.join(QUERIES)}")
@@ -203,6 +205,8 @@ def run(
     parameters: SparkParameters, *, directory: Path | None, keep: bool, session: SparkSession | None = None
 ) -> Report:
     """Make the log and its Parquet, ask each query of both in rounds. `session`: one that runs already."""
+    import pyspark  # noqa: F401  # here: that it is missing shows before a log is made
+
     with data_directory(directory, "spark", keep=keep) as path, progress_line(parameters.rounds + 3) as progress:
         places = _make_places(path, parameters.mib * _MIB, progress)
         begin_s = time.perf_counter()

@@ -21,16 +21,18 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
 
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError, first_leaf
+from trimaran.service_api.errors import ClusterTimeoutError, first_leaf
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import run_clients
-from ..load.echo import SEQUENCE
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings
+from ..options import Members, Payload, TimeLimit
 from ..rig.member_log import RigMemberLog
 from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessGroup
 from ..services import ECHO_SERVICE
@@ -47,30 +49,16 @@ _CHECK_INTERVAL_S: Final = 0.1
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StreamParameters:
-    """What one run does.
+    """What one run does."""
 
-    Raises:
-        ConfigurationError: values that make no run.
-    """
-
-    rates: tuple[int, ...] = (1_000, 20_000)
-    """Messages a second, one run after another."""
-    seconds: int = 30
-    warmup_seconds: int = 15
-    """Messages before those that count: the query's first batches compile what the later ones use."""
-    payload: int = 32
-    members: int = 3
-    time_limit_s: float = 300.0
-    """For each rate."""
-
-    def __post_init__(self) -> None:
-        for name in ("seconds", "warmup_seconds", "members"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 1")
-        if not self.rates or min(self.rates) < 1:
-            raise ConfigurationError(f"rates={self.rates} expected numbers from 1")
-        if self.payload < SEQUENCE.size:
-            raise ConfigurationError(f"payload={self.payload} expected at least {SEQUENCE.size} bytes")
+    rates: Annotated[tuple[int, ...], typer.Option(min=1, help="Messages a second, a run for each.")] = (1_000, 20_000)
+    seconds: Annotated[int, typer.Option(min=1, help="Seconds that are measured, for each rate.")] = 30
+    warmup_seconds: Annotated[
+        int, typer.Option(min=1, help="Seconds before them: the first batches compile what the later ones use.")
+    ] = 15
+    members: Members = 3
+    payload: Payload = 32
+    time_limit_s: TimeLimit = 300.0
 
 
 def run(parameters: StreamParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
@@ -79,6 +67,8 @@ def run(parameters: StreamParameters, *, directory: Path | None = None, keep: bo
     Raises:
         ClusterError: it could not be measured: a process failed, or the time was up.
     """
+    import pyspark  # noqa: F401  # here: that it is missing shows before anything is started
+
     report: Report = {"scenario": "stream"}
     with data_directory(directory, "stream", keep=keep) as data_dir:
         report["environment"] = describe(data_dir) | node_settings(CLUSTER_DEFAULTS, {})

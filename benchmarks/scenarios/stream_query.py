@@ -15,20 +15,21 @@ after a crash writes the same file. It says in lines of JSON what it does:
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
+
+from ..load.lines import ProcessParameters, emit
 
 PROGRESS_INTERVAL_S: Final = 1
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class StreamQueryParameters:
+class StreamQueryParameters(ProcessParameters):
     """What the query reads, and where it puts it."""
 
     path: str
@@ -44,15 +45,6 @@ class StreamQueryParameters:
     """Settings of the Spark session."""
     is_drain: bool = False
     """End when everything is read that is committed at the start; otherwise go on until killed."""
-
-    def to_json(self) -> str:
-        """Return the form that the process takes."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` gave."""
-        return cls(**json.loads(text))
 
 
 def run(parameters: StreamQueryParameters) -> None:
@@ -92,11 +84,6 @@ def write_batch(table: Any, batch_id: int, sink: Path) -> None:
     os.replace(sink / f".{name}", sink / name)
     sunk_ns = time.time_ns()
     emit("batch", batch_id=batch_id, rows=table.num_rows, end_position=end_position, sunk_ns=sunk_ns, file=name)
-
-
-def emit(event: str, **values: object) -> None:
-    """Say something in a line."""
-    print(json.dumps({"event": event, **values}), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,11 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Annotated, Final
 
+import typer
 from rich.console import Console
 from rich.table import Table
-
-from trimaran.archive.report import words
-from trimaran.service_api.errors import ConfigurationError
 
 from ..machine.data_directory import data_directory, measurement_directory
 from ..machine.disk import measure_disk
@@ -40,26 +38,14 @@ Figures = Mapping[str, float]
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class TableParameters:
-    """What one run does.
+    """What one run does."""
 
-    Raises:
-        ConfigurationError: values that make no run.
-    """
-
-    rounds: int = 3
-    compare_rounds: int = 1
-    """Of the comparison with the peers that are installed; 0: none."""
-    log_mib: int = 1024
-    """Length of the logs that are replayed and caught up with."""
-    scale: float = 1.0
-    """Times as many messages as usual; tests use less."""
-
-    def __post_init__(self) -> None:
-        if self.rounds < 1 or self.compare_rounds < 0 or self.log_mib < 1 or self.scale <= 0:
-            raise ConfigurationError(
-                f"rounds={self.rounds} compare_rounds={self.compare_rounds} log_mib={self.log_mib} scale={self.scale} "
-                "expected at least 1, 0, 1 and more than 0"
-            )
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of the echo and request rows; medians count.")] = 3
+    compare_rounds: Annotated[
+        int, typer.Option(min=0, help="Rounds of the comparison with the peers that are installed; 0: no comparison.")
+    ] = 1
+    log_mib: Annotated[int, typer.Option(min=1, help="MiB of log to replay and to catch up with.")] = 1024
+    scale: Annotated[float, typer.Option(min=0.001, help="Times as many messages as usual.")] = 1.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -144,7 +130,7 @@ def run(parameters: TableParameters, *, directory: Path | None = None, keep: boo
         with progress_line(len(steps)) as progress:
             _take(steps, progress)
         environment = describe(data_dir)
-    rows = [_row(goal, measured.median(goal.row, goal.figure)) for goal in GOALS]
+    rows = [judged_row(goal.row, goal.figure, measured.median(goal.row, goal.figure)) for goal in GOALS]
     return {
         "scenario": "table",
         "rows": rows,
@@ -171,22 +157,28 @@ def measured_words(row: Report, rounds: Mapping[str, Sequence[Figures]]) -> str:
     return f"{said}, {_number(min(values))} to {_number(max(values))}" if len(values) > 1 else said
 
 
-def with_comparison(report: Report, compared: Report) -> Report:
-    """Take the ratios to others from a comparison of more rounds; each such row says of how many, and of which commit.
+def ratios(compared: Report) -> dict[str, float]:
+    """Return how many times faster than each we are at 1,024 in flight, by what the row is called."""
+    ratios = {
+        f"times {name}, 1,024 in flight, level 1": peer.get("depths", {})
+        .get("1024", {})
+        .get("trimaran_is_times_faster")
+        for name, peer in compared["peers"].items()
+    }
+    return {row: ratio for row, ratio in ratios.items() if ratio is not None}
 
-    Rows that the comparison does not have stay as they are.
-    """
-    rounds = words.count(compare.rounds_done(compared), "round")
-    said = f"{rounds} at commit {compared['environment']['git_commit']}"
-    ratios = _ratios(compared)
-    goals = {(goal.row, goal.figure): goal for goal in GOALS}
-    rows = []
-    for row in report["rows"]:
-        goal, ratio = goals.get((row["what"], row["figure"])), ratios.get(row["what"])
-        if goal is not None and ratio is not None:
-            row = {**_row(goal, ratio), "what": f"{goal.row} ({said})"}
-        rows.append(row)
-    return {**report, "rows": rows}
+
+def judged_row(what: str, figure: str, value: float | None, name: str | None = None) -> Report:
+    """Return the row of a target with a value, under another name if there is one."""
+    (goal,) = (goal for goal in GOALS if (goal.row, goal.figure) == (what, figure))
+    return {
+        "what": name or what,
+        "figure": figure,
+        "unit": goal.unit,
+        "value": value,
+        "target": goal.text,
+        "reached": None if value is None else goal.is_reached(value),
+    }
 
 
 def print_targets(report: Report) -> None:
@@ -225,17 +217,6 @@ def _medians(report: Report, probe: str) -> dict[str, float]:
 
 def _number(value: float) -> str:
     return f"{value:,.{0 if value >= 100 else 2}f}"
-
-
-def _row(goal: Goal, value: float | None) -> dict[str, object]:
-    return {
-        "what": goal.row,
-        "figure": goal.figure,
-        "unit": goal.unit,
-        "value": value,
-        "target": goal.text,
-        "reached": None if value is None else goal.is_reached(value),
-    }
 
 
 def _steps(measured: _Run) -> list[tuple[str, Callable[[], None]]]:
@@ -367,17 +348,6 @@ def _compare(measured: _Run) -> None:
     parameters = compare.CompareParameters(rounds=measured.parameters.compare_rounds, depths=(1024,))
     with measured.place() as directory:
         report = compare.run(parameters, directory=directory, keep=measured.keep)
-    for row, ratio in _ratios(report).items():
+    for row, ratio in ratios(report).items():
         measured.add(row, {"ratio": ratio})
     measured.reports["compare"] = [report]
-
-
-def _ratios(compared: Report) -> dict[str, float]:
-    """How many times faster than each we are at 1,024 in flight, by what the row is called."""
-    ratios = {
-        f"times {name}, 1,024 in flight, level 1": peer.get("depths", {})
-        .get("1024", {})
-        .get("trimaran_is_times_faster")
-        for name, peer in compared["peers"].items()
-    }
-    return {row: ratio for row, ratio in ratios.items() if ratio is not None}

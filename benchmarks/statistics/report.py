@@ -89,8 +89,12 @@ def print_table(title: str, rows: dict[str, object]) -> None:
     console.print(table)
 
 
-def finish(report: Report, json_path: Path | None, title: str) -> None:
-    """Print the figures of a report, and write all of it to a file where one is named."""
+def print_figures(report: Report) -> None:
+    """Print the figures of a report, below what was measured."""
+    given = {name: value for name, value in report.get("parameters", {}).items() if value}
+    told = (
+        f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for name, value in given.items()
+    )
     rows: dict[str, object] = {}
     for name, value in report.items():
         if name in ("environment", "parameters", "scenario", "runs", "usage", "latency_percentiles_us"):
@@ -99,6 +103,4 @@ def finish(report: Report, json_path: Path | None, title: str) -> None:
             rows.update({f"{name} {key}": f"{n:,}" for key, n in value.items() if isinstance(n, int | float)})
         else:
             rows[name] = value if isinstance(value, str) else f"{value:,}"
-    print_table(title, rows)
-    if json_path is not None:
-        write_json(report, json_path)
+    print_table(f"{report['scenario']}: {', '.join(told)}", rows)

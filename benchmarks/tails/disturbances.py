@@ -23,9 +23,9 @@ from ..load.arrivals import Burst, messages_in
 from ..rig.member_log import RigMemberLog
 from ..rig.member_status import consensus_endpoint, wait_for_status
 from ..rig.meter import Meter
-from ..rig.processes import ClusterProcesses, ProcessError
+from ..rig.processes import ClusterProcesses, ProcessError, ProcessGroup
 from ..scenarios import echo
-from ..scenarios.snapshot import SteadyLoad, fill_state, request_snapshot, wait_taken
+from ..scenarios.snapshots import SteadyLoad, fill_state, request_snapshot, wait_taken
 from ..services import ECHO_SERVICE, STATE_BY_COPY_SERVICE, STATE_SERVICE
 from ..services.state import FILL
 from ..statistics.report import Report
@@ -154,7 +154,7 @@ def measure_disturbance(
     )
     meters: list[DisturbingMeter] = []
 
-    def make_meter(cluster: ClusterProcesses | None) -> DisturbingMeter:
+    def make_meter(cluster: ClusterProcesses | None, clients: ProcessGroup) -> DisturbingMeter:
         meters.append(DisturbingMeter(cluster, disturbance, parameters.calm_s))
         return meters[0]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeAlias
 
-from ..rig.processes import ClusterProcesses
+from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..scenarios import echo
 from ..statistics.report import Report
 from .moments import judge_moments
@@ -91,7 +91,7 @@ def _run(parameters: TailsParameters, rate: float, directory: Path) -> Report:
     told = open_loop_parameters(parameters, rate, round(rate * parameters.seconds))
     meters: list[WatchingMeter] = []
 
-    def make_meter(cluster: ClusterProcesses | None) -> WatchingMeter:
+    def make_meter(cluster: ClusterProcesses | None, clients: ProcessGroup) -> WatchingMeter:
         meters.append(WatchingMeter(cluster))
         return meters[0]
 

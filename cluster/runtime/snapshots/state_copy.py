@@ -12,7 +12,7 @@ no reader, or with its parent. It leaves the processor, and the memory where tha
 Invariant: nothing but the pipe comes back from a copy, and all that it says is checked to be whole.
 
 Measured (2 million orders, 195 MB as messages, a process of 692 MB; processor time): the fork takes 18 to 23 ms, the
-copy 0.9 s, reading what it sends 0.13 s. `python -m trimaran.benchmarks snapshot --orders 2000000` has the rest.
+copy 0.9 s, reading what it sends 0.13 s. `python -m trimaran.benchmarks snapshots` has the rest.
 Rejected: a thread, which holds the interpreter's lock as long as the encoding, 20 ms a turn, and needs a state that
 does not change; a state that keeps old versions, which every callback would pay for.
 """

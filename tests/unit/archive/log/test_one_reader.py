@@ -39,7 +39,6 @@ OTHERS: Final = {
     "archive/spark/streaming/stream.py": "scans a range of a log that the plan found",
     "archive/spark/streaming/stream_cut.py": "scans for the end of a batch",
     "archive/tool/selection.py": "recordings by id, in any archive",
-    "benchmarks/scenarios/archive.py": "measures the reader itself",
     "cluster/backup/shipping.py": "names the segments that it puts into a store",
     "cluster/cli/recovery_plan.py": "judges the end of the log as a start does",
     "cluster/core/log/recording_log.py": "the recording log of a running member",

@@ -14,16 +14,16 @@ import pytest
 from trimaran.archive import ArchiveError
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog, read_catalog
-from trimaran.benchmarks.logs.time_travel_log import make_log
-from trimaran.benchmarks.services.time_travel import SumService
 from trimaran.cluster.time_travel import MemberLog, replay_service
+
+from .summed_log import SumService, make_summed_log
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of several blocks."""
     found = tmp_path_factory.mktemp("log") / "node"
-    asyncio.run(make_log(found, SumService, message_count=20_000, payload_length=60, snapshot_count=2))
+    asyncio.run(make_summed_log(found, 20_000))
     return found
 
 
