@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.places import ROOT
+from tests.waiting import patient
 
 ENDPOINT_COUNT = 5
 DEADLINE_S = 60
@@ -69,7 +70,7 @@ def test_the_readme_example_runs_as_printed(tmp_path: Path) -> None:
             start_new_session=True,
         )
         try:
-            status = shell.wait(DEADLINE_S)
+            status = shell.wait(patient(DEADLINE_S))
         finally:
             os.killpg(shell.pid, signal.SIGTERM)
 
@@ -111,11 +112,11 @@ def test_the_archive_example_runs_as_printed_in_ten_lines(tmp_path: Path) -> Non
             assert found is not None
             (tmp_path / "orders.py").write_text(example.replace("8010", found[1]))
             run = subprocess.run(
-                [sys.executable, "orders.py"], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S
+                [sys.executable, "orders.py"], cwd=tmp_path, capture_output=True, text=True, timeout=patient(DEADLINE_S)
             )
         finally:
             archive.send_signal(signal.SIGTERM)
-            status = archive.wait(DEADLINE_S)
+            status = archive.wait(patient(DEADLINE_S))
 
     assert (run.stdout, run.stderr) == ("0 order 0\n64 order 1\n128 order 2\n", "")
     assert status == 0

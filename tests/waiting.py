@@ -2,8 +2,10 @@
 
 A limit says how long something may take on a quiet machine. `slowness` says how many times longer it may take at this
 moment: how many threads wait for each core, and how quick a core is. A `Deadline` spends its seconds at that rate, so
-it lasts as long as the machine needs; `patient` stretches a limit once, for calls that take their own timeout. Neither
-makes a limit shorter than it is written. The simulator's virtual time needs none of this.
+it lasts as long as the machine needs; it counts at most `LONGEST_LOOK_S` for the time between two looks, since a
+process that looks less often than it wants has not been running. `patient` stretches a limit once, for calls that take
+their own timeout. Neither makes a limit shorter than it is written. The simulator's virtual time needs none of this.
+`tests/test_waiting_rules.py` holds that no test waits in another way.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
@@ -20,6 +22,9 @@ from typing import Final, TypeVar
 POLL_INTERVAL_S: Final = 0.02
 LEAST_PATIENCE: Final = 2.0
 """Factor of `patient` on a quiet machine, since the load may come after the call."""
+
+LONGEST_LOOK_S: Final = 1.0
+"""Time between two looks at a deadline that counts. Where it took longer, the process stood still or was kept waiting."""
 
 QUICK_CORE_S: Final = 0.0016
 """Time that `_count` takes on a core of the machine on which the limits were chosen."""
@@ -50,11 +55,36 @@ class Deadline:
         self._counted_at_s = time.monotonic()
 
     def has_passed(self) -> bool:
-        """Count the time since the last call; True once the limit is spent."""
+        """Count the time since the last call, which should be less than `LONGEST_LOOK_S`; True once the limit is spent."""
         now_s = time.monotonic()
-        self._left_s -= (now_s - self._counted_at_s) / slowness()
+        self._left_s -= min(now_s - self._counted_at_s, LONGEST_LOOK_S) / slowness()
         self._counted_at_s = now_s
         return self._left_s < 0
+
+
+@asynccontextmanager
+async def within(limit_s: float) -> AsyncIterator[None]:
+    """Limit what the block may take, as `asyncio.timeout` does, but by a `Deadline`.
+
+    Raises:
+        TimeoutError: the limit is spent.
+    """
+    deadline = Deadline(limit_s)
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as timeout:
+
+        def look() -> None:
+            nonlocal next_look
+            if deadline.has_passed():
+                timeout.reschedule(loop.time())
+            else:
+                next_look = loop.call_later(LONGEST_LOOK_S / 2, look)
+
+        next_look = loop.call_later(LONGEST_LOOK_S / 2, look)
+        try:
+            yield
+        finally:
+            next_look.cancel()
 
 
 async def wait_for(find: Callable[[], T | None], *, timeout_s: float, what: str | Callable[[], str]) -> T:

@@ -21,6 +21,7 @@ import pytest
 
 from notebooks.execute import scripts
 from tests.places import ROOT
+from tests.waiting import patient
 
 INSTALLED: Final = (".venv/.trimaran-installed", ".venv/.trimaran-tools-installed")
 DEADLINE_S: Final = 60
@@ -48,7 +49,7 @@ def jupyter_lab(directory: Path) -> Iterator[tuple[str, str]]:
         yield find_address(output, process)
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(DEADLINE_S)
+        process.wait(patient(DEADLINE_S))
 
 
 def find_address(output: Path, process: subprocess.Popen[bytes]) -> tuple[str, str]:
@@ -66,7 +67,7 @@ def listens(address: str) -> bool:
     """Whether somebody takes connections there; Jupyter prints where it will listen shortly before it does."""
     url = urlsplit(address)
     try:
-        with socket.create_connection((url.hostname or "", url.port or 0), timeout=DEADLINE_S):
+        with socket.create_connection((url.hostname or "", url.port or 0), timeout=patient(DEADLINE_S)):
             return True
     except ConnectionRefusedError:
         return False
@@ -74,7 +75,7 @@ def listens(address: str) -> bool:
 
 def get(url: str, token: str | None = None) -> Any:  # Any: JSON
     request = urllib.request.Request(url, headers={"Authorization": f"token {token}"} if token else {})
-    with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+    with urllib.request.urlopen(request, timeout=patient(DEADLINE_S)) as answer:
         return json.load(answer)
 
 

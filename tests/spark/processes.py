@@ -16,6 +16,7 @@ from typing import Any
 
 import pyspark
 
+from tests.waiting import patient
 from trimaran.archive.spark import ensure_java
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -78,7 +79,7 @@ def run_server(
     finally:
         process.terminate()
         try:
-            process.wait(timeout=30)
+            process.wait(timeout=patient(30))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -104,6 +105,8 @@ def run_job(script: Path, *arguments: str, environment: Mapping[str, str]) -> An
         AssertionError: it ends with an error; with all that it said.
     """
     command = [sys.executable, str(script), *arguments]
-    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(
+        command, env=dict(environment), capture_output=True, text=True, timeout=patient(150), check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from tests.interchange.samples import Ended, link_directory, run, truth_of
 from tests.spark.browser import CHROMIUM, chromium
 from tests.unit.archive.streams import extract_sample
+from tests.waiting import patient
 
 pytestmark = pytest.mark.slow
 
@@ -214,7 +215,12 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(failover: Pa
     )
 
     ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ)
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
+        env=dict(os.environ),
     )
 
     assert ended.returncode == 2

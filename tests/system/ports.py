@@ -20,6 +20,7 @@ from typing import Final
 from tests.places import ROOT
 from tests.system.cluster_process import STEADY, SystemCluster
 from tests.tls import OTHER_CLUSTER, Issuer
+from tests.waiting import patient
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.cluster.documents.inspection import InspectionRequest, Topic
 from trimaran.cluster.documents.operations import Operation, run_operation
@@ -177,7 +178,7 @@ async def _operate(network: NetworkStack, endpoint: Endpoint) -> bool:
 
 async def _list_recordings(network: NetworkStack, endpoint: Endpoint) -> bool:
     with contextlib.suppress(ClusterError):
-        async with ArchiveClient.connect(str(endpoint), timeout_s=_ANSWER_S, network=network) as client:
+        async with ArchiveClient.connect(str(endpoint), timeout_s=patient(_ANSWER_S), network=network) as client:
             return bool(await client.list_recordings())
     return False
 

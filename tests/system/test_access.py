@@ -15,6 +15,7 @@ import pytest
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
 from tests.system.test_operations import ordered
 from tests.system.test_tls import Certified, endpoint_of
+from tests.waiting import patient, within
 from trimaran.archive import ArchiveClient, ArchiveError
 from trimaran.client import AdminRefusedError, ClientConfig, ClusterClient
 from trimaran.cluster.documents.operations import Operation, OperationRequest, run_operation
@@ -77,7 +78,7 @@ async def test_a_stranger_cannot_stop_a_node_nor_operate_it(data_dir: Path, secr
         reader, writer = await SOCKETS.dial_streams(Purpose.CONSENSUS, endpoint_of(cluster, 0, "consensus"))
         writer.write(SetupFrame(session_id=-1, stream_id=OPERATION_STREAM_ID).encode())
         writer.write(encode_frame(request, stream_id=OPERATION_STREAM_ID))
-        async with asyncio.timeout(TIMEOUT_S):
+        async with within(TIMEOUT_S):
             (frame,) = FrameParser().feed(await reader.read())
         writer.close()
         assert frame.stream_id == REFUSAL_STREAM_ID
@@ -151,7 +152,9 @@ async def test_another_user_of_the_machine_does_not_operate_a_member(data_dir: P
             "print(asyncio.run(ask()))\n"
         )
         command = [sys.executable, "-c", code, str(endpoint_of(cluster, 0, "consensus"))]
-        found = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        found = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, timeout=patient(TIMEOUT_S)
+        )
 
         assert found.returncode != 0
         assert "abort needs the role operator or member, and the caller is stranger" in found.stderr
@@ -198,7 +201,7 @@ async def test_a_client_of_an_operators_certificate_has_snapshots_taken_and_othe
             config = ClientConfig(endpoints=(str(endpoint_of(cluster, 0, "ingress")),), tls=tls)
             async with ClusterClient.connect(config=config) as client:
                 try:
-                    outcomes[name] = f"done at {await client.take_snapshot(timeout_s=TIMEOUT_S)}"
+                    outcomes[name] = f"done at {await client.take_snapshot(timeout_s=patient(TIMEOUT_S))}"
                 except AdminRefusedError as error:
                     outcomes[name] = str(error)
 
@@ -228,7 +231,7 @@ async def test_refused_member_links_and_archive_changes_are_in_the_audit_trail(d
         ):
             reader, writer = await client.dial_streams(purpose, endpoint_of(cluster, 0, endpoint))
             writer.write(SetupFrame(session_id=-1, stream_id=stream_id, member_id=1).encode())
-            async with asyncio.timeout(TIMEOUT_S):
+            async with within(TIMEOUT_S):
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b""
             writer.close()

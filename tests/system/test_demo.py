@@ -16,6 +16,7 @@ import pytest
 
 from tests.system.forked_command import commands_on_path
 from tests.system.guide import SHORT_LOGS
+from tests.waiting import patient
 from trimaran.cluster.cli.demo.recordings import are_identical, find_log_recording
 from trimaran.cluster.settings.variables import clean_environment
 
@@ -59,7 +60,7 @@ def run_demo(tmp_path: Path, *arguments: str | Path, command: Sequence[str] | No
         [*started, "demo", "--json", report, "--dir", tmp_path / "data", *arguments],
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=patient(TIMEOUT_S),
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
@@ -113,7 +114,7 @@ def test_a_development_cluster_with_tls_is_the_same_cluster_when_it_starts_again
     def run(*arguments: str | Path) -> str:
         command = [commands_on_path() / "trimaran", *arguments]
         result = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment
+            command, capture_output=True, text=True, timeout=patient(TIMEOUT_S), check=False, env=environment
         )
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
@@ -164,7 +165,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(
             break
 
     demo.send_signal(signal_number)
-    demo.communicate(timeout=TIMEOUT_S)
+    demo.communicate(timeout=patient(TIMEOUT_S))
 
     assert demo.returncode == status
     assert len(pids) == 3
@@ -185,7 +186,9 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "something").write_text("")
     start = time.monotonic()
 
-    result = subprocess.run(demo_command("--dir", tmp_path), capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        demo_command("--dir", tmp_path), capture_output=True, text=True, timeout=patient(60), check=False
+    )
 
     assert result.returncode == 2
     assert "directory is not empty" in result.stderr

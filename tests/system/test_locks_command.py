@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.cluster_process import SystemCluster
+from tests.waiting import within
 from trimaran.client import ClientConfig
 from trimaran.client.ready_made import LocksClient
 from trimaran.cluster.settings.variables import clean_environment
@@ -41,12 +42,12 @@ async def start(cluster: SystemCluster, *arguments: str) -> Process:
 
 async def read_line(process: Process) -> str:
     assert process.stdout is not None
-    async with asyncio.timeout(DEADLINE_S):
+    async with within(DEADLINE_S):
         return (await process.stdout.readline()).decode().strip()
 
 
 async def end_of(process: Process) -> tuple[int | None, str, str]:
-    async with asyncio.timeout(DEADLINE_S):
+    async with within(DEADLINE_S):
         printed, complaint = await process.communicate()
     return process.returncode, printed.decode(), complaint.decode()
 

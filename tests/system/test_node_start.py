@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import patient
 from trimaran.cluster.cli.shared.examples import examples_directory
 from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 from trimaran.cluster.settings.variables import clean_environment
@@ -55,7 +56,12 @@ class NodeRunner:
         """Run a node that is refused; the one line that is not a log line."""
         environment = clean_environment()
         result = subprocess.run(
-            self.command(**changes), env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            self.command(**changes),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=patient(TIMEOUT_S),
+            check=False,
         )
         lines = [line for line in result.stderr.splitlines() if not line.startswith("{")]
         assert result.returncode == 2, result.stderr
@@ -118,6 +124,6 @@ def test_a_stopped_node_ends_well_and_its_directory_can_be_used_again(runner: No
     first = runner.start()
     first.send_signal(signal.SIGTERM)
 
-    assert first.wait(TIMEOUT_S) == 0
+    assert first.wait(patient(TIMEOUT_S)) == 0
     second = runner.start()
     assert second.poll() is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
-from tests.waiting import POLL_INTERVAL_S
+from tests.waiting import POLL_INTERVAL_S, within
 from trimaran.benchmarks.rig.member_status import consensus_endpoint
 from trimaran.cluster.documents.query import query_status
 
@@ -37,7 +37,7 @@ async def add_standby(cluster: SystemCluster, member_id: int, *, log_source_id: 
 async def wait_for_source(cluster: SystemCluster, member_id: int, source_id: int) -> None:
     """Wait until a member takes the log from a given one; others may be down."""
     endpoint = consensus_endpoint(cluster.processes, member_id)
-    async with asyncio.timeout(TIMEOUT_S):
+    async with within(TIMEOUT_S):
         while True:
             if (await query_status(endpoint, TIMEOUT_S)).log_source_id == source_id:
                 return

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tests.system.cluster_process import SERVICE, STEADY, TIMEOUT_S, SystemCluster, election_count
 from tests.system.fork_server import ForkedGroup
 from tests.tls import OTHER_CLUSTER, Issuer
-from tests.waiting import wait_for
+from tests.waiting import patient, wait_for, within
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.spark.streaming.stream_status import CommitAsker
 from trimaran.benchmarks.rig.processes import ClusterProcesses, find_base_ports
@@ -112,7 +112,9 @@ async def test_snapshots_are_shipped_and_archives_read_and_spark_asks_over_tls(d
 
         async with ArchiveClient.connect(str(endpoint_of(cluster, leader, "archive")), network=observer) as archive:
             assert await archive.list_recordings()
-        asker = CommitAsker([endpoint_of(cluster, i, "consensus") for i in range(3)], timeout_s=20, network=observer)
+        asker = CommitAsker(
+            [endpoint_of(cluster, i, "consensus") for i in range(3)], timeout_s=patient(20), network=observer
+        )
         claims = await asyncio.to_thread(asker.ask)
         assert claims[0].position == (await ask_status(cluster, leader, observer)).commit_position
 
@@ -196,7 +198,7 @@ def _refusals(member: Any) -> list[str]:  # Any: a Member
 
 async def _say(network: NetworkStack, purpose: Purpose, endpoint: Endpoint, setup: bytes) -> bytes:
     """Return what is answered to a setup frame before the connection is over."""
-    async with asyncio.timeout(20):
+    async with within(20):
         try:
             reader, writer = await network.dial_streams(purpose, endpoint)
         except OSError:
@@ -296,7 +298,7 @@ async def test_commands_ask_with_a_certificate(data_dir: Path, monkeypatch: pyte
             report = json.loads(await asyncio.to_thread(run))
             return report if report["has_quorum"] else None
 
-        async with asyncio.timeout(TIMEOUT_S):
+        async with within(TIMEOUT_S):
             while (report := await find()) is None:  # noqa: ASYNC110  # members say so when they are asked
                 await asyncio.sleep(0.1)
         assert report["cluster_id"] == f"{certified.issuer.cluster_id:016x}"

@@ -23,6 +23,7 @@ from tests.unit.archive.streams import (
     read_all,
     small_config,
 )
+from tests.waiting import patient
 from trimaran.archive import Archive, ArchiveConfig, ArchiveError, ArchiveErrorCode, CorruptionError, Recording
 from trimaran.archive.disk.file_system import FileSystem, OsFileSystem
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
@@ -344,7 +345,7 @@ async def test_a_change_that_was_given_up_more_than_once_is_over_before_the_next
         def list_directory(self, path: Path) -> list[str]:
             if self.is_slow and not begun.is_set():
                 begun.set()
-                assert may_go_on.wait(20)
+                assert may_go_on.wait(patient(20))
             return super().list_directory(path)
 
     disk = SlowDisk()

@@ -13,6 +13,7 @@ import pytest
 
 from examples.access_quota import AccessQuota, Request
 from tests.tls import CLUSTER, Issuer
+from tests.waiting import patient, within
 from trimaran.archive import ArchiveError
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.client import ClientConfig, ClusterClient, ConnectTimeoutError
@@ -78,9 +79,9 @@ async def test_every_connection_of_a_cluster_is_encrypted(tmp_path: Path) -> Non
         )
 
     endpoints = tuple(member.ingress for member in members[:2])
-    async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
+    async with within(DEADLINE_S), AsyncExitStack() as stack:
         nodes = [await stack.enter_async_context(running(config(member_id))) for member_id in (0, 1)]
-        client_config = ClientConfig(endpoints=endpoints, connect_timeout_s=DEADLINE_S, network=operator)
+        client_config = ClientConfig(endpoints=endpoints, connect_timeout_s=patient(DEADLINE_S), network=operator)
         client = await stack.enter_async_context(ClusterClient.connect(config=client_config))
         for number in range(200):
             reply = await client.request(Request("203.0.113.7", 60 * number, "/" + "x" * 1000).encode())

@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from tests.places import ROOT
+from tests.waiting import within
 from trimaran.service_api import transport
 from trimaran.service_api.access import local_socket
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
@@ -215,7 +216,7 @@ async def test_a_peer_that_closed_is_seen_although_nothing_is_read() -> None:
         assert not has_peer_closed(accepted, if_unread=True)
         dialled.write(b"unread")
         dialled.close()
-        async with asyncio.timeout(60):
+        async with within(60):
             while not has_peer_closed(accepted, if_unread=True):  # noqa: ASYNC110  # nobody announces it
                 await asyncio.sleep(0.001)
         assert not has_peer_closed(accepted, if_unread=False)
@@ -253,11 +254,11 @@ async def close_while_connections_are_made() -> None:
             listener.close()
             for transport in made:  # what an owner does: those it knows
                 cast(asyncio.Transport, transport).abort()
-            async with asyncio.timeout(20):
+            async with within(20):
                 with contextlib.suppress(ConnectionResetError):
                     assert await loop.sock_recv(dialled, 1) == b"", f"turns={turns}"
         await listener.wait_closed()
-        async with asyncio.timeout(20):
+        async with within(20):
             while left.count(Purpose.INGRESS):  # noqa: ASYNC110  # nobody announces it
                 await asyncio.sleep(0)
 
@@ -280,7 +281,7 @@ async def break_dialled_streams() -> None:
     listener = await SOCKETS.listen_for_streams(Purpose.CATCHUP, ANY_PORT, hang_up, gate=ConnectionGate())
     try:
         _, writer = await SOCKETS.dial_streams(Purpose.CATCHUP, listener.endpoint)
-        async with asyncio.timeout(60):
+        async with within(60):
             while not writer.is_closing():
                 writer.write(b"x" * 1_000)
                 await asyncio.sleep(0.001)
@@ -328,7 +329,7 @@ async def test_a_control_socket_lets_in_processes_of_its_user_alone(
         while not callers:  # noqa: ASYNC110  # nobody announces what is waited for
             await asyncio.sleep(0)
     else:
-        async with asyncio.timeout(20):
+        async with within(20):
             assert await reader.read() == b""
     writer.close()
     listener.close()

@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.archive.store.test_mending import END, PLACE, content, record
 from tests.unit.archive.streams import DIRECTORY, TERM_LENGTH, launch
+from tests.waiting import within
 from trimaran.archive import Archive
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.store.scrub import Scrub
@@ -46,7 +47,7 @@ async def one_pass(scrub: Scrub) -> None:
 
 
 async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with within(10):
         while not is_true():  # noqa: ASYNC110  # nobody announces it
             await asyncio.sleep(0)
 

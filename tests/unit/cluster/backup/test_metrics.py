@@ -13,6 +13,7 @@ from tests.places import ROOT
 from tests.unit.cluster.backup.backed_up import backed_up
 from tests.unit.cluster.backup.test_store_follower import agent_status, store_status
 from tests.unit.cluster.simulation.test_snapshots import take
+from tests.waiting import within
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.cluster.backup.metrics import BACKUP_METRICS, BackupMetrics, backup_metrics_as_markdown
 from trimaran.cluster.backup.states import BackupState
@@ -43,7 +44,7 @@ async def scrape(
 ) -> bytes:
     """Ask for a page over HTTP until it is enough: what lies on the disk is looked at once a second."""
     listening = asyncio.Queue[Endpoint]()
-    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+    async with within(DEADLINE_S), asyncio.TaskGroup() as group:
         serving = group.create_task(metrics.serve(Endpoint("127.0.0.1", 0), on_listening=listening.put_nowait))
         endpoint = await listening.get()
         while True:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from tests.s3_server import BUCKET, Fault, FaultKind, S3Server
 from tests.unit.cluster.backup.test_agent import payloads
+from tests.waiting import within
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.cluster.backup.fetching import fetch_backup
@@ -66,7 +67,7 @@ class Watched:
 
     async def until(self, holds: Callable[[StoreStatus], bool]) -> StoreStatus:
         """Wait for a copy after which something holds."""
-        async with asyncio.timeout(DEADLINE_S):
+        async with within(DEADLINE_S):
             while not holds(self.follower.status):
                 self._copied.clear()
                 await self._copied.wait()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.commands import run_trimaran_blocking
+from tests.waiting import patient
 from trimaran.cluster.cli.app import COMMANDS
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import flag_name
@@ -28,7 +29,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         env=clean | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
         check=False,
     )
 
@@ -74,7 +75,9 @@ def test_help_imports_nothing_heavy() -> None:
         "heavy = ('pydantic', 'uvloop', 'structlog', 'asyncio', 'trimaran.archive.format', 'trimaran.client')\n"
         "print([m for m in heavy if m in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=patient(60), check=True
+    )
 
     assert result.stdout.splitlines()[-1] == "[]"
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.system.commands import run_trimaran_blocking
 from tests.unit.cluster.cli.answers import answered, failed, member_status
+from tests.waiting import patient
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from trimaran.cluster.cli.shared.cluster_report import exit_status, make_report
 from trimaran.cluster.documents.query import Outcome
@@ -123,7 +124,7 @@ def test_watching_prints_a_line_of_json_an_interval_until_ctrl_c() -> None:
         assert process.stdout is not None
         reports = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=DEADLINE_S)
+        _, errors = process.communicate(timeout=patient(DEADLINE_S))
 
     assert (process.returncode, errors) == (0, "")
     assert all(report["verdict"] == "no member answers: 0 of 1" for report in reports)

@@ -16,6 +16,7 @@ from tests.unit.cluster.core.rosters import configured
 from tests.unit.cluster.runtime.fake_gate import AuditLines, let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_kernel import FakeKernel
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
+from tests.waiting import within
 from trimaran.archive import Archive, Recording
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core.context import ConsensusContext
@@ -161,6 +162,6 @@ async def member(
 
 async def until(is_true: Callable[[], object]) -> None:
     """Let the loop run until something holds."""
-    async with asyncio.timeout(60):
+    async with within(60):
         while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
             await asyncio.sleep(0.001)

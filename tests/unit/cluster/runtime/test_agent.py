@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.runtime.fake_module import FakeModule, FakeParts
+from tests.waiting import within
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
@@ -107,7 +108,7 @@ class Rig:
 
     async def until(self, is_true: Callable[[], bool]) -> None:
         """Let the loop run until something holds."""
-        async with asyncio.timeout(60):
+        async with within(60):
             while not is_true():  # noqa: ASYNC110  # passes of the loop are what is waited for
                 await asyncio.sleep(0)
 

@@ -6,6 +6,7 @@ import asyncio
 
 from structlog.testing import capture_logs
 
+from tests.waiting import within
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.runtime.effect_lines import SESSION_LINE_LIMIT, EffectLines
 from trimaran.service_api.types import ClusterSessionId
@@ -51,7 +52,7 @@ async def test_what_was_counted_is_told_after_a_second_by_itself() -> None:
 
     with capture_logs() as logs:
         rig.change("session.opened", SESSION_LINE_LIMIT + 1)
-        async with asyncio.timeout(30):
+        async with within(30):
             while logs[-1]["event"] != "sessions.opened":  # noqa: ASYNC110  # the timer is what is waited for
                 await asyncio.sleep(0.01)
 

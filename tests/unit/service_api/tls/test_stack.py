@@ -19,6 +19,7 @@ import pytest
 import uvloop
 
 from tests.tls import CLUSTER, OTHER_CLUSTER, Issuer
+from tests.waiting import within
 from trimaran.service_api import transport
 from trimaran.service_api.access import handshake_errors
 from trimaran.service_api.cluster_id import ClusterId
@@ -97,7 +98,7 @@ async def serving(settings: TlsSettings, purpose: Purpose, member_id: int | None
     server = Server(stack, purpose)
     server.listener = await stack.listen_for_streams(purpose, ANY_PORT, server.echo, gate=server.gate)
     try:
-        async with asyncio.timeout(30):
+        async with within(30):
             yield server
     finally:
         server.listener.close()

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.unit.archive.streams import DIRECTORY, TERM_LENGTH, BytesSink, StreamBuilder, launch, read_all, small_config
+from tests.waiting import within
 from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, CorruptionError, Recording
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.format import messages
@@ -64,7 +65,7 @@ class RawPeer:
         self.frames: list[StreamFrame] = []
 
     async def next_frame(self) -> StreamFrame | None:
-        async with asyncio.timeout(60):
+        async with within(60):
             while not self.frames:
                 data = await self.reader.read(65536)
                 if not data:
@@ -140,7 +141,7 @@ async def test_replication_copies_every_byte_of_a_growing_recording() -> None:
                 on_progress=progress.append,
             )
         )
-        async with asyncio.timeout(60):
+        async with within(60):
             while ours.append_position < len(first):  # noqa: ASYNC110 - real sockets, with a deadline
                 await asyncio.sleep(0)
         for chunk in stream.fill_to(3 * TERM_LENGTH):
@@ -309,7 +310,7 @@ async def test_source_that_goes_away_is_an_error_at_once() -> None:
         replicating = asyncio.ensure_future(
             replicate(source=server.endpoint, src_recording_id=0, recording=ours, stop_position=3200)
         )
-        async with asyncio.timeout(60):
+        async with within(60):
             while ours.append_position == 0:  # noqa: ASYNC110 - real sockets, with a deadline
                 await asyncio.sleep(0)
 

@@ -10,6 +10,7 @@ import structlog
 from tests.unit.cluster.core.rosters import roster_at
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport
+from tests.waiting import within
 from trimaran.cluster.core.context import PROTOCOL_VERSION
 from trimaran.cluster.core.events import FeatureLevelSaid, LeaderSaid, MembersHeard, StandbySaid
 from trimaran.cluster.messages.consensus import (
@@ -139,6 +140,6 @@ class Links:
 
 
 async def until(is_true: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
+    async with within(60):
         while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
             await asyncio.sleep(0.001)

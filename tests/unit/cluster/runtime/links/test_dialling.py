@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.tls import Issuer
+from tests.waiting import within
 from trimaran.cluster.runtime.links.dialling import dial_forever
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
@@ -46,7 +47,7 @@ async def test_a_name_that_nobody_knows_is_asked_for_again_until_somebody_does(m
         dial_forever(SOCKETS, Purpose.LOG, endpoint, lambda closed: Dialling(), member_id=MemberId(1))
     )
     with capture_logs() as logged:
-        async with asyncio.timeout(60):
+        async with within(60):
             await connected
 
     assert [event["event"] for event in logged] == ["member_link.unresolved"]
@@ -80,7 +81,7 @@ async def test_a_member_that_may_not_have_moved_is_dialled_where_it_was_too() ->
                 find_former=lambda: listener.endpoint,
             )
         )
-        async with asyncio.timeout(60):
+        async with within(60):
             await connected
     dialling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -115,7 +116,7 @@ async def test_a_member_whose_certificate_is_refused_says_so_once_and_dials_more
         dialling = asyncio.create_task(
             dial_forever(network, Purpose.LOG, listener.endpoint, Lost, member_id=MemberId(1))
         )
-        async with asyncio.timeout(60):
+        async with within(60):
             while len(pauses) < 7:  # noqa: ASYNC110  # nobody announces it
                 await asyncio.sleep(0.01)
     dialling.cancel()

@@ -24,6 +24,7 @@ from tests.unit.cluster.runtime.ingress_client import (
     session_message,
     setup,
 )
+from tests.waiting import within
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.links import ingress_connection
 from trimaran.cluster.runtime.links.egress_tracker import READ_LIMIT_BYTES
@@ -337,7 +338,7 @@ def test_connection_that_comes_while_the_window_is_full_is_not_read(
         ingress.pause()
         _, writer = await SOCKETS.dial_streams(Purpose.INGRESS, ingress._listener.endpoint)
         writer.write(setup() + control(keep_alive()))
-        async with asyncio.timeout(60):
+        async with within(60):
             while not ingress.connections:  # noqa: ASYNC110  # nobody announces what is waited for
                 await asyncio.sleep(0.001)
             await asyncio.sleep(0.05)  # what must not be read has no event to wait for
@@ -362,7 +363,7 @@ def test_clients_that_left_while_nobody_is_read_are_dropped_and_their_messages_a
     """Or a leader that is suspended runs out of sockets: a client gives up a silent connection and dials again."""
 
     async def until(is_true: Callable[[], object]) -> None:
-        async with asyncio.timeout(60):
+        async with within(60):
             while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
                 await asyncio.sleep(0.001)
 
