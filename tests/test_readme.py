@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +13,8 @@ import pytest
 
 from tests.places import ROOT
 from tests.waiting import patient
+from trimaran.benchmarks.rig.processes import find_base_ports
 
-ENDPOINT_COUNT = 5
 DEADLINE_S = 60
 
 
@@ -24,22 +23,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
 
 
-def free_base_port() -> int:
-    """Find a port that is free together with the four after it."""
-    for base in range(20_000 + os.getpid() % 10_000, 32_000, 10):
-        sockets: list[socket.socket] = []
-        try:
-            sockets.extend(socket.create_server(("127.0.0.1", base + offset)) for offset in range(ENDPOINT_COUNT))
-        except OSError:
-            continue
-        finally:
-            for sock in sockets:
-                sock.close()
-        return base
-    raise AssertionError("no five free ports in a row")
-
-
-def on_free_ports(text: str, ports: dict[str, str]) -> str:
+def on_free_ports(text: str, ports: dict[str, int]) -> str:
     for printed, free in ports.items():
         text = text.replace(f":{printed}", f":{free}")
     return text
@@ -48,12 +32,7 @@ def on_free_ports(text: str, ports: dict[str, str]) -> str:
 @pytest.mark.slow
 def test_the_readme_example_runs_as_printed(tmp_path: Path) -> None:
     """Only the ports are exchanged for free ones."""
-    ports: dict[str, str] = {}
-    for printed in ("9000", "9100", "9200"):
-        base = free_base_port()
-        while str(base) in ports.values():
-            base += 100
-        ports[printed] = str(base)
+    ports = dict(zip(("9000", "9100", "9200"), find_base_ports(3), strict=True))
     service, client, *_ = blocks("python")
     (commands,) = blocks("bash")
     (tmp_path / "counter.py").write_text(service)

@@ -13,13 +13,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
 
 POLL_INTERVAL_S: Final = 0.02
+SOON_S: Final = 60.0
+"""Limit of what needs a few passes of the loop, a socket on loopback or a small file."""
+EAGER_PASSES: Final = 100
+"""Passes of the loop that `until` looks in before it begins to sleep."""
+
 LEAST_PATIENCE: Final = 2.0
 """Factor of `patient` on a quiet machine, since the load may come after the call."""
 
@@ -110,6 +115,43 @@ async def wait_until(holds: Callable[[], bool], *, timeout_s: float, what: str |
         AssertionError: the deadline passed; says what was waited for.
     """
     await wait_for(lambda: True if holds() else None, timeout_s=timeout_s, what=what)
+
+
+async def until(holds: Callable[[], object], *, timeout_s: float = SOON_S) -> None:
+    """Let the loop run until a condition holds, which is soon; the first passes of the loop do not sleep.
+
+    Raises:
+        AssertionError: the deadline passed.
+    """
+    for _ in range(EAGER_PASSES):
+        if holds():
+            return
+        await asyncio.sleep(0)
+    deadline = Deadline(timeout_s)
+    while not holds():  # nobody announces it
+        if deadline.has_passed():
+            raise AssertionError(_waited(deadline, "a condition"))
+        await asyncio.sleep(0.001)
+
+
+async def passes(count: int) -> None:
+    """Let the loop make some passes: only for what takes part in them alone, without a socket, a file or a thread."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def ask_until(ask: Callable[[], Awaitable[T | None]], *, timeout_s: float, what: str | Callable[[], str]) -> T:
+    """Ask again and again until an answer is something; what asks may have a limit of its own.
+
+    Raises:
+        AssertionError: the deadline passed; says what was waited for.
+    """
+    deadline = Deadline(timeout_s)
+    while (answer := await ask()) is None:
+        if deadline.has_passed():
+            raise AssertionError(_waited(deadline, what))
+        await asyncio.sleep(POLL_INTERVAL_S)
+    return answer
 
 
 def wait_blocking(find: Callable[[], T | None], *, timeout_s: float, what: str | Callable[[], str]) -> T:

@@ -20,8 +20,8 @@ from tests.system.forked_command import MEMBER_PYTHON, commands_on_path
 from tests.system.test_demo import is_running
 from tests.waiting import patient, wait_until, within
 from trimaran.archive.spark.source.data_source import AeronArchiveDataSource
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig, ConnectRejectedError, GroupedClient, RequestFailedError, SyncGroupedClient
-from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.cluster.settings.config_layers import flag_arguments
 from trimaran.cluster.settings.variables import clean_environment
@@ -51,7 +51,7 @@ class Machines:
     def __init__(self, data_dir: Path, **settings: str) -> None:
         self.directory = data_dir
         data_dir.mkdir(parents=True)
-        self.base_ports = free_base_ports(MEMBER_COUNT, group_count=GROUP_COUNT)
+        self.base_ports = find_base_ports(MEMBER_COUNT, group_count=GROUP_COUNT)
         self.endpoints = [f"127.0.0.1:{port}" for port in self.base_ports]
         self.settings = {**SETTINGS, "groups": str(GROUP_COUNT), "log_format": "json", **settings}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}

@@ -20,9 +20,9 @@ import pytest
 
 from tests.system.named_node import HostsFile
 from tests.waiting import patient, wait_for
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.cli.shared.examples import examples_directory
-from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.service_api.addresses import sockets
 from trimaran.service_api.transport import SocketStack
@@ -38,7 +38,7 @@ class NamedCluster:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.hosts = directory / "hosts"
-        self.pattern = f"dns://node-{{member_id}}.test:{free_base_ports(1)[0]}?size=3"
+        self.pattern = f"dns://node-{{member_id}}.test:{find_base_ports(1)[0]}?size=3"
         self.running: dict[int, subprocess.Popen[bytes]] = {}
 
     def name(self, **addresses: str) -> None:
@@ -166,7 +166,7 @@ async def test_a_member_whose_own_name_is_unknown_says_what_to_do(tmp_path: Path
 
 async def test_what_is_bound_need_not_be_what_others_dial(tmp_path: Path) -> None:
     """IPv6 on the inside, IPv4 on the outside, and other ports, as behind a NAT: only the forwarder knows both."""
-    outside, inside = free_base_ports(2)
+    outside, inside = find_base_ports(2)
     members = f"0=127.0.0.1:{outside}"
 
     async def forward(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -206,7 +206,7 @@ async def _status_by_tcp(members: str) -> str:
 
 async def test_without_tls_nothing_but_loopback_is_bound(tmp_path: Path) -> None:
     with named_cluster(tmp_path) as cluster:
-        cluster.start(0, "0.0.0.0", members=f"0=127.0.0.1:{free_base_ports(1)[0]}")
+        cluster.start(0, "0.0.0.0", members=f"0=127.0.0.1:{find_base_ports(1)[0]}")
 
         assert cluster.running[0].wait(patient(TIMEOUT_S)) == 2
         assert "not on loopback: ingress endpoint=0.0.0.0:" in cluster.log(0).read_text().splitlines()[-1]

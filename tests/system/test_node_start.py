@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import patient
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.cluster.cli.shared.examples import examples_directory
-from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 from trimaran.cluster.settings.variables import clean_environment
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ class NodeRunner:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._started: list[subprocess.Popen[str]] = []
-        self.base_port = free_base_ports(1)[0]
+        self.base_port = find_base_ports(1)[0]
 
     def command(self, **changes: str) -> list[str]:
         settings = {
@@ -84,7 +84,7 @@ def runner(tmp_path: Path) -> Iterator[NodeRunner]:
 def test_a_directory_in_use_is_refused_with_the_owners_pid(runner: NodeRunner) -> None:
     owner = runner.start()
 
-    line = runner.refusal(members=f"0=127.0.0.1:{free_base_ports(1)[0]}")
+    line = runner.refusal(members=f"0=127.0.0.1:{find_base_ports(1)[0]}")
 
     assert line.startswith("trimaran: ")
     assert f"owner_pid={owner.pid}" in line

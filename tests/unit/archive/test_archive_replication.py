@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.unit.archive.net.server.test_replays import offer_all
-from tests.unit.archive.served import HOST, client_of, numbered, serving, until
+from tests.unit.archive.served import HOST, client_of, numbered, serving
 from tests.unit.archive.streams import launch, read_all, small_config
-from tests.waiting import within
+from tests.waiting import until, within
 from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode
 from trimaran.archive.format import messages
 from trimaran.archive.net.client import ArchiveClient

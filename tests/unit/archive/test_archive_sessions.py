@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from tests.unit.archive.net.server.test_replays import offer_all, payloads_of
-from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving, until
+from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving
 from tests.unit.archive.streams import TERM_LENGTH
+from tests.waiting import until
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.format import messages
 from trimaran.archive.net.replication import replicate

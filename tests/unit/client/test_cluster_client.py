@@ -21,7 +21,7 @@ from tests.unit.client.fake_member import (
     session_event,
     session_message,
 )
-from tests.waiting import within
+from tests.waiting import until, within
 from trimaran.client import (
     ClientConfig,
     ClusterClient,
@@ -74,9 +74,7 @@ async def offer_until_refused(client: ClusterClient) -> None:
 
 async def until_leaderless(client: ClusterClient) -> None:
     """Wait until the client has noticed that its leader is gone."""
-    async with within(DEADLINE_S):
-        while client.has_leader:  # noqa: ASYNC110  # a client has no event for it, and needs none
-            await asyncio.sleep(0)
+    await until(lambda: not client.has_leader)
 
 
 async def next_message(client: ClusterClient) -> EgressMessage:

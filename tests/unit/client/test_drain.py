@@ -12,7 +12,7 @@ import uvloop
 
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, SECOND, Dialogue
 from tests.unit.client.fake_member import DEADLINE_S, fake_cluster, new_leader_event, session_event
-from tests.waiting import patient, within
+from tests.waiting import patient, until, within
 from trimaran.client import ClientConfig, ClusterClient, IndeterminateError, SessionClosed
 from trimaran.client.client_state import ClientState
 from trimaran.client.drain import DrainTarget
@@ -206,8 +206,7 @@ async def test_a_connection_that_has_just_failed_has_sent_nothing_more() -> None
         cluster.members[0].is_reading = False
         client.try_offer(bytes(7_000_000))
         (connection,) = client._conductor._connections.values()
-        while connection.is_writable:  # noqa: ASYNC110  # until the transport has it all
-            await asyncio.sleep(0)
+        await until(lambda: not connection.is_writable)
         connection.abort()
         reason = await drained(client)
         cluster.members[0].is_reading = True

@@ -18,7 +18,7 @@ import pytest
 
 from tests.places import ROOT
 from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster, session_event, session_message
-from tests.waiting import patient, within
+from tests.waiting import patient, until
 from trimaran.client import (
     ClientConfig,
     ConnectRejectedError,
@@ -472,9 +472,7 @@ def test_a_call_that_is_interrupted_is_cancelled_and_loses_no_message(monkeypatc
             await asyncio.Event().wait()
 
         async def count_tasks() -> int:
-            async with within(DEADLINE_S):
-                while len(asyncio.all_tasks()) > 2:  # noqa: ASYNC110  # what is awaited has no event
-                    await asyncio.sleep(0)
+            await until(lambda: len(asyncio.all_tasks()) <= 2)
             return len(asyncio.all_tasks())
 
         class Interrupted(BaseException):

@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving, until
+from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving
 from tests.unit.archive.streams import (
     DIRECTORY,
     TERM_LENGTH,
@@ -17,7 +17,7 @@ from tests.unit.archive.streams import (
     read_all,
     small_config,
 )
-from tests.waiting import within
+from tests.waiting import until, within
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.format import messages

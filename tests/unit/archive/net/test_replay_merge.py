@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from tests.unit.archive.net.server.test_replays import offer_all, payloads_of
-from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving, until
+from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving
 from tests.unit.archive.streams import launch
-from tests.waiting import within
+from tests.waiting import until, within
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.net.replay_merge import MergeState, ReplayMerge
 from trimaran.archive.net.replay_reader import ReplayReader

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from tests.waiting import patient, within
+from tests.waiting import patient, until, within
 from trimaran.client import PasswordCredentials
 from trimaran.cluster.auth.file_watch import FileWatch
 from trimaran.cluster.auth.password_authenticator import PasswordAuthenticator
@@ -173,8 +173,7 @@ async def test_running_watch_sees_a_change(tmp_path: Path, monkeypatch: pytest.M
         running = tasks.create_task(watch.run())
 
         write(path, app="new")
-        while [*watch().verifiers] != [b"app"]:  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0.001)
+        await until(lambda: [*watch().verifiers] == [b"app"])
 
         running.cancel()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,6 @@ from tests.unit.cluster.core.rosters import configured
 from tests.unit.cluster.runtime.fake_gate import AuditLines, let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_kernel import FakeKernel
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
-from tests.waiting import within
 from trimaran.archive import Archive, Recording
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core.context import ConsensusContext
@@ -158,10 +156,3 @@ async def member(
         yield Member(control, ctx, archive, disk, posted, recorded, failures)
     with contextlib.suppress(OSError):  # of a test that crashed the disk
         await archive.abandon()
-
-
-async def until(is_true: Callable[[], object]) -> None:
-    """Let the loop run until something holds."""
-    async with within(60):
-        while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
-            await asyncio.sleep(0.001)

@@ -15,8 +15,8 @@ from tests.unit.archive.streams import failing, read_all
 from tests.unit.cluster.cli.answers import member_status
 from tests.unit.cluster.cli.fake_member import FakeMember
 from tests.unit.cluster.runtime.fake_transport import receive
-from tests.unit.cluster.runtime.log_member import ONE, SESSION, TERM_LENGTH, Member, at, member, until
-from tests.waiting import within
+from tests.unit.cluster.runtime.log_member import ONE, SESSION, TERM_LENGTH, Member, at, member
+from tests.waiting import until, within
 from trimaran.archive import ArchiveError
 from trimaran.archive.store.cold_segments import ColdStanding
 from trimaran.cluster.core import effects as fx

@@ -19,7 +19,7 @@ import pytest
 import uvloop
 
 from tests.tls import CLUSTER, OTHER_CLUSTER, Issuer
-from tests.waiting import within
+from tests.waiting import until, within
 from trimaran.service_api import transport
 from trimaran.service_api.access import handshake_errors
 from trimaran.service_api.cluster_id import ClusterId
@@ -411,8 +411,7 @@ async def test_a_connection_that_makes_room_for_another_is_ended_in_the_middle_o
         assert server.gate.count(Purpose.INGRESS) == 8
         for _, writer in silent:
             writer.transport.abort()
-        while server.gate.count(Purpose.INGRESS):  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0.01)
+        await until(lambda: not server.gate.count(Purpose.INGRESS))
 
 
 @on_both_loops
@@ -459,8 +458,7 @@ async def test_handshakes_begin_a_few_in_a_pass_of_the_loop(issuer: Issuer, monk
         for sock in sockets:
             sock.sendall(b"\x16\x03\x01\x02\x00\x01")
         loop.call_soon(pass_on)
-        while begun_in.total() < 8:  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0)
+        await until(lambda: begun_in.total() >= 8)
         for sock in sockets:
             sock.close()
 

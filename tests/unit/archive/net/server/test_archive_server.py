@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.unit.archive.streams import DIRECTORY, TERM_LENGTH, BytesSink, StreamBuilder, launch, read_all, small_config
-from tests.waiting import within
+from tests.waiting import until, within
 from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, CorruptionError, Recording
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.format import messages
@@ -141,9 +141,7 @@ async def test_replication_copies_every_byte_of_a_growing_recording() -> None:
                 on_progress=progress.append,
             )
         )
-        async with within(60):
-            while ours.append_position < len(first):  # noqa: ASYNC110 - real sockets, with a deadline
-                await asyncio.sleep(0)
+        await until(lambda: ours.append_position >= len(first))
         for chunk in stream.fill_to(3 * TERM_LENGTH):
             theirs.append(chunk)
             theirs.flush()
@@ -310,9 +308,7 @@ async def test_source_that_goes_away_is_an_error_at_once() -> None:
         replicating = asyncio.ensure_future(
             replicate(source=server.endpoint, src_recording_id=0, recording=ours, stop_position=3200)
         )
-        async with within(60):
-            while ours.append_position == 0:  # noqa: ASYNC110 - real sockets, with a deadline
-                await asyncio.sleep(0)
+        await until(lambda: ours.append_position != 0)
 
     with pytest.raises(ArchiveError, match="connection lost") as caught:
         await replicating

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from tests.unit.archive.served import client_of, numbered, served_client, serving, until
+from tests.unit.archive.served import client_of, numbered, served_client, serving
 from tests.unit.archive.streams import DIRECTORY, launch
-from tests.waiting import within
+from tests.waiting import until, within
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.net.connection import STREAM_BUFFER_BYTES

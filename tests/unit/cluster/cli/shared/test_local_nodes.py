@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import within
+from tests.waiting import until
 from trimaran.cluster.cli.shared.local_nodes import LocalNodes, LocalNodesError, NodeProcess, free_base_ports
 
 DEADLINE_S = 60.0
@@ -75,9 +75,7 @@ async def test_stop_ends_nodes_in_order_and_their_watchers_are_content(tmp_path:
         "while True: signal.pause()"
     )
     node = await add_process(nodes, tmp_path, program)
-    async with within(DEADLINE_S):
-        while b"up" not in node.log_file.read_bytes():  # noqa: ASYNC110  # another process writes it
-            await asyncio.sleep(0.01)
+    await until(lambda: b"up" in node.log_file.read_bytes())
 
     watching = asyncio.create_task(nodes.watch(node))
     await nodes.stop()

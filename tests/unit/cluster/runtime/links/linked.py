@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 
 import structlog
 
 from tests.unit.cluster.core.rosters import roster_at
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport
-from tests.waiting import within
 from trimaran.cluster.core.context import PROTOCOL_VERSION
 from trimaran.cluster.core.events import FeatureLevelSaid, LeaderSaid, MembersHeard, StandbySaid
 from trimaran.cluster.messages.consensus import (
@@ -137,9 +136,3 @@ class Links:
         inbound.connection_made(transport)
         inbound.data_received(data)
         return inbound, transport
-
-
-async def until(is_true: Callable[[], object]) -> None:
-    async with within(60):
-        while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
-            await asyncio.sleep(0.001)

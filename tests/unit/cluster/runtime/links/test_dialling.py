@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.tls import Issuer
-from tests.waiting import within
+from tests.waiting import until, within
 from trimaran.cluster.runtime.links.dialling import dial_forever
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
@@ -116,9 +116,7 @@ async def test_a_member_whose_certificate_is_refused_says_so_once_and_dials_more
         dialling = asyncio.create_task(
             dial_forever(network, Purpose.LOG, listener.endpoint, Lost, member_id=MemberId(1))
         )
-        async with within(60):
-            while len(pauses) < 7:  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0.01)
+        await until(lambda: len(pauses) >= 7)
     dialling.cancel()
     listener.close()
     await listener.wait_closed()

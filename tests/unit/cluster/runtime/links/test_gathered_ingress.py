@@ -16,7 +16,7 @@ from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from tests.unit.cluster.runtime.ingress_client import TERM, control, session_message, setup
-from tests.unit.cluster.runtime.links.linked import until
+from tests.waiting import until
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.log import log_publisher
 from trimaran.cluster.core.log.log_buffer import LogBuffer

@@ -24,7 +24,7 @@ from tests.unit.cluster.runtime.ingress_client import (
     session_message,
     setup,
 )
-from tests.waiting import within
+from tests.waiting import until, within
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.links import ingress_connection
 from trimaran.cluster.runtime.links.egress_tracker import READ_LIMIT_BYTES
@@ -339,17 +339,14 @@ def test_connection_that_comes_while_the_window_is_full_is_not_read(
         _, writer = await SOCKETS.dial_streams(Purpose.INGRESS, ingress._listener.endpoint)
         writer.write(setup() + control(keep_alive()))
         async with within(60):
-            while not ingress.connections:  # noqa: ASYNC110  # nobody announces what is waited for
-                await asyncio.sleep(0.001)
+            await until(lambda: ingress.connections)
             await asyncio.sleep(0.05)  # what must not be read has no event to wait for
             posted_while_paused.extend(owner.posted)
             ingress.resume()
-            while not owner.posted:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+            await until(lambda: owner.posted)
             writer.close()
             ingress.close()
-            while ingress.connections:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+            await until(lambda: not ingress.connections)
 
     run(connect())
 
@@ -361,11 +358,6 @@ def test_clients_that_left_while_nobody_is_read_are_dropped_and_their_messages_a
     owner: FakeIngressOwner, ingress: Ingress, run: Callable[[Coroutine[Any, Any, None]], None]
 ) -> None:
     """Or a leader that is suspended runs out of sockets: a client gives up a silent connection and dials again."""
-
-    async def until(is_true: Callable[[], object]) -> None:
-        async with within(60):
-            while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
-                await asyncio.sleep(0.001)
 
     def is_set_up(connection_id: int) -> bool:
         return connection_id in ingress.connections and ingress.connections[connection_id]._is_set_up

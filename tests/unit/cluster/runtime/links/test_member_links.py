@@ -23,8 +23,8 @@ from tests.unit.cluster.runtime.links.linked import (
     framed,
     greeting,
     setup,
-    until,
 )
+from tests.waiting import until
 from trimaran.cluster.core.events import FeatureLevelSaid, LeaderSaid
 from trimaran.cluster.messages.consensus import (
     AppendPosition,
