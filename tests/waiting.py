@@ -29,7 +29,7 @@ LEAST_PATIENCE: Final = 2.0
 """Factor of `patient` on a quiet machine, since the load may come after the call."""
 
 LONGEST_LOOK_S: Final = 1.0
-"""Time between two looks at a deadline that counts. Where it took longer, the process stood still or was kept waiting."""
+"""What counts of the time between two looks at a deadline: the rest of a longer one the process was kept waiting."""
 
 QUICK_CORE_S: Final = 0.0016
 """Time that `_count` takes on a core of the machine on which the limits were chosen."""
@@ -60,7 +60,7 @@ class Deadline:
         self._counted_at_s = time.monotonic()
 
     def has_passed(self) -> bool:
-        """Count the time since the last call, which should be less than `LONGEST_LOOK_S`; True once the limit is spent."""
+        """Count the time since the last call, at most `LONGEST_LOOK_S` of it; True once the limit is spent."""
         now_s = time.monotonic()
         self._left_s -= min(now_s - self._counted_at_s, LONGEST_LOOK_S) / slowness()
         self._counted_at_s = now_s
@@ -74,8 +74,9 @@ async def within(limit_s: float) -> AsyncIterator[None]:
     Raises:
         TimeoutError: the limit is spent.
     """
-    deadline = Deadline(limit_s)
+    deadline, look_interval_s = Deadline(limit_s), min(LONGEST_LOOK_S, limit_s) / 4
     loop = asyncio.get_running_loop()
+    next_look: asyncio.TimerHandle | None = None
     async with asyncio.timeout(None) as timeout:
 
         def look() -> None:
@@ -83,12 +84,13 @@ async def within(limit_s: float) -> AsyncIterator[None]:
             if deadline.has_passed():
                 timeout.reschedule(loop.time())
             else:
-                next_look = loop.call_later(LONGEST_LOOK_S / 2, look)
+                next_look = loop.call_later(look_interval_s, look)
 
-        next_look = loop.call_later(LONGEST_LOOK_S / 2, look)
+        look()
         try:
             yield
         finally:
+            assert next_look is not None
             next_look.cancel()
 
 
@@ -138,6 +140,11 @@ async def passes(count: int) -> None:
     """Let the loop make some passes: only for what takes part in them alone, without a socket, a file or a thread."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def let_pass(time_s: float) -> None:
+    """Let time pass in which something must not happen: a slow machine may hide that it does, and makes no test red."""
+    await asyncio.sleep(time_s)
 
 
 async def ask_until(ask: Callable[[], Awaitable[T | None]], *, timeout_s: float, what: str | Callable[[], str]) -> T:

@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ import pytest
 
 from notebooks.execute import scripts
 from tests.places import ROOT
-from tests.waiting import patient
+from tests.waiting import patient, wait_blocking
 
 INSTALLED: Final = (".venv/.trimaran-installed", ".venv/.trimaran-tools-installed")
 DEADLINE_S: Final = 60
@@ -53,14 +52,14 @@ def jupyter_lab(directory: Path) -> Iterator[tuple[str, str]]:
 
 
 def find_address(output: Path, process: subprocess.Popen[bytes]) -> tuple[str, str]:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline_s:
+    def find() -> tuple[str, str] | None:
         found = re.search(r"(http://[\w.]+:\d+)/lab\?token=(\w+)\s", output.read_text())
         if found is not None and listens(found[1]):
             return found[1], found[2]
         assert process.poll() is None, output.read_text()
-        time.sleep(0.05)
-    raise AssertionError(output.read_text())
+        return None
+
+    return wait_blocking(find, timeout_s=DEADLINE_S, what=lambda: f"an address:\n{output.read_text()}")
 
 
 def listens(address: str) -> bool:

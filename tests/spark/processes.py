@@ -9,14 +9,13 @@ import re
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyspark
 
-from tests.waiting import patient
+from tests.waiting import patient, wait_blocking
 from trimaran.archive.spark import ensure_java
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -86,16 +85,13 @@ def run_server(
 
 
 def _wait_for(pattern: str, log: Path, process: subprocess.Popen[bytes]) -> re.Match[str]:
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
+    def find() -> re.Match[str] | None:
         is_over = process.poll() is not None
         match = re.search(pattern, log.read_text(errors="replace"))
-        if match is not None:
-            return match
-        if is_over:
-            break
-        time.sleep(0.1)
-    raise AssertionError(f"not ready: expected {pattern!r}\n{log.read_text(errors='replace')}")
+        assert match is not None or not is_over, log.read_text(errors="replace")
+        return match
+
+    return wait_blocking(find, timeout_s=DEADLINE_S, what=lambda: f"{pattern!r}:\n{log.read_text(errors='replace')}")
 
 
 def run_job(script: Path, *arguments: str, environment: Mapping[str, str]) -> Any:

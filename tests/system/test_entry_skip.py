@@ -13,7 +13,7 @@ import pytest
 from tests.system.careless import CarelessService
 from tests.system.cluster_process import SystemCluster
 from tests.system.commands import run_trimaran_blocking
-from tests.waiting import patient, within
+from tests.waiting import ask_until, patient, wait_until
 from trimaran.benchmarks.rig.member_status import consensus_endpoint
 from trimaran.client import ClusterClient, RequestFailedError
 from trimaran.cluster.documents.query import StatusQueryError, query_status
@@ -26,27 +26,24 @@ SERVICE = "tests.system.careless:CarelessService"
 
 
 async def wait_until_held(cluster: SystemCluster, member_id: int) -> HeldStatus:
-    async with within(60):
-        while True:
-            with contextlib.suppress(StatusQueryError):
-                status = await query_status(consensus_endpoint(cluster.processes, member_id), 2.0)
-                if status.held is not None:
-                    return status.held
-            await asyncio.sleep(0.05)
+    async def ask() -> HeldStatus | None:
+        with contextlib.suppress(StatusQueryError):
+            return (await query_status(consensus_endpoint(cluster.processes, member_id), patient(2.0))).held
+        return None
+
+    return await ask_until(ask, timeout_s=60, what=f"member {member_id} to hold")
 
 
 async def start_until_held(cluster: SystemCluster, *member_ids: int) -> None:
     """Start members again, which stop where they fail, until all of them hold there."""
-    holding = set[int]()
-    async with within(90):
-        while holding != {*member_ids}:
-            for member_id in member_ids:
-                member = cluster.members[member_id]
-                if not member.process.is_running:
-                    cluster.start(member_id)
-                elif member.events("entry.held"):
-                    holding.add(member_id)
-            await asyncio.sleep(0.05)
+
+    def start_and_look() -> bool:
+        for member_id in member_ids:
+            if not cluster.members[member_id].process.is_running:
+                cluster.start(member_id)
+        return all(cluster.members[member_id].events("entry.held") for member_id in member_ids)
+
+    await wait_until(start_and_look, timeout_s=90, what=f"members {member_ids} to hold")
     for member_id in member_ids:
         await wait_until_held(cluster, member_id)
 

@@ -18,7 +18,7 @@ from tests.system.cluster_process import SETTINGS
 from tests.system.directory_checker import check_directory
 from tests.system.forked_command import MEMBER_PYTHON, commands_on_path
 from tests.system.test_demo import is_running
-from tests.waiting import patient, wait_until, within
+from tests.waiting import ask_until, patient, wait_until
 from trimaran.archive.spark.source.data_source import AeronArchiveDataSource
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig, ConnectRejectedError, GroupedClient, RequestFailedError, SyncGroupedClient
@@ -38,11 +38,11 @@ KEYS: Final = [f"account-{i}" for i in range(12)]
 
 async def repeat_until(ask: Callable[[], Awaitable[bool]]) -> None:
     """Ask until the answer is yes."""
-    async with within(DEADLINE_S):
-        while True:
-            if await ask():
-                return
-            await asyncio.sleep(0.05)
+
+    async def is_so() -> bool | None:
+        return await ask() or None
+
+    await ask_until(is_so, timeout_s=DEADLINE_S, what=ask.__name__)
 
 
 class Machines:

@@ -60,7 +60,7 @@ async def test_members_outlive_noise_and_damaged_conversations(data_dir: Path) -
             peer_id = 2 if member.member_id == 1 else 1
             for name in STREAM_IDS:
                 for attack in (*noise(SEED, count=8), *mutated(name, peer_id, SEED, count=24)):
-                    await throw(_endpoint(cluster, member.member_id, name), attack, close_timeout_s=patient(LINGER_S))
+                    await throw(_endpoint(cluster, member.member_id, name), attack, close_timeout_s=LINGER_S)
         await requester.stop_load()
 
         for member in cluster.members.values():
@@ -80,7 +80,7 @@ async def test_log_links_that_nobody_wants_do_not_displace_the_one_that_flows(da
         for session_id in range(1, 20):
             stranger = SetupFrame(session_id=session_id, stream_id=STREAM_IDS[name], member_id=session_id).encode()
             endpoint = _endpoint(cluster, follower.member_id, name)
-            await throw(endpoint, Attack("stranger", stranger), close_timeout_s=patient(LINGER_S))
+            await throw(endpoint, Attack("stranger", stranger), close_timeout_s=LINGER_S)
         await requester.request(200)
         await cluster.wait_for_equal_logs()
 

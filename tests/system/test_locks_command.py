@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.cluster_process import SystemCluster
-from tests.waiting import within
+from tests.waiting import ask_until, within
 from trimaran.client import ClientConfig
 from trimaran.client.ready_made import LocksClient
 from trimaran.cluster.settings.variables import clean_environment
@@ -96,8 +96,8 @@ async def expect_that_others_wait_or_give_up(cluster: SystemCluster, locks: Lock
 
 async def wait_for_waiter(locks: LocksClient) -> None:
     """Wait until a claim waits for the lock."""
-    for _ in range(int(DEADLINE_S / 0.02)):
-        if (await locks.inspect(LOCK)).waiters:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"nobody waits for {LOCK}")
+
+    async def find() -> bool | None:
+        return bool((await locks.inspect(LOCK)).waiters) or None
+
+    await ask_until(find, timeout_s=DEADLINE_S, what=f"a waiter for {LOCK}")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tests.system.cluster_process import SERVICE, STEADY, TIMEOUT_S, SystemCluster, election_count
 from tests.system.fork_server import ForkedGroup
 from tests.tls import OTHER_CLUSTER, Issuer
-from tests.waiting import patient, wait_for, within
+from tests.waiting import ask_until, patient, wait_for, within
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.spark.streaming.stream_status import CommitAsker
 from trimaran.benchmarks.rig.processes import ClusterProcesses, find_base_ports
@@ -298,9 +298,7 @@ async def test_commands_ask_with_a_certificate(data_dir: Path, monkeypatch: pyte
             report = json.loads(await asyncio.to_thread(run))
             return report if report["has_quorum"] else None
 
-        async with within(TIMEOUT_S):
-            while (report := await find()) is None:  # noqa: ASYNC110  # members say so when they are asked
-                await asyncio.sleep(0.1)
+        report = await ask_until(find, timeout_s=TIMEOUT_S, what="a quorum")
         assert report["cluster_id"] == f"{certified.issuer.cluster_id:016x}"
 
 

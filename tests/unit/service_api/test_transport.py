@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from tests.places import ROOT
-from tests.waiting import until, within
+from tests.waiting import passes, until, within
 from trimaran.service_api import transport
 from trimaran.service_api.access import local_socket
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
@@ -246,8 +246,7 @@ async def close_while_connections_are_made() -> None:
         with socket.create_connection((listener.endpoint.host, listener.endpoint.port)) as dialled:
             dialled.setblocking(False)
             await until(lambda: left.count(Purpose.INGRESS))
-            for _ in range(turns):
-                await asyncio.sleep(0)
+            await passes(turns)
             listener.close()
             for transport in made:  # what an owner does: those it knows
                 cast(asyncio.Transport, transport).abort()
@@ -276,12 +275,13 @@ async def break_dialled_streams() -> None:
     listener = await SOCKETS.listen_for_streams(Purpose.CATCHUP, ANY_PORT, hang_up, gate=ConnectionGate())
     try:
         _, writer = await SOCKETS.dial_streams(Purpose.CATCHUP, listener.endpoint)
-        async with within(60):
-            while not writer.is_closing():
-                writer.write(b"x" * 1_000)
-                await asyncio.sleep(0.001)
-        for _ in range(3):
-            await asyncio.sleep(0)  # the loop closes its handle in passes of its own
+
+        def write_on() -> bool:
+            writer.write(b"x" * 1_000)
+            return writer.is_closing()
+
+        await until(write_on)
+        await passes(3)  # the loop closes its handle in passes of its own
 
         writer.write(b"x")
         with pytest.raises(ConnectionError):

@@ -17,7 +17,7 @@ from tests.unit.archive.streams import (
     read_all,
     small_config,
 )
-from tests.waiting import until, within
+from tests.waiting import let_pass, until, within
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.format import messages
@@ -95,7 +95,7 @@ async def test_publisher_is_held_back_while_the_disk_is_behind() -> None:
     async with served_client(archive) as (_, client), client.record("c", stream_id=7) as publication:
         offering = asyncio.ensure_future(_offer_all(publication, [bytes(100_000)] * 60))
         await until(lambda: publication.position >= WINDOW_BYTES and workers != [])
-        await asyncio.sleep(0.02)
+        await let_pass(0.02)
 
         assert not offering.done()
         assert publication.position < WINDOW_BYTES + 200_000

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.archive.net.server.test_replays import offer_all, payloads_of
 from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving
 from tests.unit.archive.streams import launch
-from tests.waiting import until, within
+from tests.waiting import let_pass, until, within
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.net.replay_merge import MergeState, ReplayMerge
 from trimaran.archive.net.replay_reader import ReplayReader
@@ -56,7 +56,7 @@ async def test_nothing_is_live_before_it_is_durable() -> None:
             recording.recording.on_recorded = None  # what follows is appended, and nobody is told that it is durable
             await publication.offer(b"x")
             await until(lambda: recording.recording.recorded_position == 64)
-            await asyncio.sleep(0.02)
+            await let_pass(0.02)
             assert replay.position == 0
             recording.recording.on_recorded = held
             held(64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
@@ -12,7 +11,7 @@ from structlog.testing import capture_logs
 
 from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.runtime.fake_module import FakeModule, FakeParts
-from tests.waiting import passes, until
+from tests.waiting import let_pass, passes, until
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
@@ -262,7 +261,7 @@ async def test_time_that_came_while_an_effect_settled_is_polled_for_afterwards(r
     rig.module.deadline_ns = rig.clock.now_ns
     rig.agent.post("wake")
     rig.agent.post("vote")
-    await asyncio.sleep(0.002)
+    await let_pass(0.002)
     await passes(5)
     assert rig.module.poll_count == 0
     rig.parts.resolve()

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -422,10 +423,13 @@ async def test_handshakes_that_get_no_further_make_room_for_newer_ones(
     caller = TlsStack(issuer.of(CallerRole.CLIENT, "app"))
 
     async with serving(issuer.member(1), Purpose.INGRESS) as server:
+        assert isinstance(server.listener, transport.SocketListener)
+        handshakes = server.listener._handshakes
         begun = [await asyncio.open_connection("127.0.0.1", server.endpoint.port) for _ in range(3)]
         for _, writer in begun:
+            seen = [*handshakes]
             writer.write(b"\x16\x03\x01\x02\x00\x01")
-            await asyncio.sleep(0.05)
+            await until(partial(handshakes.__ne__, dict.fromkeys(seen)))
         assert await begun[0][0].read() == b""
         assert server.gate.refused_counts["ingress", "evicted"] == 1
 

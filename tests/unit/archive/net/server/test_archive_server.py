@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from tests.unit.archive.streams import DIRECTORY, TERM_LENGTH, BytesSink, StreamBuilder, launch, read_all, small_config
-from tests.waiting import until, within
+from tests.waiting import passes, until, within
 from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, CorruptionError, Recording
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.format import messages
@@ -460,11 +461,14 @@ async def test_bounded_replay_never_passes_its_limit() -> None:
     sink, limit = BytesSink(), ReplayLimit(0)
     session = ReplaySession(archive, 0, position=0, stop_position=len(written), sink=sink, limit=limit)
 
+    def has(length: int) -> bool:
+        return len(sink.data) >= length
+
     replaying = asyncio.ensure_future(session.run())
     for position, sent in ((160, 160), (479, 320), (480, 480), (500, 480), (len(written), len(written))):
         limit.advance(position)
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await until(partial(has, sent))
+        await passes(20)
         assert len(sink.data) == sent
 
     assert await replaying == len(written)

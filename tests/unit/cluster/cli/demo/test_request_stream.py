@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 
 from examples.access_quota import AccessQuota, Request
-from tests.waiting import patient
+from tests.waiting import passes, patient, until
 from trimaran.cluster.cli.demo.demo_errors import DemoFailedError
 from trimaran.cluster.cli.demo.request_stream import RequestStream
 from trimaran.cluster.testing import ServiceHarness
@@ -90,8 +90,8 @@ async def test_no_more_than_the_limit_is_in_flight() -> None:
     stream = make_stream(make_messages(100), inflight_limit=10)
     running = asyncio.create_task(stream.run(cluster, stall_timeout_s=patient(10)))
 
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await until(lambda: len(cluster.incoming) >= 10)
+    await passes(3)
 
     assert stream.inflight_count == len(cluster.incoming) == 10
     await drive(cluster, running)
@@ -121,8 +121,7 @@ async def test_a_request_that_fails_fails_the_demo_at_once() -> None:
     cluster = FakeCluster()
     stream = make_stream(make_messages(10))
     running = asyncio.create_task(stream.run(cluster, stall_timeout_s=patient(10)))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await until(lambda: cluster.incoming)
 
     cluster.incoming[0][1].set_exception(SessionClosedError("timeout"))
 

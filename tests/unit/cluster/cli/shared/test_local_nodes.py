@@ -8,12 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import until, wait_blocking
 from trimaran.cluster.cli.shared.local_nodes import LocalNodes, LocalNodesError, NodeProcess, free_base_ports
 
 DEADLINE_S = 60.0
@@ -126,8 +125,4 @@ def test_a_child_dies_with_a_demo_that_was_killed() -> None:
         child_pid = int(demo.stdout.readline())
         demo.kill()
 
-    deadline = time.monotonic() + DEADLINE_S
-    while is_alive(child_pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-    assert not is_alive(child_pid)
+    wait_blocking(lambda: None if is_alive(child_pid) else True, timeout_s=DEADLINE_S, what="the end of the child")

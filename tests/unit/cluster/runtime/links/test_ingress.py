@@ -24,7 +24,7 @@ from tests.unit.cluster.runtime.ingress_client import (
     session_message,
     setup,
 )
-from tests.waiting import until, within
+from tests.waiting import let_pass, until, within
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.links import ingress_connection
 from trimaran.cluster.runtime.links.egress_tracker import READ_LIMIT_BYTES
@@ -340,7 +340,7 @@ def test_connection_that_comes_while_the_window_is_full_is_not_read(
         writer.write(setup() + control(keep_alive()))
         async with within(60):
             await until(lambda: ingress.connections)
-            await asyncio.sleep(0.05)  # what must not be read has no event to wait for
+            await let_pass(0.05)  # what must not be read has no event to wait for
             posted_while_paused.extend(owner.posted)
             ingress.resume()
             await until(lambda: owner.posted)
@@ -536,9 +536,8 @@ async def test_what_still_waits_is_freed_soon_after_the_session_has_ended(
     client.connection.write(bytes(1 << 20))
 
     client.connection.release(ClusterSessionId(SESSION))
-    await asyncio.sleep(0.01)
+    await until(lambda: client.transport.is_aborted)
 
-    assert client.transport.is_aborted
     assert ingress.egress_waiting_bytes == 0
 
 
