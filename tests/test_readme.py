@@ -52,6 +52,7 @@ def test_the_readme_example_runs_as_printed(tmp_path: Path) -> None:
             status = shell.wait(patient(DEADLINE_S))
         finally:
             os.killpg(shell.pid, signal.SIGTERM)
+            shell.wait()
 
     text = (tmp_path / "output").read_text()
     assert status == 0, text

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.system.append_list import ANSWER, FLOODED, REQUEST, TOO_EARLY, Answer
-from tests.waiting import patient, wait_until
+from tests.waiting import patient, wait_until, within
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.service_api import SessionClosedError
 from trimaran.service_api.wire.session import EventCode
@@ -167,7 +167,7 @@ class Requester:
                 return
             self._wake.clear()
             try:
-                async with asyncio.timeout(0.05):
+                async with within(0.05):
                     await self._wake.wait()
             except TimeoutError:
                 pass

@@ -45,7 +45,7 @@ def alone(directory: Path, **settings: str) -> SystemCluster:
 
 async def steps_of(cluster: SystemCluster, operation: Operation, network: NetworkStack) -> list[str]:
     consensus = str(endpoint_of(cluster, 0, "consensus"))
-    return [str(step.step) async for step in run_operation(consensus, operation, TIMEOUT_S, network=network)]
+    return [str(step.step) async for step in run_operation(consensus, operation, patient(TIMEOUT_S), network=network)]
 
 
 async def refusal_of(cluster: SystemCluster, operation: Operation, network: NetworkStack) -> str:
@@ -87,7 +87,7 @@ async def test_a_stranger_cannot_stop_a_node_nor_operate_it(data_dir: Path, secr
         for operation in Operation:
             assert f"{operation} needs the role operator" in await refusal_of(cluster, operation, REMOTE)
 
-        status = await query_status(str(endpoint_of(cluster, 0, "consensus")), TIMEOUT_S, network=REMOTE)
+        status = await query_status(str(endpoint_of(cluster, 0, "consensus")), patient(TIMEOUT_S), network=REMOTE)
         assert (status.role, status.pid) == ("LEADER", cluster.members[0].process.pid)
         refused = audit(cluster, "refused")
         assert {line["action"] for line in refused} == {str(operation) for operation in Operation}
@@ -128,7 +128,7 @@ async def test_each_of_two_clusters_on_a_machine_is_operated_by_its_own_endpoint
         await ordered(one, "suspend")
 
         states = [
-            (await query_status(str(endpoint_of(cluster, 0, "consensus")), TIMEOUT_S)).module_state
+            (await query_status(str(endpoint_of(cluster, 0, "consensus")), patient(TIMEOUT_S))).module_state
             for cluster in (one, two)
         ]
         assert states == ["SUSPENDED", "ACTIVE"]
@@ -258,7 +258,7 @@ async def test_every_port_refuses_by_name_who_means_another_cluster_also_in_plai
         said = f"another cluster: cluster_id={own} expected={other}"
 
         async def ask(cluster_id: str) -> None:
-            await query_status(consensus, TIMEOUT_S, cluster_id=parse_cluster_id(cluster_id), network=REMOTE)
+            await query_status(consensus, patient(TIMEOUT_S), cluster_id=parse_cluster_id(cluster_id), network=REMOTE)
 
         async def connect(cluster_id: str) -> None:
             config = ClientConfig(endpoints=(ingress,), cluster_id=cluster_id)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.system.append_list import FLOOD, REQUEST
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
-from tests.waiting import patient, wait_until
+from tests.waiting import let_pass, patient, slowness, wait_until
 from trimaran.benchmarks.load.hostile_clients import FLOODS, Flood, NeverReadingFlood, SilentFlood
 from trimaran.benchmarks.rig.member_status import consensus_endpoint, wait_for_status
 from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup
@@ -154,13 +154,15 @@ async def test_connections_that_never_become_anybody_s_cost_little_and_are_dropp
 
 async def test_clients_that_keep_a_warm_connection_to_every_member_survive_all_deadlines(data_dir: Path) -> None:
     """A follower binds nothing on it, but sees by the token that its session is open: it stays, however idle."""
-    settings = {**STEADY, "setup_timeout_ms": "1000", "session_open_timeout_ms": "1000"}
+    timeout_s = slowness()  # one second of a quiet machine
+    timeout_ms = str(round(1_000 * timeout_s))
+    settings = {**STEADY, "setup_timeout_ms": timeout_ms, "session_open_timeout_ms": timeout_ms}
     async with SystemCluster(data_dir, settings=settings, service=FAN_OUT_SERVICE) as cluster:
         await cluster.wait_for_leader()
         async with ClusterClient.connect(cluster.endpoints, connect_timeout_s=patient(TIMEOUT_S)) as idle:
             await idle.request(b"open")
             opened_count = idle._conductor.protocol.events.total_count
-            await asyncio.sleep(4)  # several times the deadlines, and looks at who is needed
+            await let_pass(4 * timeout_s)  # several times the deadlines, and looks at who is needed
             await idle.request(b"still there")
 
             news = idle._conductor.protocol.events
@@ -184,12 +186,15 @@ async def test_idle_clients_that_use_up_descriptors_lock_out_neither_members_nor
                     timeout_s=TIMEOUT_S,
                     what=lambda: f"drops: {flood!r}",
                 )
-                status = await query_status(consensus_endpoint(cluster.processes, leader_id), TIMEOUT_S)
+                status = await query_status(consensus_endpoint(cluster.processes, leader_id), patient(TIMEOUT_S))
                 assert status.state == "LEADER"
                 cluster.members[follower_id].kill()
                 cluster.start(follower_id)
                 await wait_for_status(
-                    cluster.processes, follower_id, lambda status: status.state == "FOLLOWER", time_limit_s=TIMEOUT_S
+                    cluster.processes,
+                    follower_id,
+                    lambda status: status.state == "FOLLOWER",
+                    time_limit_s=patient(TIMEOUT_S),
                 )
                 assert await honest.request(b"during", timeout_s=patient(TIMEOUT_S)) == b"during"
                 async with ClusterClient.connect(cluster.endpoints, connect_timeout_s=patient(TIMEOUT_S)) as newcomer:

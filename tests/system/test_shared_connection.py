@@ -38,7 +38,7 @@ def config_of(cluster: SystemCluster, *, tls: TlsSettings | None = None) -> Clie
 async def principals(cluster: SystemCluster, member_id: int) -> dict[int, str]:
     """Who each session is, as a member says."""
     endpoint = str(endpoint_of(cluster, member_id, "consensus"))
-    view = await inspect_member(endpoint, SessionsView, TIMEOUT_S, network=cluster.processes.network)
+    view = await inspect_member(endpoint, SessionsView, patient(TIMEOUT_S), network=cluster.processes.network)
     return {session.cluster_session_id: session.principal for session in view.sessions}
 
 

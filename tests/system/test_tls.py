@@ -63,7 +63,7 @@ def endpoint_of(cluster: SystemCluster, member_id: int, name: str) -> Endpoint:
 
 
 async def ask_status(cluster: SystemCluster, member_id: int, network: NetworkStack) -> MemberStatus:
-    return await query_status(str(endpoint_of(cluster, member_id, "consensus")), TIMEOUT_S, network=network)
+    return await query_status(str(endpoint_of(cluster, member_id, "consensus")), patient(TIMEOUT_S), network=network)
 
 
 async def test_a_cluster_with_tls_serves_through_the_death_of_its_leader_and_the_return(data_dir: Path) -> None:
@@ -101,7 +101,10 @@ async def test_snapshots_are_shipped_and_archives_read_and_spark_asks_over_tls(d
         await requester.wait_answered()
         consensus = str(endpoint_of(cluster, leader, "consensus"))
         steps = [
-            step async for step in run_operation(consensus, Operation.SNAPSHOT, TIMEOUT_S, network=certified.operator)
+            step
+            async for step in run_operation(
+                consensus, Operation.SNAPSHOT, patient(TIMEOUT_S), network=certified.operator
+            )
         ]
         assert steps[-1].step == "done"
 
@@ -309,7 +312,7 @@ async def test_a_node_that_other_machines_reach_does_not_start_in_plain_text_unl
         processes = ClusterProcesses(data_dir, SERVICE, member_count=1, settings=settings, group=group)
         data_dir.mkdir(parents=True)
         refused = processes.start_member(0)
-        assert await asyncio.to_thread(refused.popen.wait, TIMEOUT_S) == 2
+        assert await asyncio.to_thread(refused.popen.wait, patient(TIMEOUT_S)) == 2
         assert "there is no TLS" in refused.log_tail()
 
         processes.settings = {**settings, "insecure_plaintext": "true"}

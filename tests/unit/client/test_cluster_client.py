@@ -447,7 +447,7 @@ async def test_waiting_for_egress_can_be_cancelled_and_begun_again() -> None:
     async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
         messages = client.egress()
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
+            async with within(0.01):
                 await anext(messages)
         await client.offer(b"x")
 

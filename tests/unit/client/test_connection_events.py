@@ -187,7 +187,7 @@ async def test_waiting_for_an_event_can_be_cancelled_and_begun_again() -> None:
         events = client.connection_events()
         assert [type(await anext(events)) for _ in range(2)] == [Connected, SessionOpened]
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
+            async with within(0.01):
                 await anext(events)
         await cluster.members[0].stop()
 

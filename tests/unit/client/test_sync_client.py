@@ -18,7 +18,7 @@ import pytest
 
 from tests.places import ROOT
 from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster, session_event, session_message
-from tests.waiting import patient, until
+from tests.waiting import patient, until, wait_blocking
 from trimaran.client import (
     ClientConfig,
     ConnectRejectedError,
@@ -163,7 +163,7 @@ def test_an_offer_without_a_leader_times_out_and_was_not_made() -> None:
             client.offer(b"x", timeout_s=0.01)
         cluster.run(cluster.fake.elect(1))
         client.offer(b"y", timeout_s=patient(DEADLINE_S))
-        assert client.receive(DEADLINE_S).payload == b"y"
+        assert client.receive(patient(DEADLINE_S)).payload == b"y"
         assert cluster.fake.members[1].payloads == [b"y"]
 
 
@@ -234,13 +234,14 @@ def test_a_close_ends_what_waits_in_other_threads() -> None:
         receiving = pool.submit(client.receive)
         offering = pool.submit(client.offer, b"x")
         watching = pool.submit(lambda: list(client.connection_events()))
-        while len(client._thread._calls) < 4:
-            threading.Event().wait(0.001)
+        wait_blocking(
+            lambda: len(client._thread._calls) >= 4 or None, timeout_s=DEADLINE_S, what="calls in other threads"
+        )
         client.close()
 
         assert iterating.result(patient(DEADLINE_S)) == []
-        assert isinstance(receiving.exception(DEADLINE_S), SessionClosedError)
-        assert isinstance(offering.exception(DEADLINE_S), SessionClosedError)
+        assert isinstance(receiving.exception(patient(DEADLINE_S)), SessionClosedError)
+        assert isinstance(offering.exception(patient(DEADLINE_S)), SessionClosedError)
         assert watching.result(patient(DEADLINE_S))[-1] == SessionClosed("closed by this client", is_confirmed=False)
 
 
@@ -252,7 +253,7 @@ def test_threads_may_share_it_and_each_message_goes_to_one() -> None:
             client.offer(b"%d %d" % (name, index))
 
     def receive(client: SyncClusterClient) -> list[bytes]:
-        return [client.receive(DEADLINE_S).payload for _ in range(each)]
+        return [client.receive(patient(DEADLINE_S)).payload for _ in range(each)]
 
     with connected() as (_, client), ThreadPoolExecutor(2 * thread_count) as pool:
         receivers = [pool.submit(receive, client) for _ in range(thread_count)]
@@ -273,9 +274,9 @@ def test_a_full_egress_queue_holds_the_member_back() -> None:
                 connection.send(session_message(bytes(50_000), term=0, session_id=7))
 
         cluster.do(flood)
-        first = client.receive(DEADLINE_S)
+        first = client.receive(patient(DEADLINE_S))
         unsent_bytes = cluster.do(lambda: cluster.fake.members[0].connections[0].unsent_bytes)
-        rest = [client.receive(DEADLINE_S) for _ in range(499)]
+        rest = [client.receive(patient(DEADLINE_S)) for _ in range(499)]
 
         assert unsent_bytes > 0
         assert {len(message.payload) for message in (first, *rest)} == {50_000}
@@ -343,7 +344,7 @@ def test_a_challenge_is_answered_in_the_clients_thread() -> None:
             cluster.until(lambda: bool(cluster.fake.members[0].messages))
             cluster.do(ask)
             cluster.until(lambda: len(cluster.fake.members[0].messages) > 1)
-            assert isinstance(connecting.exception(DEADLINE_S), ConnectTimeoutError)
+            assert isinstance(connecting.exception(patient(DEADLINE_S)), ConnectTimeoutError)
 
     assert names == ["trimaran-client"]
 
@@ -371,7 +372,7 @@ def test_a_fork_is_refused_and_its_close_leaves_the_session_alone() -> None:
         assert (
             said == f"this client belongs to process_id={os.getpid()}, of which this process is a fork: connect again"
         )
-        assert client.receive(DEADLINE_S).payload == b"still open"
+        assert client.receive(patient(DEADLINE_S)).payload == b"still open"
 
 
 def test_a_client_that_is_forgotten_closes_its_session() -> None:
@@ -490,7 +491,7 @@ def test_a_call_that_is_interrupted_is_cancelled_and_loses_no_message(monkeypatc
         assert client._thread.call(count_tasks) == 2  # the loop's own, and this
         client.offer(b"x")
 
-        assert client.receive(DEADLINE_S).payload == b"x"
+        assert client.receive(patient(DEADLINE_S)).payload == b"x"
         assert client._thread._calls == {}
 
 
@@ -507,9 +508,8 @@ def test_a_thread_whose_end_fails_answers_everybody(monkeypatch: pytest.MonkeyPa
     thread = LoopThread(on_end=fail, end_timeout_s=patient(DEADLINE_S))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(thread.call, wait)
-        while not thread._calls:
-            threading.Event().wait(0.001)
+        wait_blocking(lambda: thread._calls or None, timeout_s=DEADLINE_S, what="a call in another thread")
         thread.end()
 
-        assert isinstance(waiting.exception(DEADLINE_S), SessionClosedError)
+        assert isinstance(waiting.exception(patient(DEADLINE_S)), SessionClosedError)
     assert [type(error) for error in raised] == [ExceptionGroup]

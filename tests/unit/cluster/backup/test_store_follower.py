@@ -149,7 +149,8 @@ async def test_store_of_another_backup_ends_it(growing: Growing, url: str) -> No
     follower.on_copied = begin_again
 
     with pytest.raises(ConfigurationError, match="it is another backup; name another URL"):
-        await asyncio.wait_for(follower.run(), DEADLINE_S)
+        async with within(DEADLINE_S):
+            await follower.run()
 
 
 def agent_status(recorded_position: int) -> BackupStatus:

@@ -49,7 +49,7 @@ def test_help_lists_every_command_and_answers_at_once() -> None:
 
     assert result.returncode == 0
     assert all(name in result.stdout for name in ("node", "status", "config", "demo", "archive", "snapshot"))
-    assert elapsed_s < 3.0  # about 0.13 s on an idle machine; the bound is for a busy one
+    assert elapsed_s < patient(1.5)  # about 0.13 s on an idle machine
 
 
 def test_every_command_has_an_example_and_a_module_of_its_name() -> None:

@@ -103,7 +103,7 @@ async def test_a_dial_that_is_given_up_leaves_no_socket(addresses: dict[str, lis
     with listening("127.0.0.3") as port:
         pass
     with silent("127.0.0.3", port), pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):  # a socket that is not closed would be a warning, and a warning an error
+        async with within(0.05):  # a socket that is not closed would be a warning, and a warning an error
             await connect_any(Endpoint("member-0", port))
 
 

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster, session_event
-from tests.waiting import within
+from tests.waiting import until, within
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig
 from trimaran.cluster.node import Node
@@ -47,12 +47,6 @@ async def running(*workloads: Workload) -> AsyncIterator[None]:
         yield
         for workload in workloads:
             workload.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with within(2 * DEADLINE_S):
-        while not condition():  # noqa: ASYNC110  # what is awaited has no event
-            await asyncio.sleep(0.001)
 
 
 @asynccontextmanager
