@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Final
@@ -312,6 +313,19 @@ KINDS: Final[dict[str, Kind]] = {
 }
 
 
+WORDS: Final = {
+    "a fixed limit": re.compile(
+        r"timeout|time_limit_s|TIMEOUT_S|DEADLINE_S|wait_for|\.(wait|join|result|exception)\([\dA-Z]"
+    ),
+    "a sleep": re.compile(r"sleep|Event\(\)\.wait"),
+    "turns": re.compile(r"sleep|passes"),
+    "a port that was drawn and released": re.compile(r"getsockname|free_base_ports"),
+    "a kill without a wait": re.compile(r"subprocess|multiprocessing"),
+    "a time that is too long": re.compile(rf"{'|'.join(CLOCKS)}|\.time\(\)"),
+}
+"""Without one of these a file has nothing of the kind, and need not be parsed."""
+
+
 def function_around(tree: ast.AST, found: ast.AST) -> str:
     """Return the name of the outermost function or method around a node; `module` outside of any."""
     line = getattr(found, "lineno", 0)
@@ -326,22 +340,25 @@ def is_below(name: str, places: Iterable[str]) -> bool:
 
 
 @cache
-def trees() -> dict[str, ast.Module]:
-    """Return what is held to the rules: the syntax of each file, by its name."""
+def texts() -> dict[str, str]:
+    """Return the text of each file that is held to the rules, by its name."""
     names = {str(file.relative_to(TESTS)): file for file in sorted(TESTS.rglob("*.py"))}
-    return {
-        name: ast.parse(file.read_text())
-        for name, file in names.items()
-        if not is_below(name, (*VIRTUAL_TIME, *ELSEWHERE))
-    }
+    return {name: file.read_text() for name, file in names.items() if not is_below(name, (*VIRTUAL_TIME, *ELSEWHERE))}
+
+
+@cache
+def tree_of(name: str) -> ast.Module:
+    return ast.parse(texts()[name])
 
 
 def places_of(kind: str) -> dict[str, list[int]]:
     """Return where tests wait in a way, by `file:function`, with the lines."""
     found: dict[str, list[int]] = {}
-    for name, tree in trees().items():
-        for node in KINDS[kind](tree):
-            found.setdefault(f"{name}:{function_around(tree, node)}", []).append(getattr(node, "lineno", 0))
+    for name, text in texts().items():
+        if not WORDS[kind].search(text):
+            continue
+        for node in KINDS[kind](tree_of(name)):
+            found.setdefault(f"{name}:{function_around(tree_of(name), node)}", []).append(getattr(node, "lineno", 0))
     return found
 
 
