@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import pytest
+
+from tests.waiting import patient, wait_blocking
+from trimaran.benchmarks.rig.processes import find_base_ports
 
 REDIS_SERVER: Final = shutil.which("redis-server")
 needs_redis: Final = pytest.mark.skipif(REDIS_SERVER is None, reason="no redis-server on this machine: make peers")
@@ -24,9 +26,7 @@ class RedisServer:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(exist_ok=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        (self.port,) = find_base_ports(1)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -49,11 +49,7 @@ class RedisServer:
         flags = f"--port {self.port} --bind 127.0.0.1 --appendonly yes --appendfsync always".split()
         command = (REDIS_SERVER, *flags, "--save", "", "--dir", str(self._directory), *options)
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while not self._answers():
-            assert self._process.poll() is None, "redis-server has ended"
-            assert time.monotonic() < deadline, "redis-server does not answer"
-            time.sleep(0.01)
+        wait_blocking(self._has_started, timeout_s=_START_TIMEOUT_S, what="an answer of redis-server")
 
     def kill(self) -> None:
         """Kill it at once."""
@@ -62,9 +58,14 @@ class RedisServer:
             self._process.wait()
             self._process = None
 
+    def _has_started(self) -> bool | None:
+        assert self._process is not None
+        assert self._process.poll() is None, "redis-server has ended"
+        return self._answers() or None
+
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=patient(2)) as connection:
                 connection.sendall(b"PING\r\n")
                 return connection.recv(64).startswith(b"+PONG")
         except OSError:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.modules import python_files, tree_of
 from tests.places import ROOT
+from tests.waiting import patient
 
 FOLDERS = ("archive", "benchmarks", "client", "cluster", "service_api")
 LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
@@ -25,7 +26,7 @@ def test_every_import_rule_is_kept() -> None:
         env={"NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patient(120),
         check=False,
     )
 
@@ -46,7 +47,7 @@ def test_a_users_module_may_have_the_name_of_one_of_our_folders(tmp_path: Path, 
     )
 
     result = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=patient(60), check=False
     )
 
     assert (result.returncode, result.stdout, result.stderr) == (0, f"the user of {name}\n", "")
@@ -58,7 +59,7 @@ def test_nothing_but_the_package_is_on_the_import_path(tmp_path: Path) -> None:
     program = f"from importlib.util import find_spec; print([n for n in {names} if find_spec(n)])"
 
     result = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=patient(60), check=True
     )
 
     assert result.stdout == "[]\n"
@@ -78,7 +79,7 @@ def test_no_module_of_a_running_node_is_loaded_twice() -> None:
     )
 
     result = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=patient(60), check=False
     )
 
     assert (result.stdout, result.stderr) == ("0\n", "")

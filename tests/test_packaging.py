@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.places import ROOT
+from tests.waiting import patient
 
 TOP = ("pyspark_trimaran.py", "trimaran")
 SOURCE = ROOT / "src"
@@ -53,7 +54,7 @@ def run(*arguments: str | Path, cwd: Path) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=patient(170),
         check=False,
     )
     assert result.returncode == 0, f"{arguments}\n{result.stdout}\n{result.stderr}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.places import ROOT
+from tests.waiting import patient
+from trimaran.benchmarks.rig.processes import find_base_ports
 
-ENDPOINT_COUNT = 5
 DEADLINE_S = 60
 
 
@@ -23,22 +23,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
 
 
-def free_base_port() -> int:
-    """Find a port that is free together with the four after it."""
-    for base in range(20_000 + os.getpid() % 10_000, 32_000, 10):
-        sockets: list[socket.socket] = []
-        try:
-            sockets.extend(socket.create_server(("127.0.0.1", base + offset)) for offset in range(ENDPOINT_COUNT))
-        except OSError:
-            continue
-        finally:
-            for sock in sockets:
-                sock.close()
-        return base
-    raise AssertionError("no five free ports in a row")
-
-
-def on_free_ports(text: str, ports: dict[str, str]) -> str:
+def on_free_ports(text: str, ports: dict[str, int]) -> str:
     for printed, free in ports.items():
         text = text.replace(f":{printed}", f":{free}")
     return text
@@ -47,12 +32,7 @@ def on_free_ports(text: str, ports: dict[str, str]) -> str:
 @pytest.mark.slow
 def test_the_readme_example_runs_as_printed(tmp_path: Path) -> None:
     """Only the ports are exchanged for free ones."""
-    ports: dict[str, str] = {}
-    for printed in ("9000", "9100", "9200"):
-        base = free_base_port()
-        while str(base) in ports.values():
-            base += 100
-        ports[printed] = str(base)
+    ports = dict(zip(("9000", "9100", "9200"), find_base_ports(3), strict=True))
     service, client, *_ = blocks("python")
     (commands,) = blocks("bash")
     (tmp_path / "counter.py").write_text(service)
@@ -69,9 +49,10 @@ def test_the_readme_example_runs_as_printed(tmp_path: Path) -> None:
             start_new_session=True,
         )
         try:
-            status = shell.wait(DEADLINE_S)
+            status = shell.wait(patient(DEADLINE_S))
         finally:
             os.killpg(shell.pid, signal.SIGTERM)
+            shell.wait()
 
     text = (tmp_path / "output").read_text()
     assert status == 0, text
@@ -103,11 +84,11 @@ def test_the_archive_example_runs_as_printed(tmp_path: Path) -> None:
             assert found is not None
             (tmp_path / "orders.py").write_text(example.replace("8010", found[1]))
             run = subprocess.run(
-                [sys.executable, "orders.py"], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S
+                [sys.executable, "orders.py"], cwd=tmp_path, capture_output=True, text=True, timeout=patient(DEADLINE_S)
             )
         finally:
             archive.send_signal(signal.SIGTERM)
-            status = archive.wait(DEADLINE_S)
+            status = archive.wait(patient(DEADLINE_S))
 
     assert (run.stdout, run.stderr) == ("0 order 0\n64 order 1\n128 order 2\n", "")
     assert status == 0

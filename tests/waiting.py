@@ -2,8 +2,10 @@
 
 A limit says how long something may take on a quiet machine. `slowness` says how many times longer it may take at this
 moment: how many threads wait for each core, and how quick a core is. A `Deadline` spends its seconds at that rate, so
-it lasts as long as the machine needs; `patient` stretches a limit once, for calls that take their own timeout. Neither
-makes a limit shorter than it is written. The simulator's virtual time needs none of this.
+it lasts as long as the machine needs; it counts at most `LONGEST_LOOK_S` for the time between two looks, since a
+process that looks less often than it wants has not been running. `patient` stretches a limit once, for calls that take
+their own timeout. Neither makes a limit shorter than it is written. The simulator's virtual time needs none of this.
+`tests/test_waiting_rules.py` holds that no test waits in another way.
 """
 
 from __future__ import annotations
@@ -11,15 +13,23 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
 
 POLL_INTERVAL_S: Final = 0.02
+SOON_S: Final = 60.0
+"""Limit of what needs a few passes of the loop, a socket on loopback or a small file."""
+EAGER_PASSES: Final = 100
+"""Passes of the loop that `until` looks in before it begins to sleep."""
+
 LEAST_PATIENCE: Final = 2.0
 """Factor of `patient` on a quiet machine, since the load may come after the call."""
+
+LONGEST_LOOK_S: Final = 1.0
+"""What counts of the time between two looks at a deadline: the rest of a longer one the process was kept waiting."""
 
 QUICK_CORE_S: Final = 0.0016
 """Time that `_count` takes on a core of the machine on which the limits were chosen."""
@@ -50,11 +60,38 @@ class Deadline:
         self._counted_at_s = time.monotonic()
 
     def has_passed(self) -> bool:
-        """Count the time since the last call; True once the limit is spent."""
+        """Count the time since the last call, at most `LONGEST_LOOK_S` of it; True once the limit is spent."""
         now_s = time.monotonic()
-        self._left_s -= (now_s - self._counted_at_s) / slowness()
+        self._left_s -= min(now_s - self._counted_at_s, LONGEST_LOOK_S) / slowness()
         self._counted_at_s = now_s
         return self._left_s < 0
+
+
+@asynccontextmanager
+async def within(limit_s: float) -> AsyncIterator[None]:
+    """Limit what the block may take, as `asyncio.timeout` does, but by a `Deadline`.
+
+    Raises:
+        TimeoutError: the limit is spent.
+    """
+    deadline, look_interval_s = Deadline(limit_s), min(LONGEST_LOOK_S, limit_s) / 4
+    loop = asyncio.get_running_loop()
+    next_look: asyncio.TimerHandle | None = None
+    async with asyncio.timeout(None) as timeout:
+
+        def look() -> None:
+            nonlocal next_look
+            if deadline.has_passed():
+                timeout.reschedule(loop.time())
+            else:
+                next_look = loop.call_later(look_interval_s, look)
+
+        look()
+        try:
+            yield
+        finally:
+            assert next_look is not None
+            next_look.cancel()
 
 
 async def wait_for(find: Callable[[], T | None], *, timeout_s: float, what: str | Callable[[], str]) -> T:
@@ -80,6 +117,48 @@ async def wait_until(holds: Callable[[], bool], *, timeout_s: float, what: str |
         AssertionError: the deadline passed; says what was waited for.
     """
     await wait_for(lambda: True if holds() else None, timeout_s=timeout_s, what=what)
+
+
+async def until(holds: Callable[[], object], *, timeout_s: float = SOON_S) -> None:
+    """Let the loop run until a condition holds, which is soon; the first passes of the loop do not sleep.
+
+    Raises:
+        AssertionError: the deadline passed.
+    """
+    for _ in range(EAGER_PASSES):
+        if holds():
+            return
+        await asyncio.sleep(0)
+    deadline = Deadline(timeout_s)
+    while not holds():  # nobody announces it
+        if deadline.has_passed():
+            raise AssertionError(_waited(deadline, "a condition"))
+        await asyncio.sleep(0.001)
+
+
+async def passes(count: int) -> None:
+    """Let the loop make some passes: only for what takes part in them alone, without a socket, a file or a thread."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def let_pass(time_s: float) -> None:
+    """Let time pass in which something must not happen: a slow machine may hide that it does, and makes no test red."""
+    await asyncio.sleep(time_s)
+
+
+async def ask_until(ask: Callable[[], Awaitable[T | None]], *, timeout_s: float, what: str | Callable[[], str]) -> T:
+    """Ask again and again until an answer is something; what asks may have a limit of its own.
+
+    Raises:
+        AssertionError: the deadline passed; says what was waited for.
+    """
+    deadline = Deadline(timeout_s)
+    while (answer := await ask()) is None:
+        if deadline.has_passed():
+            raise AssertionError(_waited(deadline, what))
+        await asyncio.sleep(POLL_INTERVAL_S)
+    return answer
 
 
 def wait_blocking(find: Callable[[], T | None], *, timeout_s: float, what: str | Callable[[], str]) -> T:

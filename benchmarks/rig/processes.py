@@ -8,6 +8,7 @@ data directory.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import random
 import resource
@@ -16,6 +17,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -23,8 +25,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from trimaran.cluster.cli.shared.local_nodes import BASE_PORTS
 from trimaran.cluster.settings.variables import clean_environment
 from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.groups.ports import GROUP_PORT_STRIDE
 from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.transport import SOCKETS, NetworkStack
 
@@ -33,7 +37,11 @@ from .certificates import certificates_in
 PORTS_PER_MEMBER: Final = 5
 """Ingress, consensus, log, catchup and archive, from one base port."""
 
-_FIRST_PORT: Final = 10_000
+_DRAWN_PORTS: Final = range(10_000, BASE_PORTS.start - 10 * GROUP_PORT_STRIDE, PORTS_PER_MEMBER)
+_RESERVATIONS: Final = deque[int]()
+"""Sockets that keep ports from other processes, the oldest first."""
+_RESERVATION_LIMIT: Final = 100
+"""Of reservations at a time. The oldest is given up for a new one: its member listens by then, or has ended."""
 _FILES_BESIDES: Final = 200
 """What a process has open besides the connections of client sessions."""
 _PR_SET_PDEATHSIG: Final = 1
@@ -290,23 +298,43 @@ def require_connections(count: int) -> None:
         raise ClusterError(f"a process needs {needed:,} open files and may have {allowed:,}: ulimit -n {needed}")
 
 
-def find_base_ports(count: int) -> list[int]:
-    """Find base ports whose members' ports are all free now and lie below those that the kernel hands out."""
-    try:
-        last_port = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    except (OSError, ValueError):
-        last_port = 32_768
-    candidates = list(range(_FIRST_PORT, max(last_port, _FIRST_PORT + 1000), PORTS_PER_MEMBER))
+def find_base_ports(count: int, *, group_count: int = 1) -> list[int]:
+    """Find base ports whose members' ports are free in each group, and keep them from others that ask here.
+
+    They lie below those that the kernel hands out and those that `trimaran up` and `trimaran demo` draw.
+
+    Raises:
+        ProcessError: there are too few.
+    """
+    candidates = list(_DRAWN_PORTS)
     random.SystemRandom().shuffle(candidates)
-    base_ports: list[int] = []
-    for port in candidates:
-        if len(base_ports) == count:
-            break
-        if all(_is_free(port + offset) for offset in range(PORTS_PER_MEMBER)):
-            base_ports.append(port)
-    if len(base_ports) < count:
-        raise ProcessError(f"no free ports: wanted={count * PORTS_PER_MEMBER} from={_FIRST_PORT} to={last_port}")
-    return sorted(base_ports)
+    found = sorted(itertools.islice((port for port in candidates if _reserve(port, group_count)), count))
+    if len(found) < count:
+        raise ProcessError(f"no free ports: wanted={count * PORTS_PER_MEMBER} in={_DRAWN_PORTS}")
+    return found
+
+
+def _reserve(base_port: int, group_count: int) -> bool:
+    """Hold a member's first port in each group for datagrams, which no member uses, unless one of its ports is taken.
+
+    Nothing else holds a port until the member listens, and another process would be given it, too.
+    """
+    sockets = []
+    with ExitStack() as stack:
+        for group_index in range(group_count):
+            first_port = base_port + GROUP_PORT_STRIDE * group_index
+            if not all(_is_free(first_port + offset) for offset in range(PORTS_PER_MEMBER)):
+                return False
+            held = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+            try:
+                held.bind(("127.0.0.1", first_port))
+            except OSError:
+                return False
+            sockets.append(held)
+        _RESERVATIONS.extend(held.detach() for held in sockets)
+    while len(_RESERVATIONS) > _RESERVATION_LIMIT:
+        os.close(_RESERVATIONS.popleft())
+    return True
 
 
 def _is_free(port: int) -> bool:

@@ -20,7 +20,6 @@ import uvloop
 
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.client.groups.group_table import group_config
-from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.cluster.settings.groups import group_member
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
@@ -33,7 +32,7 @@ from ..machine.data_directory import data_directory
 from ..machine.environment import describe, tune_garbage_collector
 from ..options import Payload, Rounds, SyncLevel, TimeLimit
 from ..rig.meter import Usage
-from ..rig.processes import ClusterProcesses
+from ..rig.processes import ClusterProcesses, find_base_ports
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
 from ..statistics.report import Report
@@ -82,7 +81,7 @@ def run(parameters: GroupsParameters, *, directory: Path | None = None, keep: bo
                 place = data_dir / f"round-{number}-groups-{count}"
                 settings = {"file_sync_level": str(parameters.file_sync_level), "groups": str(count)}
                 cluster = ClusterProcesses(place, ECHO_SERVICE, _MEMBERS, settings=settings)
-                cluster.base_ports = [*free_base_ports(_MEMBERS, group_count=count)]
+                cluster.base_ports = find_base_ports(_MEMBERS, group_count=count)
                 with cluster:
                     rounds[count].append(uvloop.run(_measure(parameters, cluster, count)))
         environment = describe(data_dir)

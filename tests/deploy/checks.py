@@ -12,6 +12,7 @@ import click
 import typer
 
 from tests.places import ROOT
+from tests.waiting import patient
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.settings.config import ENV_PREFIX, NodeConfig
 from trimaran.cluster.settings.config_layers import load_node_config
@@ -67,6 +68,6 @@ def run_tool(*arguments: str) -> str | None:
     if shutil.which(arguments[0]) is None:
         print(f"{arguments[0]} is not on this machine: only our own checks were made")
         return None
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=patient(120), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import pytest
 
 from notebooks.execute import scripts
 from tests.places import ROOT
+from tests.waiting import patient, wait_blocking
 
 INSTALLED: Final = (".venv/.installed-core", ".venv/.installed-notebooks")
 DEADLINE_S: Final = 60
@@ -48,25 +48,25 @@ def jupyter_lab(directory: Path) -> Iterator[tuple[str, str]]:
         yield find_address(output, process)
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(DEADLINE_S)
+        process.wait(patient(DEADLINE_S))
 
 
 def find_address(output: Path, process: subprocess.Popen[bytes]) -> tuple[str, str]:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline_s:
+    def find() -> tuple[str, str] | None:
         found = re.search(r"(http://[\w.]+:\d+)/lab\?token=(\w+)\s", output.read_text())
         if found is not None and listens(found[1]):
             return found[1], found[2]
         assert process.poll() is None, output.read_text()
-        time.sleep(0.05)
-    raise AssertionError(output.read_text())
+        return None
+
+    return wait_blocking(find, timeout_s=DEADLINE_S, what=lambda: f"an address:\n{output.read_text()}")
 
 
 def listens(address: str) -> bool:
     """Whether somebody takes connections there; Jupyter prints where it will listen shortly before it does."""
     url = urlsplit(address)
     try:
-        with socket.create_connection((url.hostname or "", url.port or 0), timeout=DEADLINE_S):
+        with socket.create_connection((url.hostname or "", url.port or 0), timeout=patient(DEADLINE_S)):
             return True
     except ConnectionRefusedError:
         return False
@@ -74,7 +74,7 @@ def listens(address: str) -> bool:
 
 def get(url: str, token: str | None = None) -> Any:  # Any: JSON
     request = urllib.request.Request(url, headers={"Authorization": f"token {token}"} if token else {})
-    with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+    with urllib.request.urlopen(request, timeout=patient(DEADLINE_S)) as answer:
         return json.load(answer)
 
 

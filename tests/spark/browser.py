@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests.waiting import patient
+
 TIMEOUT_S: Final = 60
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("google-chrome")
 _FLAGS: Final = (
@@ -105,7 +107,9 @@ def chromium(directory: Path) -> Iterator[Browser]:
     )
     os.close(command_read)
     os.close(answer_write)
-    watchdog = threading.Timer(TIMEOUT_S, process.kill)  # then the pipe ends, and whoever waits for an answer with it
+    watchdog = threading.Timer(
+        patient(TIMEOUT_S), process.kill
+    )  # then the pipe ends, and whoever waits for an answer with it
     watchdog.start()
     try:
         browser = Browser(command_write, answer_read)

@@ -9,13 +9,13 @@ import re
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyspark
 
+from tests.waiting import patient, wait_blocking
 from trimaran.archive.spark import ensure_java
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -78,23 +78,20 @@ def run_server(
     finally:
         process.terminate()
         try:
-            process.wait(timeout=30)
+            process.wait(timeout=patient(30))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
 def _wait_for(pattern: str, log: Path, process: subprocess.Popen[bytes]) -> re.Match[str]:
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
+    def find() -> re.Match[str] | None:
         is_over = process.poll() is not None
         match = re.search(pattern, log.read_text(errors="replace"))
-        if match is not None:
-            return match
-        if is_over:
-            break
-        time.sleep(0.1)
-    raise AssertionError(f"not ready: expected {pattern!r}\n{log.read_text(errors='replace')}")
+        assert match is not None or not is_over, log.read_text(errors="replace")
+        return match
+
+    return wait_blocking(find, timeout_s=DEADLINE_S, what=lambda: f"{pattern!r}:\n{log.read_text(errors='replace')}")
 
 
 def run_job(script: Path, *arguments: str, environment: Mapping[str, str]) -> Any:
@@ -104,6 +101,8 @@ def run_job(script: Path, *arguments: str, environment: Mapping[str, str]) -> An
         AssertionError: it ends with an error; with all that it said.
     """
     command = [sys.executable, str(script), *arguments]
-    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(
+        command, env=dict(environment), capture_output=True, text=True, timeout=patient(150), check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])

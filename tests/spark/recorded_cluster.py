@@ -6,13 +6,12 @@ still waiting at the end, messages of one frame and of several; the leader is ki
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tests.system.cluster_process import TIMEOUT_S, Leadership, SystemCluster
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until, within
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.client.cluster_client import Connecting
 
@@ -92,8 +91,8 @@ async def record_cluster(data_dir: Path) -> RecordedCluster:
 def _client(cluster: SystemCluster, *, keep_alive_interval_s: float = 0.2) -> Connecting:
     config = ClientConfig(
         endpoints=tuple(cluster.endpoints),
-        connect_timeout_s=TIMEOUT_S,
-        new_leader_timeout_s=TIMEOUT_S,
+        connect_timeout_s=patient(TIMEOUT_S),
+        new_leader_timeout_s=patient(TIMEOUT_S),
         keep_alive_interval_s=keep_alive_interval_s,
     )
     return ClusterClient.connect([], config=config)
@@ -107,7 +106,7 @@ async def _send_rounds(client: ClusterClient) -> None:
 
 async def _wait_delivered(cluster: SystemCluster, client: ClusterClient) -> None:
     """Wait until the messages are in the log: a request is answered after all of them."""
-    async with asyncio.timeout(TIMEOUT_S):
+    async with within(TIMEOUT_S):
         await client.request(b"are you there")
 
 

@@ -17,6 +17,7 @@ from tests.facts import has_facts
 from tests.interchange.samples import Ended, link_directory, run, truth_of
 from tests.spark.browser import CHROMIUM, chromium
 from tests.unit.archive.streams import extract_sample
+from tests.waiting import patient
 
 pytestmark = pytest.mark.slow
 
@@ -215,7 +216,12 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(failover: Pa
     )
 
     ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ)
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
+        env=dict(os.environ),
     )
 
     assert ended.returncode == 2

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.places import ROOT
+from tests.waiting import patient
 from trimaran.archive.spark import create_session
 from trimaran.archive.spark.session import JVM_LOG, _open_log
 from trimaran.service_api.errors import ConfigurationError
@@ -75,7 +76,7 @@ def test_a_session_after_a_stop_has_a_jvm_of_its_own_and_only_a_log_with_a_name_
 
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM],
-        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=170,
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=patient(170),
     )  # fmt: skip
 
     assert (result.returncode, result.stderr) == (0, "")

@@ -13,6 +13,7 @@ import pytest
 from tests.places import ROOT
 from tests.spark.processes import run_job
 from tests.unit.archive.streams import extract_sample
+from tests.waiting import patient
 from trimaran import archive
 
 OLD_JAVA = """\
@@ -60,7 +61,12 @@ except Exception as error:
     print(type(error).__name__, error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=patient(100),
+        check=True,
     )
 
     java = os.path.join(environment["PATH"], "java")

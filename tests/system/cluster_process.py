@@ -24,7 +24,7 @@ from tests.system.commands import run_trimaran
 from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory, log_end_position
 from tests.system.fork_server import ForkedGroup
 from tests.system.requester import Requester
-from tests.waiting import wait_for, wait_until
+from tests.waiting import slowness, wait_for, wait_until
 from trimaran.archive.tool.app import app as archive_app
 from trimaran.benchmarks.rig.member_log import Leadership as Leadership
 from trimaran.benchmarks.rig.member_log import RigMemberLog
@@ -50,6 +50,9 @@ SETTINGS: Final = {
     "leader_heartbeat_interval_ms": "100",
 }
 """Short terms and segments, so that logs roll; short timeouts, so that elections are soon."""
+
+MOST_PATIENT: Final = 4.0
+"""Factor of timeouts on a slow machine: with more of it a session would time out before its leader."""
 
 STEADY: Final = {"leader_heartbeat_timeout_ms": "10000", "startup_canvass_timeout_ms": "20000"}
 """For tests in which no election may begin but by a death: on a busy machine a member may stand still for seconds."""
@@ -127,7 +130,7 @@ class SystemCluster:
             data_dir=data_dir,
             service=service,
             member_count=member_count,
-            settings={**SETTINGS, **(settings or {})},
+            settings={**in_time(SETTINGS), **(settings or {})},
             group=ForkedGroup(),
             network=network,
         )
@@ -394,6 +397,15 @@ class SystemCluster:
             error.add_note(f"--- {member!r} {member.process.log_path}\n{member.process.log_tail(LOG_TAIL_LINES)}")
         for member in self.members.values():
             member.kill()
+
+
+def in_time(settings: Mapping[str, str]) -> dict[str, str]:
+    """Make timeouts of members longer while the machine is slow: there a member may stand still for a second."""
+    factor = min(slowness(), MOST_PATIENT)
+    return {
+        name: str(round(int(value) * factor)) if name.endswith("_timeout_ms") else value
+        for name, value in settings.items()
+    }
 
 
 def election_count(members: Iterable[Member]) -> int:

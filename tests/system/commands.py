@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.system.fork_server import ForkedProcess, fork_server
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 from trimaran.cluster.settings.variables import clean_environment
 
 TIMEOUT_S = 170.0
@@ -48,7 +48,7 @@ def run_trimaran_blocking(*arguments: str, **environment: str) -> Printed:
         subprocess.TimeoutExpired: it has not ended in time, and was killed.
     """
     with _started(arguments, environment) as (process, read):
-        process.wait(TIMEOUT_S)
+        process.wait(patient(TIMEOUT_S))
         return read()
 
 

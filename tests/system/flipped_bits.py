@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.system.cluster_process import SystemCluster
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 
 _MEMBER: Final = "follower"
 
@@ -157,7 +157,7 @@ def format_table(outcomes: list[FlipOutcome]) -> str:
 async def _run(directory: Path) -> list[FlipOutcome]:
     cluster = SystemCluster(directory)
     with cluster.processes.group:
-        async with asyncio.timeout(300):
+        async with within(300):
             cluster.processes.data_dir.mkdir(parents=True, exist_ok=True)
             await cluster._start_first()
             return await flip_each(cluster)

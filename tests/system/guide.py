@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.system.forked_command import commands_on_path
+from tests.waiting import patient
 from trimaran.cluster.settings.variables import clean_environment
 
 DEADLINE_S = 150
@@ -78,7 +79,7 @@ def run_guide(page: Path, directory: Path, **environment: str) -> list[Step]:
             start_new_session=True,
         )
         try:
-            shell.wait(DEADLINE_S)
+            shell.wait(patient(DEADLINE_S))
         finally:
             _leave_nothing_behind(shell)
 

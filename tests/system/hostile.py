@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.waiting import within
 from trimaran.archive.format.messages import AuthConnectRequest, ListRecordingRequest, ReplayRequest
 from trimaran.archive.net.control import PROTOCOL_VERSION
 from trimaran.cluster.messages.consensus import CanvassPosition, Vote
@@ -107,7 +108,7 @@ async def throw(endpoint: str, attack: Attack, *, close_timeout_s: float) -> boo
     host, _, port = endpoint.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        async with asyncio.timeout(close_timeout_s):
+        async with within(close_timeout_s):
             writer.write(attack.data)
             await writer.drain()
             writer.write_eof()

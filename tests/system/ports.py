@@ -20,6 +20,7 @@ from typing import Final
 from tests.places import ROOT
 from tests.system.cluster_process import STEADY, SystemCluster
 from tests.tls import OTHER_CLUSTER, Issuer
+from tests.waiting import patient, within
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.cluster.documents.inspection import InspectionRequest, Topic
 from trimaran.cluster.documents.operations import Operation, run_operation
@@ -51,7 +52,7 @@ END: Final = "<!-- End of the table. -->"
 _TARGET: Final = 0
 _CLAIMED: Final = 1
 _ANSWER_S: Final = 10.0
-_STAYS_S: Final = 0.5
+_STAYS_S: Final = 2.0
 """A connection that is not ended within this time is let in, at a port where the member has nothing to say."""
 
 
@@ -106,7 +107,7 @@ async def _read(
         return b""
     try:
         writer.write(data)
-        async with asyncio.timeout(within_s):
+        async with within(within_s):
             return await reader.read(1 << 16)
     except TimeoutError:
         return None
@@ -153,7 +154,7 @@ def _send_log(purpose: Purpose) -> Callable[[NetworkStack, Endpoint], Awaitable[
 
 async def _ask_status(network: NetworkStack, endpoint: Endpoint) -> bool:
     with contextlib.suppress(StatusQueryError):
-        await query_status(str(endpoint), _ANSWER_S, network=network)
+        await query_status(str(endpoint), patient(_ANSWER_S), network=network)
         return True
     return False
 
@@ -161,7 +162,7 @@ async def _ask_status(network: NetworkStack, endpoint: Endpoint) -> bool:
 async def _inspect(network: NetworkStack, endpoint: Endpoint) -> bool:
     with contextlib.suppress(StatusQueryError):
         request = InspectionRequest(topic=Topic.SESSIONS).model_dump_json().encode()
-        await query_document(str(endpoint), INSPECTION_STREAM_ID, _ANSWER_S, request=request, network=network)
+        await query_document(str(endpoint), INSPECTION_STREAM_ID, patient(_ANSWER_S), request=request, network=network)
         return True
     return False
 
@@ -169,7 +170,9 @@ async def _inspect(network: NetworkStack, endpoint: Endpoint) -> bool:
 async def _operate(network: NetworkStack, endpoint: Endpoint) -> bool:
     """Ask for what the cluster refuses to operators, too: it is not suspended, so each caller finds it as it was."""
     try:
-        steps = [step async for step in run_operation(str(endpoint), Operation.RESUME, _ANSWER_S, network=network)]
+        steps = [
+            step async for step in run_operation(str(endpoint), Operation.RESUME, patient(_ANSWER_S), network=network)
+        ]
     except ClusterError:
         return False
     return bool(steps)
@@ -177,7 +180,7 @@ async def _operate(network: NetworkStack, endpoint: Endpoint) -> bool:
 
 async def _list_recordings(network: NetworkStack, endpoint: Endpoint) -> bool:
     with contextlib.suppress(ClusterError):
-        async with ArchiveClient.connect(str(endpoint), timeout_s=_ANSWER_S, network=network) as client:
+        async with ArchiveClient.connect(str(endpoint), timeout_s=patient(_ANSWER_S), network=network) as client:
             return bool(await client.list_recordings())
     return False
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.system.append_list import ANSWER, FLOODED, REQUEST, TOO_EARLY, Answer
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until, within
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.service_api import SessionClosedError
 from trimaran.service_api.wire.session import EventCode
@@ -24,8 +24,8 @@ class Requester:
     """One session. Use it as `async with Requester(endpoints) as requester:`."""
 
     def __init__(self, endpoints: Sequence[str], **config: Any) -> None:  # Any: fields of ClientConfig
-        patient: dict[str, Any] = {"connect_timeout_s": 60.0, "new_leader_timeout_s": 60.0}
-        self._config = ClientConfig(endpoints=tuple(endpoints), **(patient | config))
+        limits: dict[str, Any] = {"connect_timeout_s": patient(60.0), "new_leader_timeout_s": patient(60.0)}
+        self._config = ClientConfig(endpoints=tuple(endpoints), **(limits | config))
         self._bodies: list[bytes] = []
         self._next = 1
         self._wake = asyncio.Event()
@@ -167,7 +167,7 @@ class Requester:
                 return
             self._wake.clear()
             try:
-                async with asyncio.timeout(0.05):
+                async with within(0.05):
                     await self._wake.wait()
             except TimeoutError:
                 pass

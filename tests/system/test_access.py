@@ -16,6 +16,7 @@ from tests.facts import has_facts
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
 from tests.system.test_operations import ordered
 from tests.system.test_tls import Certified, endpoint_of
+from tests.waiting import patient, within
 from trimaran.archive import ArchiveClient, ArchiveError
 from trimaran.client import AdminRefusedError, ClientConfig, ClusterClient
 from trimaran.cluster.documents.operations import Operation, OperationRequest, run_operation
@@ -45,7 +46,7 @@ def alone(directory: Path, **settings: str) -> SystemCluster:
 
 async def steps_of(cluster: SystemCluster, operation: Operation, network: NetworkStack) -> list[str]:
     consensus = str(endpoint_of(cluster, 0, "consensus"))
-    return [str(step.step) async for step in run_operation(consensus, operation, TIMEOUT_S, network=network)]
+    return [str(step.step) async for step in run_operation(consensus, operation, patient(TIMEOUT_S), network=network)]
 
 
 async def refusal_of(cluster: SystemCluster, operation: Operation, network: NetworkStack) -> str:
@@ -78,7 +79,7 @@ async def test_a_stranger_cannot_stop_a_node_nor_operate_it(data_dir: Path, secr
         reader, writer = await SOCKETS.dial_streams(Purpose.CONSENSUS, endpoint_of(cluster, 0, "consensus"))
         writer.write(SetupFrame(session_id=-1, stream_id=OPERATION_STREAM_ID).encode())
         writer.write(encode_frame(request, stream_id=OPERATION_STREAM_ID))
-        async with asyncio.timeout(TIMEOUT_S):
+        async with within(TIMEOUT_S):
             (frame,) = FrameParser().feed(await reader.read())
         writer.close()
         assert frame.stream_id == REFUSAL_STREAM_ID
@@ -87,7 +88,7 @@ async def test_a_stranger_cannot_stop_a_node_nor_operate_it(data_dir: Path, secr
         for operation in Operation:
             assert has_facts(await refusal_of(cluster, operation, REMOTE), f"{operation}", "role operator")
 
-        status = await query_status(str(endpoint_of(cluster, 0, "consensus")), TIMEOUT_S, network=REMOTE)
+        status = await query_status(str(endpoint_of(cluster, 0, "consensus")), patient(TIMEOUT_S), network=REMOTE)
         assert (status.role, status.pid) == ("LEADER", cluster.members[0].process.pid)
         refused = audit(cluster, "refused")
         assert {line["action"] for line in refused} == {str(operation) for operation in Operation}
@@ -128,7 +129,7 @@ async def test_each_of_two_clusters_on_a_machine_is_operated_by_its_own_endpoint
         await ordered(one, "suspend")
 
         states = [
-            (await query_status(str(endpoint_of(cluster, 0, "consensus")), TIMEOUT_S)).module_state
+            (await query_status(str(endpoint_of(cluster, 0, "consensus")), patient(TIMEOUT_S))).module_state
             for cluster in (one, two)
         ]
         assert states == ["SUSPENDED", "ACTIVE"]
@@ -152,7 +153,9 @@ async def test_another_user_of_the_machine_does_not_operate_a_member(data_dir: P
             "print(asyncio.run(ask()))\n"
         )
         command = [sys.executable, "-c", code, str(endpoint_of(cluster, 0, "consensus"))]
-        found = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        found = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, timeout=patient(TIMEOUT_S)
+        )
 
         assert found.returncode != 0
         assert has_facts(found.stderr, "abort", "operator or member", "stranger")
@@ -199,7 +202,7 @@ async def test_a_client_of_an_operators_certificate_has_snapshots_taken_and_othe
             config = ClientConfig(endpoints=(str(endpoint_of(cluster, 0, "ingress")),), tls=tls)
             async with ClusterClient.connect(config=config) as client:
                 try:
-                    outcomes[name] = f"done at {await client.take_snapshot(timeout_s=TIMEOUT_S)}"
+                    outcomes[name] = f"done at {await client.take_snapshot(timeout_s=patient(TIMEOUT_S))}"
                 except AdminRefusedError as error:
                     outcomes[name] = str(error)
 
@@ -229,7 +232,7 @@ async def test_refused_member_links_and_archive_changes_are_in_the_audit_trail(d
         ):
             reader, writer = await client.dial_streams(purpose, endpoint_of(cluster, 0, endpoint))
             writer.write(SetupFrame(session_id=-1, stream_id=stream_id, member_id=1).encode())
-            async with asyncio.timeout(TIMEOUT_S):
+            async with within(TIMEOUT_S):
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b""
             writer.close()
@@ -256,7 +259,7 @@ async def test_every_port_refuses_by_name_who_means_another_cluster_also_in_plai
         said = f"cluster_id={own} expected={other}"
 
         async def ask(cluster_id: str) -> None:
-            await query_status(consensus, TIMEOUT_S, cluster_id=parse_cluster_id(cluster_id), network=REMOTE)
+            await query_status(consensus, patient(TIMEOUT_S), cluster_id=parse_cluster_id(cluster_id), network=REMOTE)
 
         async def connect(cluster_id: str) -> None:
             config = ClientConfig(endpoints=(ingress,), cluster_id=cluster_id)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from tests.system.cluster_process import SystemCluster
+from tests.waiting import within
 from trimaran.client import ClusterClient, RejectedError
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH
 from trimaran.service_api.wire.session import SessionMessageHeader
@@ -22,7 +22,7 @@ async def test_requests_are_refused_messages_are_not_and_the_log_has_no_request(
     async with SystemCluster(data_dir, member_count=1, settings=settings, service=SERVICE) as cluster:
         await cluster.wait_for_leader()
 
-        async with await ClusterClient.connect(cluster.endpoints) as client, asyncio.timeout(60):
+        async with await ClusterClient.connect(cluster.endpoints) as client, within(60):
             with pytest.raises(RejectedError, match="aeron_messages_only = true"):
                 await client.request(b"refused")
             await client.offer(b"taken")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from tests.system.append_list import ANSWER, CLOSE, FLOOD, FLOOD_COUNT, FLOODED, REQUEST
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until, within
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.service_api import SessionClosedError
 from trimaran.service_api.wire.session import EventCode
@@ -67,7 +66,9 @@ async def test_a_session_that_the_service_closes_is_closed_on_every_member(data_
 async def test_a_client_that_reads_nothing_does_not_stall_the_others_and_gets_all_later(data_dir: Path) -> None:
     """DESIGN §4: one slow client never stalls the others; 16 MiB of egress wait for it meanwhile."""
     async with SystemCluster(data_dir, settings=FLOODABLE) as cluster:
-        config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=TIMEOUT_S, egress_queue_limit=1)
+        config = ClientConfig(
+            endpoints=tuple(cluster.endpoints), connect_timeout_s=patient(TIMEOUT_S), egress_queue_limit=1
+        )
         async with ClusterClient.connect([], config=config) as slow, cluster.requester() as requester:
             await slow.offer(REQUEST.pack(1) + FLOOD)
             await wait_until(lambda: not slow._conductor.is_reading, timeout_s=TIMEOUT_S, what="the client to choke")
@@ -75,7 +76,7 @@ async def test_a_client_that_reads_nothing_does_not_stall_the_others_and_gets_al
             was_reading = slow._conductor.is_reading
 
             places = []
-            async with asyncio.timeout(TIMEOUT_S):
+            async with within(TIMEOUT_S):
                 async for message in slow.egress():
                     places.append(ANSWER.unpack_from(message.payload)[1])
                     if places[-1] != FLOODED:
@@ -90,7 +91,9 @@ async def test_a_client_that_reads_nothing_does_not_stall_the_others_and_gets_al
 async def test_a_client_that_reads_nothing_is_dropped_at_the_egress_limit(data_dir: Path) -> None:
     """A queue of egress is bounded: at 64 MiB the connection is dropped with one clear line, and the others go on."""
     async with SystemCluster(data_dir, settings=STEADY | FLOODABLE) as cluster:
-        config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=TIMEOUT_S, egress_queue_limit=1)
+        config = ClientConfig(
+            endpoints=tuple(cluster.endpoints), connect_timeout_s=patient(TIMEOUT_S), egress_queue_limit=1
+        )
         async with ClusterClient.connect([], config=config) as slow, cluster.requester() as requester:
             leader = cluster.members[slow.leader_member_id]
             for sequence in range(1, 9):

@@ -5,7 +5,6 @@ Issue 20 §4. And what is written is for its owner alone.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.cluster_process import Member, SystemCluster
+from tests.waiting import within
 from trimaran.archive import ArchiveError
 from trimaran.archive.net.client import ArchiveClient
 
@@ -58,7 +58,7 @@ async def replace_disk(cluster: SystemCluster, member_id: int) -> Member:
 async def test_a_damaged_leader_and_a_replaced_disk_heal_through_the_third_member(data_dir: Path) -> None:
     cluster = SystemCluster(data_dir)
     with cluster.processes.group:
-        async with asyncio.timeout(120):
+        async with within(120):
             cluster.processes.data_dir.mkdir(parents=True, exist_ok=True)
             await cluster._start_first()
             leader = (await cluster.wait_for_leader()).leader_member_id
@@ -86,7 +86,7 @@ async def test_a_damaged_leader_and_a_replaced_disk_heal_through_the_third_membe
 async def test_a_stranger_who_replays_damage_stops_no_node(data_dir: Path) -> None:
     cluster = SystemCluster(data_dir)
     with cluster.processes.group:
-        async with asyncio.timeout(120):
+        async with within(120):
             cluster.processes.data_dir.mkdir(parents=True, exist_ok=True)
             await cluster._start_first()
             leader = (await cluster.wait_for_leader()).leader_member_id
@@ -111,7 +111,7 @@ async def test_what_a_member_writes_is_for_its_owner_alone_and_an_older_director
     """Directories 0700, files 0600: while it runs, and after a start on a directory that others could read."""
     cluster = SystemCluster(data_dir, member_count=1)
     with cluster.processes.group:
-        async with asyncio.timeout(120):
+        async with within(120):
             cluster.processes.data_dir.mkdir(parents=True, exist_ok=True)
             await cluster._start_first()
             await cluster.wait_for_leader()

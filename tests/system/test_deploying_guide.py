@@ -8,13 +8,13 @@ import pytest
 
 from tests.places import ROOT
 from tests.system.guide import run_guide
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.cluster.cli.shared.examples import examples_directory
-from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 
 
 @pytest.mark.slow
 def test_members_by_name_come_and_go_as_the_page_says(tmp_path: Path) -> None:
-    environment = {"PORT": str(free_base_ports(1)[0]), "TRIMARAN_SERVICE_DIR": str(examples_directory())}
+    environment = {"PORT": str(find_base_ports(1)[0]), "TRIMARAN_SERVICE_DIR": str(examples_directory())}
 
     for step in run_guide(ROOT / "docs" / "deploying.md", tmp_path, **environment):
         step.check()

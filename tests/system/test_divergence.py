@@ -11,6 +11,7 @@ import pytest
 
 from tests.system.cluster_process import STEADY, TIMEOUT_S, Member, SystemCluster
 from tests.system.test_operations import order, ordered
+from tests.waiting import patient
 from trimaran.archive.tool.output import EXIT_UNHEALTHY
 from trimaran.benchmarks.rig.member_status import wait_for_status
 from trimaran.client import ClusterClient, QueryRefusedError
@@ -83,7 +84,7 @@ async def test_a_member_whose_state_alone_differs_stops(data_dir: Path, is_leade
         await cluster.wait_for_leader()
         await send(cluster, *[b"count"] * 60)
         await wait_for_status(
-            cluster.processes, other_id, lambda status: not status.divergences, time_limit_s=TIMEOUT_S
+            cluster.processes, other_id, lambda status: not status.divergences, time_limit_s=patient(TIMEOUT_S)
         )
 
 
@@ -96,7 +97,9 @@ async def test_a_member_that_differs_goes_on_where_its_setting_says_report(data_
         await send(cluster, f"odd 1 {odd}".encode(), *[b"count"] * 60)
 
         await cluster.members[1].wait_for_event("service.digests_differed", kind="state")
-        await wait_for_status(cluster.processes, 0, lambda status: bool(status.divergences), time_limit_s=TIMEOUT_S)
+        await wait_for_status(
+            cluster.processes, 0, lambda status: bool(status.divergences), time_limit_s=patient(TIMEOUT_S)
+        )
         exit_status, problems = await health(cluster)
         assert exit_status == EXIT_UNHEALTHY
         assert "majority: 1" in problems["member_diverged"][0]["detail"]

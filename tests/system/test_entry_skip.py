@@ -13,6 +13,7 @@ import pytest
 from tests.system.careless import CarelessService
 from tests.system.cluster_process import SystemCluster
 from tests.system.commands import run_trimaran_blocking
+from tests.waiting import ask_until, patient, wait_until
 from trimaran.benchmarks.rig.member_status import consensus_endpoint
 from trimaran.client import ClusterClient, RequestFailedError
 from trimaran.cluster.documents.query import StatusQueryError, query_status
@@ -25,27 +26,24 @@ SERVICE = "tests.system.careless:CarelessService"
 
 
 async def wait_until_held(cluster: SystemCluster, member_id: int) -> HeldStatus:
-    async with asyncio.timeout(60):
-        while True:
-            with contextlib.suppress(StatusQueryError):
-                status = await query_status(consensus_endpoint(cluster.processes, member_id), 2.0)
-                if status.held is not None:
-                    return status.held
-            await asyncio.sleep(0.05)
+    async def ask() -> HeldStatus | None:
+        with contextlib.suppress(StatusQueryError):
+            return (await query_status(consensus_endpoint(cluster.processes, member_id), patient(2.0))).held
+        return None
+
+    return await ask_until(ask, timeout_s=60, what=f"member {member_id} to hold")
 
 
 async def start_until_held(cluster: SystemCluster, *member_ids: int) -> None:
     """Start members again, which stop where they fail, until all of them hold there."""
-    holding = set[int]()
-    async with asyncio.timeout(90):
-        while holding != {*member_ids}:
-            for member_id in member_ids:
-                member = cluster.members[member_id]
-                if not member.process.is_running:
-                    cluster.start(member_id)
-                elif member.events("entry.held"):
-                    holding.add(member_id)
-            await asyncio.sleep(0.05)
+
+    def start_and_look() -> bool:
+        for member_id in member_ids:
+            if not cluster.members[member_id].process.is_running:
+                cluster.start(member_id)
+        return all(cluster.members[member_id].events("entry.held") for member_id in member_ids)
+
+    await wait_until(start_and_look, timeout_s=90, what=f"members {member_ids} to hold")
     for member_id in member_ids:
         await wait_until_held(cluster, member_id)
 
@@ -73,9 +71,9 @@ async def test_an_entry_that_no_member_can_deliver_is_skipped_and_its_client_is_
     async with SystemCluster(data_dir, service=SERVICE) as cluster:
         await cluster.wait_for_leader()
         full.touch()
-        async with ClusterClient.connect(cluster.endpoints, new_leader_timeout_s=120) as client:
+        async with ClusterClient.connect(cluster.endpoints, new_leader_timeout_s=patient(120)) as client:
             assert await client.request(b"count") == b"1"
-            failing = asyncio.create_task(client.request(f"memory {full} 0,1,2".encode(), timeout_s=120))
+            failing = asyncio.create_task(client.request(f"memory {full} 0,1,2".encode(), timeout_s=patient(120)))
             await start_until_held(cluster, 0, 1, 2)
             leader = await cluster.wait_for_leader()
 
@@ -126,10 +124,10 @@ async def test_a_member_that_had_delivered_a_skipped_entry_starts_again_from_bef
         full.touch()
         delivering = (leader.leader_member_id + 1) % 3
         failing = sorted({0, 1, 2} - {delivering})
-        async with ClusterClient.connect(cluster.endpoints, new_leader_timeout_s=120) as client:
+        async with ClusterClient.connect(cluster.endpoints, new_leader_timeout_s=patient(120)) as client:
             assert await client.request(b"count") == b"1"
             requested = asyncio.create_task(
-                client.request(f"memory {full} {failing[0]},{failing[1]}".encode(), timeout_s=120)
+                client.request(f"memory {full} {failing[0]},{failing[1]}".encode(), timeout_s=patient(120))
             )
             for member_id in failing:
                 assert await cluster.members[member_id].wait_exit() != 0
@@ -140,7 +138,7 @@ async def test_a_member_that_had_delivered_a_skipped_entry_starts_again_from_bef
             position = str((await wait_until_held(cluster, failing[0])).log_position)
             await cluster.wait_for_leader(min_term_id=leader.leadership_term_id + 1)
             command = asyncio.create_task(cluster.run_command("entry", "skip", "--log-position", position, "--confirm"))
-            assert await client.request(b"count", timeout_s=120) == b"2"
+            assert await client.request(b"count", timeout_s=patient(120)) == b"2"
             assert await client.request(b"count") == b"3"
             cluster.start(delivering)
             code, printed = await command

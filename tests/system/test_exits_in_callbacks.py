@@ -10,6 +10,7 @@ import pytest
 
 from tests.system.cluster_process import SystemCluster
 from tests.system.exiting import EXITS
+from tests.waiting import within
 from trimaran.benchmarks.rig.member_status import consensus_endpoint
 from trimaran.client import ClusterClient, QueryRefusedError
 from trimaran.cluster.core.control_toggle import ActionStep
@@ -42,7 +43,7 @@ def service_of(callback: str, kind: str) -> str:
 async def talk(cluster: SystemCluster, word: bytes) -> None:
     """Bring a callback about; the member ends meanwhile."""
     with suppress(ClusterError, OSError, TimeoutError):
-        async with asyncio.timeout(20), ClusterClient.connect(cluster.endpoints) as client:
+        async with within(20), ClusterClient.connect(cluster.endpoints) as client:
             if word == b"message":
                 await client.offer(b"message")
             if word and word != b"close":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from tests.system.cluster_process import SystemCluster
 from tests.system.flipped_bits import FLIPS, flip_each, format_table
+from tests.waiting import within
 
 pytestmark = [pytest.mark.slow, pytest.mark.damages_directories]
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.damages_directories]
 async def test_a_flipped_bit_in_each_kind_of_file_costs_nothing(data_dir: Path) -> None:
     cluster = SystemCluster(data_dir)
     with cluster.processes.group:
-        async with asyncio.timeout(180):
+        async with within(180):
             cluster.processes.data_dir.mkdir(parents=True, exist_ok=True)
             await cluster._start_first()
 

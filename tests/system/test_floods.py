@@ -12,7 +12,7 @@ import pytest
 
 from tests.system.append_list import FLOOD, REQUEST
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
-from tests.waiting import wait_until
+from tests.waiting import let_pass, patient, slowness, wait_until
 from trimaran.benchmarks.load.hostile_clients import FLOODS, Flood, NeverReadingFlood, SilentFlood
 from trimaran.benchmarks.rig.member_status import consensus_endpoint, wait_for_status
 from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup
@@ -70,13 +70,13 @@ async def test_sessions_that_read_nothing_are_cut_off_at_one_limit_and_the_memor
     async with SystemCluster(data_dir, settings=settings, service=FAN_OUT_SERVICE) as cluster:
         leader = cluster.members[(await cluster.wait_for_leader()).leader_member_id]
         flood = NeverReadingFlood(cluster.endpoints[leader.member_id], count=20, fan_out=100)
-        async with ClusterClient.connect(cluster.endpoints, connect_timeout_s=TIMEOUT_S) as honest:
+        async with ClusterClient.connect(cluster.endpoints, connect_timeout_s=patient(TIMEOUT_S)) as honest:
             await honest.request(b"before")
             pid, peaks = leader.process.pid, [resident_bytes(leader.process.pid)]
             async with _running(flood):
                 await leader.wait_for_event("egress.dropped")
                 for _ in range(100):
-                    assert await honest.request(b"during", timeout_s=TIMEOUT_S) == b"during"
+                    assert await honest.request(b"during", timeout_s=patient(TIMEOUT_S)) == b"during"
                     peaks.append(resident_bytes(pid))
             await wait_until(
                 lambda: resident_bytes(pid) < peaks[0] + 24 * MIB,
@@ -97,7 +97,7 @@ async def _ask_amid_a_flood(client: ClusterClient) -> bytes:
     asyncio.get_running_loop().call_soon(client.try_offer, REQUEST.pack(3) + FLOOD)  # before the write of this turn
     for sequence in (1, 2):
         client.try_offer(REQUEST.pack(sequence) + FLOOD)
-    return await client.request(REQUEST.pack(1) + b"kept", timeout_s=TIMEOUT_S)
+    return await client.request(REQUEST.pack(1) + b"kept", timeout_s=patient(TIMEOUT_S))
 
 
 async def test_client_that_is_cut_off_knows_why_and_loses_no_reply(data_dir: Path) -> None:
@@ -105,7 +105,9 @@ async def test_client_that_is_cut_off_knows_why_and_loses_no_reply(data_dir: Pat
     settings = {**STEADY, **FLOODABLE, "egress_limit_bytes": str(128 * MIB)}
     async with SystemCluster(data_dir, settings=settings) as cluster:
         leader = cluster.members[(await cluster.wait_for_leader()).leader_member_id]
-        config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=TIMEOUT_S, egress_queue_limit=1)
+        config = ClientConfig(
+            endpoints=tuple(cluster.endpoints), connect_timeout_s=patient(TIMEOUT_S), egress_queue_limit=1
+        )
         async with ClusterClient.connect([], config=config) as slow:
             asking = asyncio.create_task(_ask_amid_a_flood(slow))
             await leader.wait_for_event("egress.dropped", session_id=slow.cluster_session_id)
@@ -132,7 +134,7 @@ async def test_connections_that_never_become_anybody_s_cost_little_and_are_dropp
     async with SystemCluster(data_dir, settings=settings, service=FAN_OUT_SERVICE) as cluster:
         leader = cluster.members[(await cluster.wait_for_leader()).leader_member_id]
         flood = FLOODS[kind](cluster.endpoints[leader.member_id], count=40)
-        async with ClusterClient.connect(cluster.endpoints, connect_timeout_s=TIMEOUT_S) as honest:
+        async with ClusterClient.connect(cluster.endpoints, connect_timeout_s=patient(TIMEOUT_S)) as honest:
             await honest.request(b"before")
             pid, peaks = leader.process.pid, [resident_bytes(leader.process.pid)]
             async with _running(flood):
@@ -140,7 +142,7 @@ async def test_connections_that_never_become_anybody_s_cost_little_and_are_dropp
                     lambda: flood.counts.dropped_count >= 40, timeout_s=TIMEOUT_S, what=lambda: f"drops: {flood!r}"
                 )
                 for _ in range(50):
-                    assert await honest.request(b"during", timeout_s=TIMEOUT_S) == b"during"
+                    assert await honest.request(b"during", timeout_s=patient(TIMEOUT_S)) == b"during"
                     peaks.append(resident_bytes(pid))
 
             assert max(peaks) < peaks[0] + 64 * MIB
@@ -152,13 +154,15 @@ async def test_connections_that_never_become_anybody_s_cost_little_and_are_dropp
 
 async def test_clients_that_keep_a_warm_connection_to_every_member_survive_all_deadlines(data_dir: Path) -> None:
     """A follower binds nothing on it, but sees by the token that its session is open: it stays, however idle."""
-    settings = {**STEADY, "setup_timeout_ms": "1000", "session_open_timeout_ms": "1000"}
+    timeout_s = slowness()  # one second of a quiet machine
+    timeout_ms = str(round(1_000 * timeout_s))
+    settings = {**STEADY, "setup_timeout_ms": timeout_ms, "session_open_timeout_ms": timeout_ms}
     async with SystemCluster(data_dir, settings=settings, service=FAN_OUT_SERVICE) as cluster:
         await cluster.wait_for_leader()
-        async with ClusterClient.connect(cluster.endpoints, connect_timeout_s=TIMEOUT_S) as idle:
+        async with ClusterClient.connect(cluster.endpoints, connect_timeout_s=patient(TIMEOUT_S)) as idle:
             await idle.request(b"open")
             opened_count = idle._conductor.protocol.events.total_count
-            await asyncio.sleep(4)  # several times the deadlines, and looks at who is needed
+            await let_pass(4 * timeout_s)  # several times the deadlines, and looks at who is needed
             await idle.request(b"still there")
 
             news = idle._conductor.protocol.events
@@ -174,7 +178,7 @@ async def test_idle_clients_that_use_up_descriptors_lock_out_neither_members_nor
     async with cluster:
         leader_id = (await cluster.wait_for_leader()).leader_member_id
         follower_id = next(member_id for member_id in cluster.members if member_id != leader_id)
-        async with ClusterClient.connect(cluster.endpoints, connect_timeout_s=TIMEOUT_S) as honest:
+        async with ClusterClient.connect(cluster.endpoints, connect_timeout_s=patient(TIMEOUT_S)) as honest:
             flood = SilentFlood(cluster.endpoints[leader_id], count=DESCRIPTORS)
             async with _running(flood):
                 await wait_until(
@@ -182,13 +186,16 @@ async def test_idle_clients_that_use_up_descriptors_lock_out_neither_members_nor
                     timeout_s=TIMEOUT_S,
                     what=lambda: f"drops: {flood!r}",
                 )
-                status = await query_status(consensus_endpoint(cluster.processes, leader_id), TIMEOUT_S)
+                status = await query_status(consensus_endpoint(cluster.processes, leader_id), patient(TIMEOUT_S))
                 assert status.state == "LEADER"
                 cluster.members[follower_id].kill()
                 cluster.start(follower_id)
                 await wait_for_status(
-                    cluster.processes, follower_id, lambda status: status.state == "FOLLOWER", time_limit_s=TIMEOUT_S
+                    cluster.processes,
+                    follower_id,
+                    lambda status: status.state == "FOLLOWER",
+                    time_limit_s=patient(TIMEOUT_S),
                 )
-                assert await honest.request(b"during", timeout_s=TIMEOUT_S) == b"during"
-                async with ClusterClient.connect(cluster.endpoints, connect_timeout_s=TIMEOUT_S) as newcomer:
-                    assert await newcomer.request(b"new", timeout_s=TIMEOUT_S) == b"new"
+                assert await honest.request(b"during", timeout_s=patient(TIMEOUT_S)) == b"during"
+                async with ClusterClient.connect(cluster.endpoints, connect_timeout_s=patient(TIMEOUT_S)) as newcomer:
+                    assert await newcomer.request(b"new", timeout_s=patient(TIMEOUT_S)) == b"new"

@@ -19,10 +19,10 @@ from tests.system.cluster_process import SETTINGS
 from tests.system.directory_checker import check_directory
 from tests.system.forked_command import MEMBER_PYTHON, commands_on_path
 from tests.system.test_demo import is_running
-from tests.waiting import wait_until
+from tests.waiting import ask_until, patient, wait_until
 from trimaran.archive.spark.source.data_source import AeronArchiveDataSource
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig, ConnectRejectedError, GroupedClient, RequestFailedError, SyncGroupedClient
-from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.cluster.settings.config_layers import flag_arguments
 from trimaran.cluster.settings.variables import clean_environment
@@ -39,11 +39,11 @@ KEYS: Final = [f"account-{i}" for i in range(12)]
 
 async def repeat_until(ask: Callable[[], Awaitable[bool]]) -> None:
     """Ask until the answer is yes."""
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            if await ask():
-                return
-            await asyncio.sleep(0.05)
+
+    async def is_so() -> bool | None:
+        return await ask() or None
+
+    await ask_until(is_so, timeout_s=DEADLINE_S, what=ask.__name__)
 
 
 class Machines:
@@ -52,7 +52,7 @@ class Machines:
     def __init__(self, data_dir: Path, **settings: str) -> None:
         self.directory = data_dir
         data_dir.mkdir(parents=True)
-        self.base_ports = free_base_ports(MEMBER_COUNT, group_count=GROUP_COUNT)
+        self.base_ports = find_base_ports(MEMBER_COUNT, group_count=GROUP_COUNT)
         self.endpoints = [f"127.0.0.1:{port}" for port in self.base_ports]
         self.settings = {**SETTINGS, "groups": str(GROUP_COUNT), "log_format": "json", **settings}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -96,13 +96,13 @@ class Machines:
     def kill(self, member_id: int) -> None:
         """End a supervisor without warning."""
         self.processes[member_id].kill()
-        self.processes[member_id].wait(DEADLINE_S)
+        self.processes[member_id].wait(patient(DEADLINE_S))
 
     def stop_all(self) -> list[int]:
         """Tell every supervisor to stop; gives the exit statuses."""
         for process in self.processes.values():
             process.terminate()
-        return [process.wait(DEADLINE_S) for process in self.processes.values()]
+        return [process.wait(patient(DEADLINE_S)) for process in self.processes.values()]
 
     async def find_leader(self, group_index: int) -> int | None:
         """Which member leads a group; None if none says so."""
@@ -125,7 +125,9 @@ class Machines:
         await repeat_until(are_leading)
 
     def client(self, **arguments: int) -> GroupedClient:
-        config = ClientConfig(endpoints=tuple(self.endpoints), connect_timeout_s=DEADLINE_S, new_leader_timeout_s=60.0)
+        config = ClientConfig(
+            endpoints=tuple(self.endpoints), connect_timeout_s=patient(DEADLINE_S), new_leader_timeout_s=patient(60.0)
+        )
         return GroupedClient(config=config, **arguments)  # type: ignore[arg-type]
 
     def processes_of(self, member_id: int, *group_indexes: int) -> list[int]:
@@ -143,14 +145,14 @@ def machines(data_dir: Path) -> Iterator[Machines]:
     yield made
     for process in made.processes.values():
         process.kill()
-        process.wait(DEADLINE_S)
+        process.wait(patient(DEADLINE_S))
 
 
 async def keep_requesting(client: GroupedClient, key: str, done: asyncio.Event) -> int:
     """Make requests for a key, one after the other, until told to end; gives how many."""
     number = 0
     while not done.is_set():
-        reply = await client.request(key, f"{key} {number}".encode(), timeout_s=DEADLINE_S)
+        reply = await client.request(key, f"{key} {number}".encode(), timeout_s=patient(DEADLINE_S))
         number += 1
         assert int(reply) == number
     return number
@@ -222,7 +224,7 @@ async def test_a_client_learns_the_groups_and_is_refused_by_other_ones(machines:
 
     def request() -> bytes:
         with SyncGroupedClient(machines.endpoints) as blocking:
-            return blocking.request(key, f"{key} 1".encode(), timeout_s=DEADLINE_S)
+            return blocking.request(key, f"{key} 1".encode(), timeout_s=patient(DEADLINE_S))
 
     assert await asyncio.to_thread(request) == b"2"
     await follow_both_groups(machines, key)
@@ -264,9 +266,9 @@ async def test_one_group_without_a_leader_does_not_stop_the_other(machines: Mach
         groups = [pid for member_id in range(MEMBER_COUNT) for pid in machines.processes_of(member_id, 1)]
         for pid in groups:
             os.kill(pid, signal.SIGSTOP)
-        waiting = asyncio.create_task(client.request(there, f"{there} 1".encode(), timeout_s=DEADLINE_S))
+        waiting = asyncio.create_task(client.request(there, f"{there} 1".encode(), timeout_s=patient(DEADLINE_S)))
         for number in range(10):
-            await client.request(here, f"{here} {number}".encode(), timeout_s=DEADLINE_S)
+            await client.request(here, f"{here} {number}".encode(), timeout_s=patient(DEADLINE_S))
         assert not waiting.done()
         for pid in groups:
             os.kill(pid, signal.SIGCONT)
@@ -300,7 +302,11 @@ def test_another_number_of_groups_is_refused_by_both_numbers(machines: Machines)
     (directory / "groups.json").write_text('{"count": 2, "hash": "crc32/4096"}')
 
     ended = subprocess.run(
-        machines.command(0, groups="4"), env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S
+        machines.command(0, groups="4"),
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=patient(DEADLINE_S),
     )
 
     assert ended.returncode == 2

@@ -14,6 +14,7 @@ import pytest
 from tests.facts import has_facts
 from tests.system.cluster_process import STEADY, TIMEOUT_S, Leadership, SystemCluster
 from tests.system.test_operations import REFUSED, UNREACHABLE, order, ordered
+from tests.waiting import patient
 from trimaran.client.errors import AdminRefusedError
 
 pytestmark = pytest.mark.slow
@@ -64,9 +65,9 @@ async def test_client_has_the_leader_hand_over_and_goes_on(data_dir: Path) -> No
         await requester.request(50)
         target_id = follower_id_of(cluster, first)
 
-        leader_id = await requester.client.transfer_leadership(target_id, timeout_s=TIMEOUT_S)
+        leader_id = await requester.client.transfer_leadership(target_id, timeout_s=patient(TIMEOUT_S))
         with pytest.raises(AdminRefusedError, match=rf"member {target_id}.*leader"):
-            await requester.client.transfer_leadership(target_id, timeout_s=TIMEOUT_S)
+            await requester.client.transfer_leadership(target_id, timeout_s=patient(TIMEOUT_S))
 
         assert leader_id == target_id == requester.client.leader_member_id
         await requester.request(50)

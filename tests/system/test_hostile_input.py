@@ -9,6 +9,7 @@ import pytest
 
 from tests.system.cluster_process import STEADY, TIMEOUT_S, Member, SystemCluster
 from tests.system.hostile import REFUSALS, STREAM_IDS, Attack, mutated, noise, surely_refused, throw
+from tests.waiting import patient
 from trimaran.service_api.wire.link_frames import SetupFrame
 
 pytestmark = pytest.mark.slow
@@ -39,7 +40,7 @@ async def test_every_endpoint_refuses_what_is_no_frame_of_ours_with_one_line(dat
                 line_count = len(member.events())
                 for attack in surely_refused():
                     endpoint = _endpoint(cluster, member.member_id, name)
-                    assert await throw(endpoint, attack, close_timeout_s=TIMEOUT_S), (name, attack)
+                    assert await throw(endpoint, attack, close_timeout_s=patient(TIMEOUT_S)), (name, attack)
 
                 await member.wait_for_event(REFUSALS[name], count=before + len(surely_refused()))
                 assert len(member.events()) - line_count == len(surely_refused())

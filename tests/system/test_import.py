@@ -23,7 +23,7 @@ from tests.system.commands import run_trimaran
 from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory
 from tests.system.test_snapshots import take
 from tests.unit.archive.streams import extract_sample
-from tests.waiting import wait_for
+from tests.waiting import patient, wait_for
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 
@@ -127,7 +127,7 @@ def named_settings(document: Any) -> dict[str, str]:
 
 async def use(cluster: SystemCluster, payloads: list[bytes]) -> list[Any]:
     """Send requests; gives the states that came back."""
-    config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=TIMEOUT_S)
+    config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=patient(TIMEOUT_S))
     async with await ClusterClient.connect([], config=config) as client:
         return [json.loads(await client.request(payload)) for payload in payloads]
 

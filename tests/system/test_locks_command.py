@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.cluster_process import SystemCluster
+from tests.waiting import ask_until, within
 from trimaran.client import ClientConfig
 from trimaran.client.ready_made import LocksClient
 from trimaran.cluster.settings.variables import clean_environment
@@ -41,12 +42,12 @@ async def start(cluster: SystemCluster, *arguments: str) -> Process:
 
 async def read_line(process: Process) -> str:
     assert process.stdout is not None
-    async with asyncio.timeout(DEADLINE_S):
+    async with within(DEADLINE_S):
         return (await process.stdout.readline()).decode().strip()
 
 
 async def end_of(process: Process) -> tuple[int | None, str, str]:
-    async with asyncio.timeout(DEADLINE_S):
+    async with within(DEADLINE_S):
         printed, complaint = await process.communicate()
     return process.returncode, printed.decode(), complaint.decode()
 
@@ -95,8 +96,8 @@ async def expect_that_others_wait_or_give_up(cluster: SystemCluster, locks: Lock
 
 async def wait_for_waiter(locks: LocksClient) -> None:
     """Wait until a claim waits for the lock."""
-    for _ in range(int(DEADLINE_S / 0.02)):
-        if (await locks.inspect(LOCK)).waiters:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"nobody waits for {LOCK}")
+
+    async def find() -> bool | None:
+        return bool((await locks.inspect(LOCK)).waiters) or None
+
+    await ask_until(find, timeout_s=DEADLINE_S, what=f"a waiter for {LOCK}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from tests.waiting import patient
 from trimaran.benchmarks.peers.many_sessions import TrimaranSessions
 from trimaran.benchmarks.peers.peer import LoadPoint, SessionsLoad, StoreOperation
 from trimaran.benchmarks.peers.trimaran import TrimaranKv
@@ -26,7 +27,7 @@ def test_sessions_of_the_raw_load_are_answered_and_closed_again(tmp_path: Path) 
         assert measured.messages_per_s > 0
         assert measured.p50_us is not None
         assert measured.server_cpu_us is not None
-        closed = wait_for_status(ours.cluster, 0, lambda status: status.session_count == 0, time_limit_s=5.0)
+        closed = wait_for_status(ours.cluster, 0, lambda status: status.session_count == 0, time_limit_s=patient(5.0))
         assert asyncio.run(closed).session_count == 0
 
 

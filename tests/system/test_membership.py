@@ -13,6 +13,7 @@ import pytest
 from tests.facts import has_facts
 from tests.system.cluster_process import STEADY, SystemCluster
 from tests.system.requester import Requester
+from tests.waiting import patient
 
 pytestmark = pytest.mark.slow
 
@@ -188,8 +189,8 @@ async def test_a_joining_member_waits_until_it_is_added_and_is_killed_half_way(d
         early.kill()
         again = cluster.start(new_id)
         await again.wait_for_event("election.closed")
-        last = await requester.client.query(b"", timeout_s=60)
-        replica = await requester.client.query(b"", max_staleness_s=0, read_from=new_id, timeout_s=60)
+        last = await requester.client.query(b"", timeout_s=patient(60))
+        replica = await requester.client.query(b"", max_staleness_s=0, read_from=new_id, timeout_s=patient(60))
         assert (replica.member_id, replica.payload) == (new_id, last.payload)  # as a learner
         await cluster.change_members("promote", "--id", str(new_id))
         await cluster.wait_for_equal_states()

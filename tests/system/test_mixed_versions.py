@@ -20,6 +20,7 @@ from tests.system.cluster_process import SystemCluster
 from tests.system.fork_server import ForkedGroup
 from tests.system.requester import Requester
 from tests.upgrade.older_version import older_python
+from tests.waiting import within
 from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup
 
 pytestmark = pytest.mark.slow
@@ -95,7 +96,7 @@ class CountingClient:
 
     async def finish(self) -> list[int]:
         """Tell it to end; gives the places that its requests came to, in the order in which it sent them."""
-        async with asyncio.timeout(60):
+        async with within(60):
             printed, _ = await self._process.communicate(b"")
         assert self._process.returncode == 0
         places: list[int] = json.loads(printed)

@@ -20,6 +20,7 @@ from tests.places import ROOT
 from tests.system.forked_command import commands_on_path
 from tests.system.guide import SHORT_LOGS
 from tests.unit.archive.streams import extract_sample
+from tests.waiting import patient
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.cluster.settings.variables import clean_environment
 
@@ -106,7 +107,7 @@ def test_what_commands_write_is_for_their_user_alone(place: Path, environment: d
             input="a secret of somebody\n",
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=patient(TIMEOUT_S),
             check=False,
         )
         assert result.returncode == 0, f"{row.command}\n{result.stdout}{result.stderr}"
@@ -129,7 +130,7 @@ def serving(module: str, place: Path, environment: dict[str, str]) -> Iterator[s
             yield process.stdout.readline().removeprefix("serving on ").split()[0]
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(30)
+            process.wait(patient(30))
 
 
 @pytest.mark.parametrize("module", ["trimaran archive", "trimaran.archive"])

@@ -20,10 +20,10 @@ import pytest
 
 from tests.facts import has_facts
 from tests.system.named_node import HostsFile
-from tests.waiting import wait_for
+from tests.waiting import patient, wait_for
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.cli.shared.examples import examples_directory
-from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.service_api.addresses import sockets
 from trimaran.service_api.transport import SocketStack
@@ -39,7 +39,7 @@ class NamedCluster:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.hosts = directory / "hosts"
-        self.pattern = f"dns://node-{{member_id}}.test:{free_base_ports(1)[0]}?size=3"
+        self.pattern = f"dns://node-{{member_id}}.test:{find_base_ports(1)[0]}?size=3"
         self.running: dict[int, subprocess.Popen[bytes]] = {}
 
     def name(self, **addresses: str) -> None:
@@ -77,7 +77,7 @@ class NamedCluster:
         """Stop a member in order; gives its exit status."""
         process = self.running.pop(member_id)
         process.terminate()
-        return process.wait(TIMEOUT_S)
+        return process.wait(patient(TIMEOUT_S))
 
     async def wait_for_event(self, member_id: int, name: str, count: int = 1, **facts: object) -> dict[str, Any]:
         """Wait until a member has logged it so often; gives the last one."""
@@ -135,7 +135,7 @@ async def test_members_are_found_by_name_wherever_they_are(tmp_path: Path, monke
         assert "3 of 3 members" in await cluster.command("health", "--wait", "60")
 
         monkeypatch.setattr(sockets, "resolve", HostsFile(cluster.hosts).resolve)
-        config = ClientConfig(endpoints=(cluster.pattern,), connect_timeout_s=TIMEOUT_S)
+        config = ClientConfig(endpoints=(cluster.pattern,), connect_timeout_s=patient(TIMEOUT_S))
         async with await ClusterClient.connect(config=config) as client:
             assert client.leader_member_id in (0, 1, 2)
         assert [cluster.stop(member_id) for member_id in (0, 1, 2)] == [0, 0, 0]
@@ -159,7 +159,7 @@ async def test_a_member_whose_own_name_is_unknown_says_what_to_do(tmp_path: Path
         cluster.name(node_1="127.0.0.11")
         cluster.start(0, "")
 
-        assert cluster.running[0].wait(TIMEOUT_S) == 2
+        assert cluster.running[0].wait(patient(TIMEOUT_S)) == 2
         line = cluster.log(0).read_text().splitlines()[-1]
         assert "host=node-0.test" in line
         assert "setting listen" in line
@@ -167,7 +167,7 @@ async def test_a_member_whose_own_name_is_unknown_says_what_to_do(tmp_path: Path
 
 async def test_what_is_bound_need_not_be_what_others_dial(tmp_path: Path) -> None:
     """IPv6 on the inside, IPv4 on the outside, and other ports, as behind a NAT: only the forwarder knows both."""
-    outside, inside = free_base_ports(2)
+    outside, inside = find_base_ports(2)
     members = f"0=127.0.0.1:{outside}"
 
     async def forward(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -207,7 +207,7 @@ async def _status_by_tcp(members: str) -> str:
 
 async def test_without_tls_nothing_but_loopback_is_bound(tmp_path: Path) -> None:
     with named_cluster(tmp_path) as cluster:
-        cluster.start(0, "0.0.0.0", members=f"0=127.0.0.1:{free_base_ports(1)[0]}")
+        cluster.start(0, "0.0.0.0", members=f"0=127.0.0.1:{find_base_ports(1)[0]}")
 
-        assert cluster.running[0].wait(TIMEOUT_S) == 2
+        assert cluster.running[0].wait(patient(TIMEOUT_S)) == 2
         assert "endpoint=0.0.0.0:" in cluster.log(0).read_text().splitlines()[-1]

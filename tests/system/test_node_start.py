@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import patient
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.cluster.cli.shared.examples import examples_directory
-from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 from trimaran.cluster.settings.variables import clean_environment
 
 pytestmark = pytest.mark.slow
@@ -25,7 +26,7 @@ class NodeRunner:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._started: list[subprocess.Popen[str]] = []
-        self.base_port = free_base_ports(1)[0]
+        self.base_port = find_base_ports(1)[0]
 
     def command(self, **changes: str) -> list[str]:
         settings = {
@@ -55,7 +56,12 @@ class NodeRunner:
         """Run a node that is refused; the one line that is not a log line."""
         environment = clean_environment()
         result = subprocess.run(
-            self.command(**changes), env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            self.command(**changes),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=patient(TIMEOUT_S),
+            check=False,
         )
         lines = [line for line in result.stderr.splitlines() if not line.startswith("{")]
         assert result.returncode == 2, result.stderr
@@ -78,7 +84,7 @@ def runner(tmp_path: Path) -> Iterator[NodeRunner]:
 def test_a_directory_in_use_is_refused_with_the_owners_pid(runner: NodeRunner) -> None:
     owner = runner.start()
 
-    line = runner.refusal(members=f"0=127.0.0.1:{free_base_ports(1)[0]}")
+    line = runner.refusal(members=f"0=127.0.0.1:{find_base_ports(1)[0]}")
 
     assert line.startswith("trimaran: ")
     assert f"owner_pid={owner.pid}" in line
@@ -118,6 +124,6 @@ def test_a_stopped_node_ends_well_and_its_directory_can_be_used_again(runner: No
     first = runner.start()
     first.send_signal(signal.SIGTERM)
 
-    assert first.wait(TIMEOUT_S) == 0
+    assert first.wait(patient(TIMEOUT_S)) == 0
     second = runner.start()
     assert second.poll() is None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.cluster_process import SystemCluster
+from tests.waiting import patient
 from trimaran.client import ClusterClient
 from trimaran.client.outbox_worker import OutboxWorker
 from trimaran.service_api.outbox import Effect
@@ -25,7 +26,7 @@ async def test_effects_happen_while_leaders_and_workers_are_killed(data_dir: Pat
         leadership = await cluster.wait_for_leader()
         async with ClusterClient.connect(cluster.endpoints) as client:
             for number in range(0, 2 * ORDER_COUNT, 2):
-                await client.request(b"%d" % number, timeout_s=60)
+                await client.request(b"%d" % number, timeout_s=patient(60))
 
         async def handle(effect: Effect) -> None:
             done.append(effect)
@@ -37,7 +38,7 @@ async def test_effects_happen_while_leaders_and_workers_are_killed(data_dir: Pat
         for _ in range(2):
             async with ClusterClient.connect(cluster.endpoints) as client:
                 with contextlib.suppress(asyncio.CancelledError):
-                    while await OutboxWorker(client, handle, timeout_s=60).run_once():
+                    while await OutboxWorker(client, handle, timeout_s=patient(60)).run_once():
                         pass
         cluster.start(leadership.leader_member_id)
         await cluster.wait_for_leader()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.system.append_list import ANSWER, Answer
 from tests.system.cluster_process import SystemCluster
+from tests.waiting import patient, within
 from trimaran.client import QueryRefusedError, QueryResult, SyncClusterClient
 from trimaran.service_api.types import INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.frame import encode_frame
@@ -72,7 +73,7 @@ class OneConnection:
         self._writer.write(encode_frame(message.encode(), stream_id=INGRESS_STREAM_ID))
 
     async def _receive(self, kind: type[Message]) -> Message:
-        async with asyncio.timeout(60):
+        async with within(60):
             while True:
                 while self._messages:
                     message = self._messages.pop(0)
@@ -124,8 +125,10 @@ async def test_a_leader_that_stood_still_never_answers_from_before(data_dir: Pat
                 connection.send_query()
                 answers.append(await connection.response())
 
-        fresh = await requester.client.query(b"", timeout_s=60)
-        followed = await requester.client.query(b"", max_staleness_s=0, read_from=old.leader_member_id, timeout_s=60)
+        fresh = await requester.client.query(b"", timeout_s=patient(60))
+        followed = await requester.client.query(
+            b"", max_staleness_s=0, read_from=old.leader_member_id, timeout_s=patient(60)
+        )
 
         assert (before.code, place(before)) == (QueryCode.OK, 50)
         assert [place(answer) for answer in answers if answer.code is QueryCode.OK and place(answer) < 100] == []
@@ -140,20 +143,20 @@ async def test_every_member_answers_and_a_query_is_in_no_log(data_dir: Path) -> 
         await cluster.wait_for_leader()
         await requester.request(30)
         client = requester.client
-        first = await client.query(b"", timeout_s=60)
+        first = await client.query(b"", timeout_s=patient(60))
         results = [
             await client.query(
-                b"", max_staleness_s=1, min_log_position=first.log_position, read_from=member_id, timeout_s=60
+                b"", max_staleness_s=1, min_log_position=first.log_position, read_from=member_id, timeout_s=patient(60)
             )
             for member_id in cluster.members
             for _ in range(20)
         ]
         with pytest.raises(QueryRefusedError, match=r"query.*length=1"):
-            await client.query(b"x", timeout_s=60)
+            await client.query(b"x", timeout_s=patient(60))
 
         def ask() -> QueryResult:
             with SyncClusterClient(cluster.endpoints) as sync_client:
-                return sync_client.query(b"", timeout_s=60)
+                return sync_client.query(b"", timeout_s=patient(60))
 
         from_a_script = await asyncio.to_thread(ask)
 

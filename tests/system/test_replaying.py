@@ -14,6 +14,7 @@ import pytest
 from tests.system.cluster_process import TIMEOUT_S, SystemCluster
 from tests.system.test_snapshots import take
 from tests.unit.cluster.time_travel.ledger import Ledger
+from tests.waiting import patient
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.time_travel import MemberLog, ReplayedService, replay_service, verify_snapshots
 
@@ -22,7 +23,7 @@ SERVICE = "tests.unit.cluster.time_travel.ledger:Ledger"
 
 async def ask(cluster: SystemCluster, count: int) -> dict[int, str]:
     """Send requests and messages; gives the state that each reply told, by position."""
-    config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=TIMEOUT_S)
+    config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=patient(TIMEOUT_S))
     told = {}
     async with await ClusterClient.connect([], config=config) as client:
         for number in range(count):

@@ -15,7 +15,7 @@ import pytest
 from tests.system.append_list import ANSWER, Answer
 from tests.system.cluster_process import SystemCluster, last_ran
 from tests.system.test_snapshots import take
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 from trimaran.client import ClientConfig, ClusterClient, RejectedError, RequestIndeterminateError
 
 pytestmark = pytest.mark.slow
@@ -80,7 +80,9 @@ class Callers:
 @asynccontextmanager
 async def calling(cluster: SystemCluster) -> AsyncIterator[Callers]:
     """Callers under way, until the end of the block; then every one has its reply."""
-    config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=60.0, new_leader_timeout_s=120.0)
+    config = ClientConfig(
+        endpoints=tuple(cluster.endpoints), connect_timeout_s=patient(60.0), new_leader_timeout_s=patient(120.0)
+    )
     async with ClusterClient.connect(config=config) as client, asyncio.TaskGroup() as tasks:
         callers = Callers(client)
         tasks.create_task(callers.run())

@@ -11,7 +11,7 @@ import pytest
 from tests.system.append_list import ANSWER, Answer
 from tests.system.cluster_process import TIMEOUT_S, SystemCluster, all_last_ran
 from tests.system.test_tls import Certified, endpoint_of
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until, within
 from trimaran.client import ClientConfig, ClusterClient, ConnectRejectedError, PasswordCredentials, SharedConnection
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.documents.inspection import SessionsView, inspect_member
@@ -27,13 +27,18 @@ REQUESTS = 4
 
 
 def config_of(cluster: SystemCluster, *, tls: TlsSettings | None = None) -> ClientConfig:
-    return ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=60.0, new_leader_timeout_s=120.0, tls=tls)
+    return ClientConfig(
+        endpoints=tuple(cluster.endpoints),
+        connect_timeout_s=patient(60.0),
+        new_leader_timeout_s=patient(120.0),
+        tls=tls,
+    )
 
 
 async def principals(cluster: SystemCluster, member_id: int) -> dict[int, str]:
     """Who each session is, as a member says."""
     endpoint = str(endpoint_of(cluster, member_id, "consensus"))
-    view = await inspect_member(endpoint, SessionsView, TIMEOUT_S, network=cluster.processes.network)
+    view = await inspect_member(endpoint, SessionsView, patient(TIMEOUT_S), network=cluster.processes.network)
     return {session.cluster_session_id: session.principal for session in view.sessions}
 
 
@@ -66,7 +71,9 @@ async def test_requests_of_a_thousand_sessions_run_once_when_their_leader_is_kil
 
     async with SystemCluster(data_dir) as cluster:
         leader = await cluster.wait_for_leader()
-        config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=60.0, new_leader_timeout_s=120.0)
+        config = ClientConfig(
+            endpoints=tuple(cluster.endpoints), connect_timeout_s=patient(60.0), new_leader_timeout_s=patient(120.0)
+        )
         async with SharedConnection(config=config) as shared:
             clients = await asyncio.gather(*(shared.connect() for _ in range(SESSIONS)))
             asking = asyncio.gather(*(ask(client) for client in clients))
@@ -74,7 +81,7 @@ async def test_requests_of_a_thousand_sessions_run_once_when_their_leader_is_kil
                 lambda: sum(map(len, answers.values())) >= SESSIONS, timeout_s=60, what=lambda: f"answers: {shared!r}"
             )
             cluster.members[leader.leader_member_id].kill()
-            async with asyncio.timeout(120):
+            async with within(120):
                 await asking
             assert {client.is_closed for client in clients} == {False}
         await cluster.start(leader.leader_member_id).wait_for_event("election.closed")

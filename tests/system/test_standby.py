@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
-from tests.waiting import POLL_INTERVAL_S
+from tests.waiting import ask_until, patient
 from trimaran.benchmarks.rig.member_status import consensus_endpoint
 from trimaran.cluster.documents.query import query_status
 
@@ -37,11 +36,11 @@ async def add_standby(cluster: SystemCluster, member_id: int, *, log_source_id: 
 async def wait_for_source(cluster: SystemCluster, member_id: int, source_id: int) -> None:
     """Wait until a member takes the log from a given one; others may be down."""
     endpoint = consensus_endpoint(cluster.processes, member_id)
-    async with asyncio.timeout(TIMEOUT_S):
-        while True:
-            if (await query_status(endpoint, TIMEOUT_S)).log_source_id == source_id:
-                return
-            await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def ask() -> bool | None:
+        return (await query_status(endpoint, patient(TIMEOUT_S))).log_source_id == source_id or None
+
+    await ask_until(ask, timeout_s=TIMEOUT_S, what=f"member {member_id} to copy from member {source_id}")
 
 
 async def take(cluster: SystemCluster, *, asked: tuple[int, ...]) -> int:

@@ -14,7 +14,7 @@ import pytest
 from tests.redis_server import RedisServer, needs_redis
 from tests.system.cluster_process import TIMEOUT_S, SystemCluster
 from tests.unit.cluster.subscriptions.receiver import received
-from tests.waiting import POLL_INTERVAL_S
+from tests.waiting import ask_until
 from trimaran.cluster.subscriptions import LogEntry, ServedBy, subscribe_blocking
 from trimaran.cluster.subscriptions.resp import RedisAddress, RedisConnection
 from trimaran.service_api.endpoint import Endpoint
@@ -117,11 +117,11 @@ async def call_redis(url: str, *words: bytes) -> Any:
 
 async def wait_for_count(url: str, count: int) -> None:
     """Wait until the stream has so many entries."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while True:
-            if await call_redis(url, b"XLEN", b"entries") >= count:
-                return
-            await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def ask() -> bool | None:
+        return await call_redis(url, b"XLEN", b"entries") >= count or None
+
+    await ask_until(ask, timeout_s=TIMEOUT_S, what=f"{count} entries")
 
 
 def read_from_the_leader(endpoints: list[str], count: int) -> list[LogEntry]:

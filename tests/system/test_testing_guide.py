@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.places import ROOT
+from tests.waiting import patient
 
 PLUGIN = "trimaran.cluster.testing.plugin"
 
@@ -36,7 +37,7 @@ def test_the_tests_of_the_page_pass_as_they_are_printed(tmp_path: Path) -> None:
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=patient(170),
         check=False,
     )
 

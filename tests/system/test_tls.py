@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tests.system.cluster_process import SERVICE, STEADY, TIMEOUT_S, SystemCluster, election_count
 from tests.system.fork_server import ForkedGroup
 from tests.tls import OTHER_CLUSTER, Issuer
-from tests.waiting import wait_for
+from tests.waiting import ask_until, patient, wait_for, within
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.spark.streaming.stream_status import CommitAsker
 from trimaran.benchmarks.rig.processes import ClusterProcesses, find_base_ports
@@ -63,7 +63,7 @@ def endpoint_of(cluster: SystemCluster, member_id: int, name: str) -> Endpoint:
 
 
 async def ask_status(cluster: SystemCluster, member_id: int, network: NetworkStack) -> MemberStatus:
-    return await query_status(str(endpoint_of(cluster, member_id, "consensus")), TIMEOUT_S, network=network)
+    return await query_status(str(endpoint_of(cluster, member_id, "consensus")), patient(TIMEOUT_S), network=network)
 
 
 async def test_a_cluster_with_tls_serves_through_the_death_of_its_leader_and_the_return(data_dir: Path) -> None:
@@ -101,7 +101,10 @@ async def test_snapshots_are_shipped_and_archives_read_and_spark_asks_over_tls(d
         await requester.wait_answered()
         consensus = str(endpoint_of(cluster, leader, "consensus"))
         steps = [
-            step async for step in run_operation(consensus, Operation.SNAPSHOT, TIMEOUT_S, network=certified.operator)
+            step
+            async for step in run_operation(
+                consensus, Operation.SNAPSHOT, patient(TIMEOUT_S), network=certified.operator
+            )
         ]
         assert steps[-1].step == "done"
 
@@ -112,7 +115,9 @@ async def test_snapshots_are_shipped_and_archives_read_and_spark_asks_over_tls(d
 
         async with ArchiveClient.connect(str(endpoint_of(cluster, leader, "archive")), network=observer) as archive:
             assert await archive.list_recordings()
-        asker = CommitAsker([endpoint_of(cluster, i, "consensus") for i in range(3)], timeout_s=20, network=observer)
+        asker = CommitAsker(
+            [endpoint_of(cluster, i, "consensus") for i in range(3)], timeout_s=patient(20), network=observer
+        )
         claims = await asyncio.to_thread(asker.ask)
         assert claims[0].position == (await ask_status(cluster, leader, observer)).commit_position
 
@@ -196,7 +201,7 @@ def _refusals(member: Any) -> list[str]:  # Any: a Member
 
 async def _say(network: NetworkStack, purpose: Purpose, endpoint: Endpoint, setup: bytes) -> bytes:
     """Return what is answered to a setup frame before the connection is over."""
-    async with asyncio.timeout(20):
+    async with within(20):
         try:
             reader, writer = await network.dial_streams(purpose, endpoint)
         except OSError:
@@ -296,9 +301,7 @@ async def test_commands_ask_with_a_certificate(data_dir: Path, monkeypatch: pyte
             report = json.loads(await asyncio.to_thread(run))
             return report if report["has_quorum"] else None
 
-        async with asyncio.timeout(TIMEOUT_S):
-            while (report := await find()) is None:  # noqa: ASYNC110  # members say so when they are asked
-                await asyncio.sleep(0.1)
+        report = await ask_until(find, timeout_s=TIMEOUT_S, what="a quorum")
         assert report["cluster_id"] == f"{certified.issuer.cluster_id:016x}"
 
 
@@ -309,7 +312,7 @@ async def test_a_node_that_other_machines_reach_does_not_start_in_plain_text_unl
         processes = ClusterProcesses(data_dir, SERVICE, member_count=1, settings=settings, group=group)
         data_dir.mkdir(parents=True)
         refused = processes.start_member(0)
-        assert await asyncio.to_thread(refused.popen.wait, TIMEOUT_S) == 2
+        assert await asyncio.to_thread(refused.popen.wait, patient(TIMEOUT_S)) == 2
         assert "no TLS" in refused.log_tail()
 
         processes.settings = {**settings, "insecure_plaintext": "true"}

@@ -14,6 +14,7 @@ import pytest
 from tests.places import ROOT
 from tests.system.cluster_process import SystemCluster
 from tests.system.commands import run_trimaran_blocking
+from tests.waiting import patient
 from trimaran.client import ClientConfig
 
 
@@ -23,7 +24,9 @@ async def test_the_bank_of_the_examples_survives_its_leader(data_dir: Path) -> N
     cluster = SystemCluster(data_dir, service="bank:Bank", settings={"service_dir": str(ROOT / "examples")})
     async with cluster:
         leader_id = (await cluster.wait_for_leader()).leader_member_id
-        config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=60, new_leader_timeout_s=60)
+        config = ClientConfig(
+            endpoints=tuple(cluster.endpoints), connect_timeout_s=patient(60), new_leader_timeout_s=patient(60)
+        )
         async with bank["BankClient"].connect(config=config) as client:
             assert (await client.deposit("alice", amount=100)).amount == 100
             await client.promise_interest("alice", percent=10, after_s=0.1)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -40,13 +39,6 @@ async def served_client(archive: Archive | None = None) -> AsyncIterator[tuple[A
     """A served archive and a client of it."""
     async with serving(archive) as server, client_of(server) as client:
         yield server, client
-
-
-async def until(is_so: Callable[[], bool], *, limit_s: float = 30) -> None:
-    """Let real sockets work until something holds, which must be soon."""
-    async with asyncio.timeout(limit_s):
-        while not is_so():  # noqa: ASYNC110 - real sockets, with a deadline
-            await asyncio.sleep(0.001)
 
 
 def numbered(count: int, *, length: int = 200, first: int = 0) -> list[bytes]:

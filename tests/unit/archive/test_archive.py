@@ -23,6 +23,7 @@ from tests.unit.archive.streams import (
     read_all,
     small_config,
 )
+from tests.waiting import passes, patient
 from trimaran.archive import Archive, ArchiveConfig, ArchiveError, ArchiveErrorCode, CorruptionError, Recording
 from trimaran.archive.disk.file_system import FileSystem, OsFileSystem
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
@@ -344,21 +345,19 @@ async def test_a_change_that_was_given_up_more_than_once_is_over_before_the_next
         def list_directory(self, path: Path) -> list[str]:
             if self.is_slow and not begun.is_set():
                 begun.set()
-                assert may_go_on.wait(20)
+                assert may_go_on.wait(patient(20))
             return super().list_directory(path)
 
     disk = SlowDisk()
     archive = await launch(disk)
     disk.is_slow = True
     first = asyncio.create_task(start(archive))
-    await asyncio.to_thread(begun.wait, 20)
+    await asyncio.to_thread(begun.wait, patient(20))
     for _ in range(3):
         first.cancel()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await passes(2)
     second = asyncio.create_task(start(archive))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await passes(10)
     was_over = first.done()
     may_go_on.set()
 

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.unit.archive.net.server.test_replays import offer_all
-from tests.unit.archive.served import HOST, client_of, numbered, serving, until
+from tests.unit.archive.served import HOST, client_of, numbered, serving
 from tests.unit.archive.streams import launch, read_all, small_config
+from tests.waiting import until, within
 from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode
 from trimaran.archive.format import messages
 from trimaran.archive.net.client import ArchiveClient
@@ -71,11 +72,11 @@ async def test_copy_follows_and_joins_the_live_stream() -> None:
         async with theirs.record("c", stream_id=7) as publication:
             await offer_all(publication, numbered(100))
             copy = await ours.replicate(f"aeron:udp?endpoint={endpoint(source)}", 0, live=True)
-            async with asyncio.timeout(30):
+            async with within(30):
                 assert await copy.wait_live() == publication.position
             await offer_all(publication, numbered(100, first=100))
             await until(lambda: has_come_to(target, publication.position))
-        async with asyncio.timeout(30):
+        async with within(30):
             assert await copy.wait() == publication.position
         assert read_all(target.state.archive) == read_all(source.state.archive)
         seen = [m.signal for m in ours._signals._messages if isinstance(m, messages.RecordingSignalEvent)]
@@ -107,7 +108,7 @@ async def test_copy_goes_on_after_a_broken_link(live: bool) -> None:
                 await until(lambda: has_come_to(target, publication.position))
                 for task in [*source._sessions][2:]:
                     task.cancel()
-        async with asyncio.timeout(30):
+        async with within(30):
             assert await copy.wait() == publication.position
         assert read_all(target.state.archive) == read_all(source.state.archive)
 

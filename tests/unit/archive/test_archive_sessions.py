@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.unit.archive.net.server.test_replays import offer_all, payloads_of
-from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving, until
+from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving
 from tests.unit.archive.streams import TERM_LENGTH
+from tests.waiting import let_pass, slowness, until
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.format import messages
 from trimaran.archive.net.replication import replicate
@@ -169,12 +168,13 @@ async def test_editing_reaches_the_archive_and_its_refusals_the_client() -> None
 async def test_session_is_kept_alive_without_being_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one with a stream: a reader may be as slow as it likes."""
     monkeypatch.setattr("trimaran.archive.net.connection.KEEP_ALIVE_INTERVAL_S", 0.05)
-    async with serving(idle_timeout_s=1.0) as server, client_of(server) as client:
+    idle_timeout_s = slowness()  # one second of a quiet machine
+    async with serving(idle_timeout_s=idle_timeout_s) as server, client_of(server) as client:
         async with client.record("c", stream_id=7) as publication:
             await offer_all(publication, numbered(2))
             follower = aiter(client.replay(0, follow=True))
             await anext(follower)
-            await asyncio.sleep(1.2)
+            await let_pass(1.2 * idle_timeout_s)
             await client.keep_alive()
             await offer_all(publication, numbered(1, first=2))
         assert [message.payload async for message in follower] == numbered(2, first=1)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.places import ROOT
+from tests.waiting import patient
 from trimaran import archive
 
 HEAVY = ("pydantic", "structlog", "typer", "rich", "uvloop", "aiofiles", "prometheus_client", "pydantic_settings")
@@ -58,7 +59,12 @@ print(sorted(name for name in sys.modules if name.startswith("trimaran.archive."
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60, check=True
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=patient(60),
+        check=True,
     )
 
     assert f"'{module}'" in done.stdout

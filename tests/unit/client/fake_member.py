@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
+from tests.waiting import within
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,
@@ -118,7 +119,7 @@ class FakeCluster:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition about the members holds; a broken test fails at the deadline."""
-        async with asyncio.timeout(DEADLINE_S), self.changed:
+        async with within(DEADLINE_S), self.changed:
             await self.changed.wait_for(condition)
 
     async def elect(self, leader: int) -> None:

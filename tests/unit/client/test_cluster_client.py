@@ -21,6 +21,7 @@ from tests.unit.client.fake_member import (
     session_event,
     session_message,
 )
+from tests.waiting import until, within
 from trimaran.client import (
     ClientConfig,
     ClusterClient,
@@ -58,14 +59,14 @@ class Listener:
         self.called.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
+        async with within(DEADLINE_S):
             while not condition():
                 self.called.clear()
                 await self.called.wait()
 
 
 async def offer_until_refused(client: ClusterClient) -> None:
-    async with asyncio.timeout(DEADLINE_S):
+    async with within(DEADLINE_S):
         while True:
             await client.offer(b"x")
             await asyncio.sleep(0)
@@ -73,13 +74,11 @@ async def offer_until_refused(client: ClusterClient) -> None:
 
 async def until_leaderless(client: ClusterClient) -> None:
     """Wait until the client has noticed that its leader is gone."""
-    async with asyncio.timeout(DEADLINE_S):
-        while client.has_leader:  # noqa: ASYNC110  # a client has no event for it, and needs none
-            await asyncio.sleep(0)
+    await until(lambda: not client.has_leader)
 
 
 async def next_message(client: ClusterClient) -> EgressMessage:
-    async with asyncio.timeout(DEADLINE_S):
+    async with within(DEADLINE_S):
         return await anext(client.egress())
 
 
@@ -336,7 +335,7 @@ async def test_a_full_window_makes_try_offer_false_and_offer_wait() -> None:
         was_waiting = not offer.done()
         member.is_reading = True
         await cluster.notify()
-        async with asyncio.timeout(DEADLINE_S):
+        async with within(DEADLINE_S):
             await offer
         await cluster.until(lambda: len(member.payloads) == accepted + 1)
 
@@ -427,7 +426,7 @@ async def test_aclose_waits_a_moment_only_for_a_silent_leader() -> None:
         client = await ClusterClient.connect(config=config)
         cluster.members[0].is_answering = False
 
-        async with asyncio.timeout(DEADLINE_S):
+        async with within(DEADLINE_S):
             await client.aclose()
 
         assert client.is_closed
@@ -448,7 +447,7 @@ async def test_waiting_for_egress_can_be_cancelled_and_begun_again() -> None:
     async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
         messages = client.egress()
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
+            async with within(0.01):
                 await anext(messages)
         await client.offer(b"x")
 
@@ -495,7 +494,7 @@ async def test_a_connection_without_acknowledgements_is_given_up_soon_unless_the
         before_ms = user_timeout_ms(connection)
         cluster.members[0].is_reading = False
 
-        async with asyncio.timeout(DEADLINE_S):
+        async with within(DEADLINE_S):
             while connection.is_writable:
                 await client.offer(bytes(60_000))
                 await asyncio.sleep(0)

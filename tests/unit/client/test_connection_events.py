@@ -11,6 +11,7 @@ import uvloop
 
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, SECOND, Dialogue
 from tests.unit.client.fake_member import DEADLINE_S, fake_cluster, new_leader_event, session_event
+from tests.waiting import within
 from trimaran.client import (
     ClientConfig,
     ClusterClient,
@@ -149,7 +150,7 @@ async def test_every_reader_gets_the_story_from_its_beginning_to_its_end() -> No
         async def read() -> list[ConnectionEvent]:
             return [event async for event in client.connection_events()]
 
-        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        async with within(DEADLINE_S), asyncio.TaskGroup() as tasks:
             early = tasks.create_task(read())
             await asyncio.sleep(0)
             await cluster.members[0].stop()
@@ -186,11 +187,11 @@ async def test_waiting_for_an_event_can_be_cancelled_and_begun_again() -> None:
         events = client.connection_events()
         assert [type(await anext(events)) for _ in range(2)] == [Connected, SessionOpened]
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
+            async with within(0.01):
                 await anext(events)
         await cluster.members[0].stop()
 
-        async with asyncio.timeout(DEADLINE_S):
+        async with within(DEADLINE_S):
             assert isinstance(await anext(events), Disconnected)
 
 

@@ -13,6 +13,7 @@ import uvloop
 from tests.facts import has_facts
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, SECOND, Dialogue
 from tests.unit.client.fake_member import DEADLINE_S, fake_cluster, new_leader_event, session_event
+from tests.waiting import patient, until, within
 from trimaran.client import ClientConfig, ClusterClient, IndeterminateError, SessionClosed
 from trimaran.client.client_state import ClientState
 from trimaran.client.drain import DrainTarget
@@ -162,7 +163,7 @@ async def test_drain_returns_when_all_of_it_is_on_its_way() -> None:
             await client.drain(0.02)
         member.is_reading = True
         await cluster.notify()
-        async with asyncio.timeout(DEADLINE_S):
+        async with within(DEADLINE_S):
             await client.drain()
         (connection,) = client._conductor._connections.values()
 
@@ -172,17 +173,17 @@ async def test_drain_returns_when_all_of_it_is_on_its_way() -> None:
 
 async def test_drain_is_over_at_once_when_nothing_was_offered_and_may_be_called_again() -> None:
     async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
-        await client.drain(timeout_s=DEADLINE_S)
+        await client.drain(timeout_s=patient(DEADLINE_S))
         await client.offer(b"x")
-        await client.drain(timeout_s=DEADLINE_S)
-        await client.drain(timeout_s=DEADLINE_S)
+        await client.drain(timeout_s=patient(DEADLINE_S))
+        await client.drain(timeout_s=patient(DEADLINE_S))
 
 
 async def test_drain_tells_that_the_leader_died_with_what_it_had_not_taken() -> None:
     async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
         cluster.members[0].is_reading = False
         await fill(client)
-        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        async with within(DEADLINE_S), asyncio.TaskGroup() as tasks:
             draining = tasks.create_task(drained(client))
             await asyncio.sleep(0)
             tasks.create_task(cluster.members[0].stop())
@@ -206,8 +207,7 @@ async def test_a_connection_that_has_just_failed_has_sent_nothing_more() -> None
         cluster.members[0].is_reading = False
         client.try_offer(bytes(7_000_000))
         (connection,) = client._conductor._connections.values()
-        while connection.is_writable:  # noqa: ASYNC110  # until the transport has it all
-            await asyncio.sleep(0)
+        await until(lambda: not connection.is_writable)
         connection.abort()
         reason = await drained(client)
         cluster.members[0].is_reading = True
@@ -228,7 +228,7 @@ async def test_a_cancelled_drain_leaves_the_client_as_it_was() -> None:
         cluster.members[0].is_reading = True
         await cluster.notify()
 
-        await client.drain(timeout_s=DEADLINE_S)
+        await client.drain(timeout_s=patient(DEADLINE_S))
         assert client.has_leader
 
 
@@ -239,7 +239,7 @@ async def test_when_the_leader_confirms_the_close_it_has_all_that_was_offered() 
     async with fake_cluster(1) as cluster:
         member = cluster.members[0]
         member.is_echoing = False
-        config = ClientConfig(endpoints=tuple(cluster.endpoints), close_timeout_s=DEADLINE_S)
+        config = ClientConfig(endpoints=tuple(cluster.endpoints), close_timeout_s=patient(DEADLINE_S))
         client = await ClusterClient.connect(config=config)
         for _ in range(10):
             await client.offer(bytes(1_000_000))
@@ -260,7 +260,7 @@ async def test_aclose_ends_in_time_when_the_member_takes_nothing_and_says_that_n
         client = await ClusterClient.connect(config=config)
         cluster.members[0].is_reading = False
         await fill(client)
-        async with asyncio.timeout(DEADLINE_S):
+        async with within(DEADLINE_S):
             await client.aclose()
 
         assert await end_of(client) == SessionClosed("closed by this client", is_confirmed=False)
@@ -271,7 +271,7 @@ async def test_aclose_ends_in_time_when_the_member_takes_nothing_and_says_that_n
 async def test_any_number_of_acloses_may_run_at_once_and_afterwards() -> None:
     async with fake_cluster() as cluster:
         client = await ClusterClient.connect(cluster.endpoints)
-        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        async with within(DEADLINE_S), asyncio.TaskGroup() as tasks:
             for _ in range(3):
                 tasks.create_task(client.aclose())
         await client.aclose()
@@ -298,10 +298,10 @@ async def test_a_cancelled_aclose_leaves_no_connection_behind() -> None:
 
 async def test_aclose_without_a_leader_ends_at_once() -> None:
     async with fake_cluster(1) as cluster:
-        config = ClientConfig(endpoints=tuple(cluster.endpoints), close_timeout_s=10 * DEADLINE_S)
+        config = ClientConfig(endpoints=tuple(cluster.endpoints), close_timeout_s=patient(10 * DEADLINE_S))
         client = await ClusterClient.connect(config=config)
         await cluster.members[0].stop()
-        async with asyncio.timeout(DEADLINE_S):
+        async with within(DEADLINE_S):
             async for event in client.connection_events():
                 if type(event).__name__ == "LeaderLost":
                     break

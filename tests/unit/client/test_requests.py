@@ -18,6 +18,7 @@ from tests.unit.client.fake_member import (
     session_event,
 )
 from tests.unit.client.test_other_loops import in_another_loop
+from tests.waiting import patient
 from trimaran.client import (
     ClientConfig,
     ClusterClient,
@@ -445,7 +446,7 @@ class TestShell:
                 await client.drain(timeout_s=0.02)
             await cluster.members[0].stop()
             await cluster.elect(1)
-            await client.drain(timeout_s=10)
+            await client.drain(timeout_s=patient(10))
 
             assert request.done()
             assert await request == b"1"
@@ -484,7 +485,7 @@ class TestShell:
             await cluster.members[0].stop()
             await cluster.elect(1)
 
-            assert await asyncio.to_thread(lambda: client.resolve(caught.value, timeout_s=10)) == b"1"
+            assert await asyncio.to_thread(lambda: client.resolve(caught.value, timeout_s=patient(10))) == b"1"
             await asyncio.to_thread(client.close)
 
 
@@ -495,7 +496,7 @@ def answering() -> AbstractAsyncContextManager[FakeCluster]:
 
 def use_from_a_script(endpoints: list[str]) -> bytes:
     with SyncClusterClient(endpoints) as client:
-        return client.request(b"1", timeout_s=10)
+        return client.request(b"1", timeout_s=patient(10))
 
 
 async def foreign(error: RequestIndeterminateError) -> str:

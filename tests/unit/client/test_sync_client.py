@@ -19,6 +19,7 @@ import pytest
 from tests.facts import has_facts
 from tests.places import ROOT
 from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster, session_event, session_message
+from tests.waiting import patient, until, wait_blocking
 from trimaran.client import (
     ClientConfig,
     ConnectRejectedError,
@@ -50,7 +51,7 @@ class RemoteCluster:
 
     def __enter__(self) -> RemoteCluster:
         self.thread.start()
-        assert self._ready.wait(DEADLINE_S)
+        assert self._ready.wait(patient(DEADLINE_S))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,7 +70,7 @@ class RemoteCluster:
         return self.fake.endpoints
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(2 * DEADLINE_S)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(patient(2 * DEADLINE_S))
 
     def do(self, action: Callable[[], _T]) -> _T:
         async def act() -> _T:
@@ -100,7 +101,7 @@ def test_messages_come_back_in_order() -> None:
     with connected() as (_, client):
         for index in range(3000):
             client.offer(b"%d" % index)
-        messages = client.egress(timeout_s=DEADLINE_S)
+        messages = client.egress(timeout_s=patient(DEADLINE_S))
         received = [next(messages).payload for _ in range(3000)]
 
     assert received == [b"%d" % index for index in range(3000)]
@@ -119,8 +120,8 @@ def test_an_iteration_ends_when_nothing_comes_and_may_be_begun_again() -> None:
     with connected() as (_, client):
         silence = list(client.egress(timeout_s=0))
         client.offer(b"x")
-        client.drain(timeout_s=DEADLINE_S)
-        first = client.receive(timeout_s=DEADLINE_S)
+        client.drain(timeout_s=patient(DEADLINE_S))
+        first = client.receive(timeout_s=patient(DEADLINE_S))
 
         assert silence == []
         assert first.payload == b"x"
@@ -133,7 +134,7 @@ async def test_it_works_where_a_loop_runs_already() -> None:
     with connected() as (_, client):
         client.offer(b"x")
 
-        assert client.receive(timeout_s=DEADLINE_S).payload == b"x"
+        assert client.receive(timeout_s=patient(DEADLINE_S)).payload == b"x"
 
 
 def test_errors_of_connecting_are_those_of_the_asyncio_client_and_leave_no_thread() -> None:
@@ -155,15 +156,15 @@ def test_errors_of_connecting_are_those_of_the_asyncio_client_and_leave_no_threa
 def test_an_offer_without_a_leader_times_out_and_was_not_made() -> None:
     with connected() as (cluster, client):
         cluster.run(cluster.fake.members[0].stop())
-        for event in client.connection_events(timeout_s=DEADLINE_S):
+        for event in client.connection_events(timeout_s=patient(DEADLINE_S)):
             if isinstance(event, LeaderLost):
                 break
 
         with pytest.raises(ClusterTimeoutError, match="not offered"):
             client.offer(b"x", timeout_s=0.01)
         cluster.run(cluster.fake.elect(1))
-        client.offer(b"y", timeout_s=DEADLINE_S)
-        assert client.receive(DEADLINE_S).payload == b"y"
+        client.offer(b"y", timeout_s=patient(DEADLINE_S))
+        assert client.receive(patient(DEADLINE_S)).payload == b"y"
         assert cluster.fake.members[1].payloads == [b"y"]
 
 
@@ -173,7 +174,7 @@ def test_connection_events_are_told_from_the_beginning_and_end_when_nothing_happ
         told = [type(event) for event in client.connection_events(timeout_s=0)]
         cluster.run(cluster.fake.members[0].stop())
         cluster.run(cluster.fake.elect(1))
-        for event in client.connection_events(timeout_s=DEADLINE_S):
+        for event in client.connection_events(timeout_s=patient(DEADLINE_S)):
             if isinstance(event, NewLeader):
                 break
 
@@ -191,7 +192,7 @@ def test_a_session_that_the_cluster_closes_says_so_after_its_last_messages() -> 
             connection.send(session_event(EventCode.CLOSED, correlation_id=-1, detail="TIMEOUT"))
 
         cluster.do(close)
-        messages = client.egress(timeout_s=DEADLINE_S)
+        messages = client.egress(timeout_s=patient(DEADLINE_S))
 
         assert next(messages).payload == b"last"
         with pytest.raises(SessionClosedError, match="reason=TIMEOUT"):
@@ -199,7 +200,7 @@ def test_a_session_that_the_cluster_closes_says_so_after_its_last_messages() -> 
         with pytest.raises(SessionClosedError, match="reason=TIMEOUT"):
             client.offer(b"x")
         assert client.is_closed
-        events = list(client.connection_events(timeout_s=DEADLINE_S))
+        events = list(client.connection_events(timeout_s=patient(DEADLINE_S)))
         assert isinstance(events[-2], Disconnected)
         assert events[-1] == SessionClosed("TIMEOUT", is_confirmed=True)
 
@@ -234,14 +235,15 @@ def test_a_close_ends_what_waits_in_other_threads() -> None:
         receiving = pool.submit(client.receive)
         offering = pool.submit(client.offer, b"x")
         watching = pool.submit(lambda: list(client.connection_events()))
-        while len(client._thread._calls) < 4:
-            threading.Event().wait(0.001)
+        wait_blocking(
+            lambda: len(client._thread._calls) >= 4 or None, timeout_s=DEADLINE_S, what="calls in other threads"
+        )
         client.close()
 
-        assert iterating.result(DEADLINE_S) == []
-        assert isinstance(receiving.exception(DEADLINE_S), SessionClosedError)
-        assert isinstance(offering.exception(DEADLINE_S), SessionClosedError)
-        assert watching.result(DEADLINE_S)[-1] == SessionClosed("closed by this client", is_confirmed=False)
+        assert iterating.result(patient(DEADLINE_S)) == []
+        assert isinstance(receiving.exception(patient(DEADLINE_S)), SessionClosedError)
+        assert isinstance(offering.exception(patient(DEADLINE_S)), SessionClosedError)
+        assert watching.result(patient(DEADLINE_S))[-1] == SessionClosed("closed by this client", is_confirmed=False)
 
 
 def test_threads_may_share_it_and_each_message_goes_to_one() -> None:
@@ -252,14 +254,14 @@ def test_threads_may_share_it_and_each_message_goes_to_one() -> None:
             client.offer(b"%d %d" % (name, index))
 
     def receive(client: SyncClusterClient) -> list[bytes]:
-        return [client.receive(DEADLINE_S).payload for _ in range(each)]
+        return [client.receive(patient(DEADLINE_S)).payload for _ in range(each)]
 
     with connected() as (_, client), ThreadPoolExecutor(2 * thread_count) as pool:
         receivers = [pool.submit(receive, client) for _ in range(thread_count)]
         offerers = [pool.submit(offer, client, name) for name in range(thread_count)]
         for offerer in offerers:
-            offerer.result(2 * DEADLINE_S)
-        received = [payload for receiver in receivers for payload in receiver.result(2 * DEADLINE_S)]
+            offerer.result(patient(2 * DEADLINE_S))
+        received = [payload for receiver in receivers for payload in receiver.result(patient(2 * DEADLINE_S))]
 
     assert sorted(received) == sorted(b"%d %d" % (name, index) for name in range(thread_count) for index in range(each))
 
@@ -273,9 +275,9 @@ def test_a_full_egress_queue_holds_the_member_back() -> None:
                 connection.send(session_message(bytes(50_000), term=0, session_id=7))
 
         cluster.do(flood)
-        first = client.receive(DEADLINE_S)
+        first = client.receive(patient(DEADLINE_S))
         unsent_bytes = cluster.do(lambda: cluster.fake.members[0].connections[0].unsent_bytes)
-        rest = [client.receive(DEADLINE_S) for _ in range(499)]
+        rest = [client.receive(patient(DEADLINE_S)) for _ in range(499)]
 
         assert unsent_bytes > 0
         assert {len(message.payload) for message in (first, *rest)} == {50_000}
@@ -343,7 +345,7 @@ def test_a_challenge_is_answered_in_the_clients_thread() -> None:
             cluster.until(lambda: bool(cluster.fake.members[0].messages))
             cluster.do(ask)
             cluster.until(lambda: len(cluster.fake.members[0].messages) > 1)
-            assert isinstance(connecting.exception(DEADLINE_S), ConnectTimeoutError)
+            assert isinstance(connecting.exception(patient(DEADLINE_S)), ConnectTimeoutError)
 
     assert names == ["trimaran-client"]
 
@@ -369,7 +371,7 @@ def test_a_fork_is_refused_and_its_close_leaves_the_session_alone() -> None:
         client.offer(b"still open")
 
         assert has_facts(said, f"process_id={os.getpid()}", "fork")
-        assert client.receive(DEADLINE_S).payload == b"still open"
+        assert client.receive(patient(DEADLINE_S)).payload == b"still open"
 
 
 def test_a_client_that_is_forgotten_closes_its_session() -> None:
@@ -402,7 +404,7 @@ def test_an_interpreter_that_exits_closes_the_session_and_does_not_hang(end: str
         result = subprocess.run(
             [sys.executable, "-c", PROGRAM.format(end=end), ",".join(cluster.endpoints)],
             cwd=ROOT,
-            timeout=3 * DEADLINE_S,
+            timeout=patient(3 * DEADLINE_S),
             capture_output=True,
             text=True,
             check=False,
@@ -424,7 +426,7 @@ def test_the_example_script_prints_an_answer_for_each_line() -> None:
                 [*script, endpoints],
                 input="one\ntwo\n",
                 env=environment,
-                timeout=3 * DEADLINE_S,
+                timeout=patient(3 * DEADLINE_S),
                 capture_output=True,
                 text=True,
                 check=False,
@@ -457,7 +459,7 @@ def test_an_exit_does_not_hang_when_the_members_are_frozen() -> None:
                     member.is_answering = False
 
             cluster.do(freeze)
-            process.communicate("\n", timeout=3 * DEADLINE_S)
+            process.communicate("\n", timeout=patient(3 * DEADLINE_S))
 
         assert process.returncode == 0
 
@@ -470,9 +472,7 @@ def test_a_call_that_is_interrupted_is_cancelled_and_loses_no_message(monkeypatc
             await asyncio.Event().wait()
 
         async def count_tasks() -> int:
-            async with asyncio.timeout(DEADLINE_S):
-                while len(asyncio.all_tasks()) > 2:  # noqa: ASYNC110  # what is awaited has no event
-                    await asyncio.sleep(0)
+            await until(lambda: len(asyncio.all_tasks()) <= 2)
             return len(asyncio.all_tasks())
 
         class Interrupted(BaseException):
@@ -490,7 +490,7 @@ def test_a_call_that_is_interrupted_is_cancelled_and_loses_no_message(monkeypatc
         assert client._thread.call(count_tasks) == 2  # the loop's own, and this
         client.offer(b"x")
 
-        assert client.receive(DEADLINE_S).payload == b"x"
+        assert client.receive(patient(DEADLINE_S)).payload == b"x"
         assert client._thread._calls == {}
 
 
@@ -504,12 +504,11 @@ def test_a_thread_whose_end_fails_answers_everybody(monkeypatch: pytest.MonkeyPa
     async def wait() -> None:
         await asyncio.Event().wait()
 
-    thread = LoopThread(on_end=fail, end_timeout_s=DEADLINE_S)
+    thread = LoopThread(on_end=fail, end_timeout_s=patient(DEADLINE_S))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(thread.call, wait)
-        while not thread._calls:
-            threading.Event().wait(0.001)
+        wait_blocking(lambda: thread._calls or None, timeout_s=DEADLINE_S, what="a call in another thread")
         thread.end()
 
-        assert isinstance(waiting.exception(DEADLINE_S), SessionClosedError)
+        assert isinstance(waiting.exception(patient(DEADLINE_S)), SessionClosedError)
     assert [type(error) for error in raised] == [ExceptionGroup]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +13,11 @@ import pytest
 
 from examples.access_quota import AccessQuota, Request
 from tests.tls import CLUSTER, Issuer
+from tests.waiting import patient, until, within
 from trimaran.archive import ArchiveError
 from trimaran.archive.net.client import ArchiveClient
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig, ClusterClient, ConnectTimeoutError
-from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 from trimaran.cluster.documents.query import StatusQueryError, query_document
 from trimaran.cluster.node import Node
 from trimaran.cluster.runtime.host import Host
@@ -47,14 +48,9 @@ async def running(config: NodeConfig) -> AsyncIterator[Node]:
                 await run
 
 
-async def wait_until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110  # nobody announces what is waited for
-        await asyncio.sleep(0.01)
-
-
 async def test_every_connection_of_a_cluster_is_encrypted(tmp_path: Path) -> None:
     """The third member comes last: it copies the log, catches up and joins the live log."""
-    base_ports = free_base_ports(3)
+    base_ports = find_base_ports(3)
     members = tuple(MemberEndpoints.from_base(i, f"127.0.0.1:{port}") for i, port in enumerate(base_ports))
     issuer = Issuer.create(tmp_path / "certs")
     for member_id in range(3):
@@ -78,9 +74,9 @@ async def test_every_connection_of_a_cluster_is_encrypted(tmp_path: Path) -> Non
         )
 
     endpoints = tuple(member.ingress for member in members[:2])
-    async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
+    async with within(DEADLINE_S), AsyncExitStack() as stack:
         nodes = [await stack.enter_async_context(running(config(member_id))) for member_id in (0, 1)]
-        client_config = ClientConfig(endpoints=endpoints, connect_timeout_s=DEADLINE_S, network=operator)
+        client_config = ClientConfig(endpoints=endpoints, connect_timeout_s=patient(DEADLINE_S), network=operator)
         client = await stack.enter_async_context(ClusterClient.connect(config=client_config))
         for number in range(200):
             reply = await client.request(Request("203.0.113.7", 60 * number, "/" + "x" * 1000).encode())
@@ -88,7 +84,7 @@ async def test_every_connection_of_a_cluster_is_encrypted(tmp_path: Path) -> Non
 
         third = await stack.enter_async_context(running(config(2)))
         end = max(node.module.ctx.append_position for node in nodes)
-        await wait_until(lambda: third.delivered_position >= end and third.module.follower is not None)
+        await until(lambda: third.delivered_position >= end and third.module.follower is not None)
 
         status = read_document(
             MemberStatus, await query_document(members[2].consensus, STATUS_STREAM_ID, 20, network=operator)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 import structlog
 
+from tests.waiting import passes
 from trimaran.cluster.member_process import _log_unhandled
 from trimaran.cluster.runtime.watching.error_log import ErrorObservation
 from trimaran.cluster.runtime.watching.log_tap import ErrorLogProcessor, keep_failure
@@ -25,8 +26,7 @@ async def test_what_nobody_catches_in_the_loop_is_an_error_of_its_own() -> None:
         raise ValueError("unforeseen")
 
     loop.call_soon(fail)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await passes(2)
 
     assert [(trouble.event, trouble.kind, trouble.level) for trouble in seen] == [
         ("loop.exception_raised", "ValueError", "error")

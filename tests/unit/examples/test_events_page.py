@@ -12,6 +12,7 @@ import pytest
 
 from examples.events_page import KEEP_ALIVE_S, EventsPage, serve
 from examples.order_book import OrderBook, PlaceOrder
+from tests.waiting import patient, within
 from trimaran.client.typed import TypedClient
 from trimaran.cluster.simulation.world.quiet import quiet_log
 from trimaran.cluster.subscriptions import PositionPrunedError, Subscription
@@ -141,13 +142,16 @@ async def listening(app: EventsPage) -> AsyncIterator[int]:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         yield server.sockets[0].getsockname()[1]
-    async with asyncio.timeout(30):
+    async with within(30):
         await asyncio.gather(*connections)
 
 
 @contextlib.asynccontextmanager
 async def serving(app: EventsPage) -> AsyncIterator[httpx.AsyncClient]:
-    async with listening(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+    async with (
+        listening(app) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=patient(30)) as client,
+    ):
         yield client
 
 

@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from tests.places import ROOT
+from tests.waiting import passes, until, within
 from trimaran.service_api import transport
 from trimaran.service_api.access import local_socket
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
@@ -215,9 +216,7 @@ async def test_a_peer_that_closed_is_seen_although_nothing_is_read() -> None:
         assert not has_peer_closed(accepted, if_unread=True)
         dialled.write(b"unread")
         dialled.close()
-        async with asyncio.timeout(60):
-            while not has_peer_closed(accepted, if_unread=True):  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0.001)
+        await until(lambda: has_peer_closed(accepted, if_unread=True))
         assert not has_peer_closed(accepted, if_unread=False)
 
 
@@ -246,20 +245,16 @@ async def close_while_connections_are_made() -> None:
         listener = await SOCKETS.listen(Purpose.INGRESS, ANY_PORT, Owned, gate=left)
         with socket.create_connection((listener.endpoint.host, listener.endpoint.port)) as dialled:
             dialled.setblocking(False)
-            while not left.count(Purpose.INGRESS):  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0)
-            for _ in range(turns):
-                await asyncio.sleep(0)
+            await until(lambda: left.count(Purpose.INGRESS))
+            await passes(turns)
             listener.close()
             for transport in made:  # what an owner does: those it knows
                 cast(asyncio.Transport, transport).abort()
-            async with asyncio.timeout(20):
+            async with within(20):
                 with contextlib.suppress(ConnectionResetError):
                     assert await loop.sock_recv(dialled, 1) == b"", f"turns={turns}"
         await listener.wait_closed()
-        async with asyncio.timeout(20):
-            while left.count(Purpose.INGRESS):  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0)
+        await until(lambda: not left.count(Purpose.INGRESS))
 
 
 @pytest.mark.parametrize("make_loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
@@ -280,12 +275,13 @@ async def break_dialled_streams() -> None:
     listener = await SOCKETS.listen_for_streams(Purpose.CATCHUP, ANY_PORT, hang_up, gate=ConnectionGate())
     try:
         _, writer = await SOCKETS.dial_streams(Purpose.CATCHUP, listener.endpoint)
-        async with asyncio.timeout(60):
-            while not writer.is_closing():
-                writer.write(b"x" * 1_000)
-                await asyncio.sleep(0.001)
-        for _ in range(3):
-            await asyncio.sleep(0)  # the loop closes its handle in passes of its own
+
+        def write_on() -> bool:
+            writer.write(b"x" * 1_000)
+            return writer.is_closing()
+
+        await until(write_on)
+        await passes(3)  # the loop closes its handle in passes of its own
 
         writer.write(b"x")
         with pytest.raises(ConnectionError):
@@ -325,10 +321,9 @@ async def test_a_control_socket_lets_in_processes_of_its_user_alone(
     assert listener is not None
     reader, writer = await SOCKETS.dial_streams(Purpose.DOCUMENTS, endpoint)
     if is_own:
-        while not callers:  # noqa: ASYNC110  # nobody announces what is waited for
-            await asyncio.sleep(0)
+        await until(lambda: callers)
     else:
-        async with asyncio.timeout(20):
+        async with within(20):
             assert await reader.read() == b""
     writer.close()
     listener.close()

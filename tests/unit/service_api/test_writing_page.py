@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from tests.places import ROOT
+from tests.waiting import patient
 from trimaran.cluster.testing import ServiceHarness
 
 
@@ -26,7 +27,7 @@ def test_the_service_of_the_page_passes_the_tests_of_the_page(tmp_path: Path) ->
         (tmp_path / name).write_text(text)
 
     arguments = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_auction.py"]
-    result = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=patient(120), check=False)
 
     assert "1 passed" in result.stdout, result.stdout + result.stderr
 

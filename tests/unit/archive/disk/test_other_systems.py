@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.places import ROOT
+from tests.waiting import patient
 
 WITHOUT_LINUX = """
 import fcntl, os, select, socket
@@ -88,7 +89,7 @@ def run(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patient(120),
         check=False,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import struct
@@ -14,6 +13,7 @@ import pytest
 
 from tests.places import ROOT
 from tests.unit.archive.streams import DIRECTORY, extract_sample, failing, launch
+from tests.waiting import passes
 from trimaran.archive import ArchiveError, CorruptionError
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.files.mark_file import (
@@ -181,21 +181,15 @@ async def test_an_archive_says_about_once_a_second_that_it_lives(
     disk.damage(MARK, 16, _ACTIVITY.pack(5))
     disk.on_operation = failing(OSError(errno.EIO, "input/output error"), "pwrite")
 
-    await run_timers()
+    await passes(10)
     assert activity_ms(disk.content(MARK)) == 5
     disk.on_operation = None
-    await run_timers()
+    await passes(10)
 
     assert activity_ms(disk.content(MARK)) == NOW_MS
     await archive.aclose()
-    await run_timers()
+    await passes(10)
     assert activity_ms(disk.content(MARK)) == -1
-
-
-async def run_timers() -> None:
-    """Let the loop come to its timers, which are due at once, several times."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 async def test_a_disk_that_takes_no_last_word_holds_nothing_up(disk: MemoryFileSystem) -> None:

@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving, until
+from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving
 from tests.unit.archive.streams import (
     DIRECTORY,
     TERM_LENGTH,
@@ -17,6 +17,7 @@ from tests.unit.archive.streams import (
     read_all,
     small_config,
 )
+from tests.waiting import let_pass, until, within
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.format import messages
@@ -94,7 +95,7 @@ async def test_publisher_is_held_back_while_the_disk_is_behind() -> None:
     async with served_client(archive) as (_, client), client.record("c", stream_id=7) as publication:
         offering = asyncio.ensure_future(_offer_all(publication, [bytes(100_000)] * 60))
         await until(lambda: publication.position >= WINDOW_BYTES and workers != [])
-        await asyncio.sleep(0.02)
+        await let_pass(0.02)
 
         assert not offering.done()
         assert publication.position < WINDOW_BYTES + 200_000
@@ -106,7 +107,7 @@ async def test_publisher_is_held_back_while_the_disk_is_behind() -> None:
                     workers[0].complete()
                 await asyncio.sleep(0)
 
-        async with asyncio.timeout(60):
+        async with within(60):
             await work()
         assert publication.recorded_position == publication.position > 60 * 100_000
 
@@ -283,7 +284,7 @@ async def test_events_tell_of_every_recording() -> None:
         async with client.record("orders", stream_id=7) as publication:
             await publication.offer(b"x")
             await publication.recorded()
-        async with asyncio.timeout(30):
+        async with within(30):
             await watching
 
     started, stopped = seen[0], seen[-1]
@@ -318,7 +319,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         for number in range(2, 12):
             request = messages.ArchiveIdRequest(control_session_id=1, correlation_id=CorrelationId(number))
             writer.write(encode_request(request))
-        async with asyncio.timeout(30):
+        async with within(30):
             data = await reader.readexactly(11 * 96)
         writer.transport.abort()
 

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from tests.unit.archive.net.server.test_replays import offer_all, payloads_of
-from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving, until
+from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving
 from tests.unit.archive.streams import launch
+from tests.waiting import let_pass, until, within
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.net.replay_merge import MergeState, ReplayMerge
 from trimaran.archive.net.replay_reader import ReplayReader
@@ -35,7 +36,7 @@ async def test_reader_joins_the_live_stream_and_says_so() -> None:
             assert joined == [end_position]
             await until(lambda: server.state.replays == {})
             await offer_all(publication, messages[300:])
-        async with asyncio.timeout(30):
+        async with within(30):
             assert await reading == messages[1:]
 
     assert joined == [end_position]
@@ -55,7 +56,7 @@ async def test_nothing_is_live_before_it_is_durable() -> None:
             recording.recording.on_recorded = None  # what follows is appended, and nobody is told that it is durable
             await publication.offer(b"x")
             await until(lambda: recording.recording.recorded_position == 64)
-            await asyncio.sleep(0.02)
+            await let_pass(0.02)
             assert replay.position == 0
             recording.recording.on_recorded = held
             held(64)
@@ -77,7 +78,7 @@ async def test_reader_that_is_left_behind_replays_and_joins_again(monkeypatch: p
                     await offer_all(publication, messages[300 * part : 300 * part + 150])
                 await until(lambda part=part: len(joined) == part + 2)  # type: ignore[misc]  # bound now
                 await offer_all(publication, messages[300 * part + 150 : 300 * (part + 1)])
-        async with asyncio.timeout(30):
+        async with within(30):
             assert await reading == messages
 
     assert joined == sorted(joined)
@@ -97,7 +98,7 @@ async def test_broken_connections_are_dialled_again() -> None:
                     for subscription in [*recording._subscribers]:
                         subscription._session.abort()
             await until(lambda: len(joined) == 11)
-        async with asyncio.timeout(30):
+        async with within(30):
             assert await reading == messages
 
 
@@ -117,7 +118,7 @@ async def test_reader_outlives_a_restart_of_the_archive() -> None:
                 await publication.recorded()
         again = ArchiveServer(archive, authorisation=AllowAll())
         await again.start(endpoint)
-        async with asyncio.timeout(60):
+        async with within(60):
             assert await reading == numbered(50)
         await again.aclose()
 

@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 
 from tests.places import ROOT
 from tests.unit.archive.streams import extract_sample, load_truth
+from tests.waiting import patient
 from trimaran import archive
 from trimaran.cluster.cli.archive import app
 
@@ -206,7 +207,7 @@ def python(*arguments: object, without: str) -> subprocess.CompletedProcess[str]
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=60,
+        timeout=patient(60),
         check=False,
     )
 
@@ -267,6 +268,6 @@ def test_follow_exports_each_segment_once_it_is_full(
         files.append(json.loads(process.stdout.readline())["file"])
     process.send_signal(signal.SIGINT)
 
-    assert process.wait(20) == 0
+    assert process.wait(patient(20)) == 0
     assert files[2:] == ["0-65536.parquet", "0-131072.parquet", "0-196608.parquet"]
     assert sorted(path.name for path in target.glob("0-*")) == sorted({*files} - {"0-65536.tail.parquet"})

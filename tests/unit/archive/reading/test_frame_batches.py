@@ -17,6 +17,7 @@ import pytest
 
 from tests.places import ROOT
 from tests.unit.archive.streams import extract_sample, load_truth
+from tests.waiting import patient
 from trimaran import archive
 from trimaran.archive import ReadProblem
 from trimaran.archive.disk.file_system import OsFileSystem
@@ -274,7 +275,12 @@ def test_what_cannot_be_meant_is_refused_with_one_clear_line(checksummed: Path, 
 def python(program: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60, check=True
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=patient(60),
+        check=True,
     )
     return done.stdout
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.archive.streams import extract_sample, load_truth
+from tests.waiting import patient
 from trimaran.archive.errors import ArchiveError
 from trimaran.archive.report.building import ReportRequest, build_report, check_sources
 from trimaran.archive.report.page import render_page
@@ -30,7 +31,9 @@ def test_a_report_loads_neither_spark_nor_java(tmp_path: Path) -> None:
         f"main(['report', {str(node)!r}, '-o', {str(tmp_path / 'page.html')!r}])"
     )
 
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=patient(120), check=False
+    )
 
     assert (ended.returncode, "8 sections" in ended.stdout) == (0, True), ended.stderr
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from tests.unit.archive.streams import (
     read_all,
     small_config,
 )
+from tests.waiting import until
 from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, Recording
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.format.layout import UNSYNCED_LIMIT_BYTES
@@ -624,12 +624,6 @@ async def test_repr_shows_the_positions() -> None:
     position = rig.append()
 
     assert repr(rig.recording) == f"<Recording id=0 append={position} recorded=0>"
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - a condition of a fake, with a deadline
-            await asyncio.sleep(0)
 
 
 MS = 1_000_000

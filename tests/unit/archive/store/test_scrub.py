@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.archive.store.test_mending import END, PLACE, content, record
 from tests.unit.archive.streams import DIRECTORY, TERM_LENGTH, launch
+from tests.waiting import until
 from trimaran.archive import Archive
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.store.scrub import Scrub
@@ -43,12 +44,6 @@ async def one_pass(scrub: Scrub) -> None:
     count = scrub.progress.pass_count
     scrub.ask()
     await until(lambda: scrub.progress.pass_count > count)
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not is_true():  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0)
 
 
 async def test_a_scrub_finds_every_damaged_place_and_reads_on_after_it() -> None:

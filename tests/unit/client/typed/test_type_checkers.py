@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.places import ROOT
+from tests.waiting import patient
 
 USE = Path(__file__).with_name("checked_use.py")
 
@@ -30,7 +31,7 @@ def test_pyright_takes_right_use_and_refuses_each_wrong_line(tmp_path: Path) -> 
         [sys.executable, "-m", "basedpyright", "--project", str(tmp_path), "--outputjson"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=patient(300),
         check=False,
     )
 

@@ -13,6 +13,7 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
+from tests.waiting import patient, until, within
 from trimaran.client import PasswordCredentials
 from trimaran.cluster.auth.file_watch import FileWatch
 from trimaran.cluster.auth.password_authenticator import PasswordAuthenticator
@@ -147,14 +148,14 @@ async def test_loop_goes_on_while_the_file_is_read(tmp_path: Path) -> None:
     is_passed, real = threading.Event(), SecretsFile.load
 
     def load(path: Path) -> SecretsFile:
-        assert is_passed.wait(DEADLINE_S), "the loop waits for the disk"
+        assert is_passed.wait(patient(DEADLINE_S)), "the loop waits for the disk"
         return real(path)
 
     is_passed.set()
     watch = FileWatch(path, load, "secrets")
     is_passed.clear()
     write(path, app="new")
-    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+    async with within(DEADLINE_S), asyncio.TaskGroup() as tasks:
         looking = tasks.create_task(watch.look())
         await asyncio.sleep(0)
         is_passed.set()
@@ -168,12 +169,11 @@ async def test_running_watch_sees_a_change(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "secrets"
     write(path, ops="old")
     watch = watching(path)
-    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+    async with within(DEADLINE_S), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(watch.run())
 
         write(path, app="new")
-        while [*watch().verifiers] != [b"app"]:  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0.001)
+        await until(lambda: [*watch().verifiers] == [b"app"])
 
         running.cancel()
 

@@ -13,6 +13,7 @@ from tests.places import ROOT
 from tests.unit.cluster.backup.backed_up import backed_up
 from tests.unit.cluster.backup.test_store_follower import agent_status, store_status
 from tests.unit.cluster.simulation.test_snapshots import take
+from tests.waiting import ask_until, within
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.cluster.backup.metrics import BACKUP_METRICS, BackupMetrics, backup_metrics_as_markdown
 from trimaran.cluster.backup.states import BackupState
@@ -43,19 +44,21 @@ async def scrape(
 ) -> bytes:
     """Ask for a page over HTTP until it is enough: what lies on the disk is looked at once a second."""
     listening = asyncio.Queue[Endpoint]()
-    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+    async with within(DEADLINE_S), asyncio.TaskGroup() as group:
         serving = group.create_task(metrics.serve(Endpoint("127.0.0.1", 0), on_listening=listening.put_nowait))
         endpoint = await listening.get()
-        while True:
+
+        async def ask() -> bytes | None:
             reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
             writer.write(f"GET {path} HTTP/1.1\r\nHost: backup\r\n\r\n".encode())
             head, _, page = (await reader.read()).partition(b"\r\n\r\n")
             writer.close()
             assert head.split()[1] == str(expected_status).encode(), page
-            if is_enough(page):
-                serving.cancel()
-                return page
-            await asyncio.sleep(0.1)
+            return page if is_enough(page) else None
+
+        page = await ask_until(ask, timeout_s=DEADLINE_S, what=f"enough of {path}")
+        serving.cancel()
+    return page
 
 
 def test_metrics_are_what_the_agent_says(tmp_path: Path) -> None:

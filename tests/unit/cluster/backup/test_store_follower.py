@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from tests.facts import has_facts
 from tests.s3_server import BUCKET, Fault, FaultKind, S3Server
 from tests.unit.cluster.backup.test_agent import payloads
+from tests.waiting import within
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.cluster.backup.fetching import fetch_backup
@@ -67,7 +68,7 @@ class Watched:
 
     async def until(self, holds: Callable[[StoreStatus], bool]) -> StoreStatus:
         """Wait for a copy after which something holds."""
-        async with asyncio.timeout(DEADLINE_S):
+        async with within(DEADLINE_S):
             while not holds(self.follower.status):
                 self._copied.clear()
                 await self._copied.wait()
@@ -149,7 +150,8 @@ async def test_store_of_another_backup_ends_it(growing: Growing, url: str) -> No
     follower.on_copied = begin_again
 
     with pytest.raises(ConfigurationError, match="another backup"):
-        await asyncio.wait_for(follower.run(), DEADLINE_S)
+        async with within(DEADLINE_S):
+            await follower.run()
 
 
 def agent_status(recorded_position: int) -> BackupStatus:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.commands import run_trimaran_blocking
+from tests.waiting import patient
 from trimaran.cluster.cli.app import COMMANDS
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import flag_name
@@ -28,7 +29,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         env=clean | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
         check=False,
     )
 
@@ -48,7 +49,7 @@ def test_help_lists_every_command_and_answers_at_once() -> None:
 
     assert result.returncode == 0
     assert all(name in result.stdout for name in ("node", "status", "config", "demo", "archive", "snapshot"))
-    assert elapsed_s < 3.0  # about 0.13 s on an idle machine; the bound is for a busy one
+    assert elapsed_s < patient(1.5)  # about 0.13 s on an idle machine
 
 
 def test_every_command_has_an_example_and_a_module_of_its_name() -> None:
@@ -74,7 +75,9 @@ def test_help_imports_nothing_heavy() -> None:
         "heavy = ('pydantic', 'uvloop', 'structlog', 'asyncio', 'trimaran.archive.format', 'trimaran.client')\n"
         "print([m for m in heavy if m in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=patient(60), check=True
+    )
 
     assert result.stdout.splitlines()[-1] == "[]"
 

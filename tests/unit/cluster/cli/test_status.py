@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,24 +14,14 @@ import pytest
 
 from tests.system.commands import run_trimaran_blocking
 from tests.unit.cluster.cli.answers import answered, failed, member_status
+from tests.waiting import patient
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.cluster.cli.shared.cluster_report import exit_status, make_report
 from trimaran.cluster.documents.query import Outcome
 from trimaran.cluster.settings.variables import clean_environment
 
 DEADLINE_S = 60
-
-
-def free_base_port() -> int:
-    """A port at which no process listens, nor one port up, where a member's consensus endpoint would be."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as sock:
-            port = int(sock.getsockname()[1])
-        try:
-            socket.create_server(("127.0.0.1", port + 1)).close()
-        except OSError:
-            continue
-        return port
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -50,7 +39,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_members_that_are_down_are_rows_and_the_exit_status_says_so() -> None:
-    port = free_base_port()
+    port = find_base_ports(1)[0]
 
     result = run("--members", f"0=127.0.0.1:{port}", "-o", "json")
 
@@ -64,7 +53,7 @@ def test_members_that_are_down_are_rows_and_the_exit_status_says_so() -> None:
 
 def test_members_come_from_the_environment_or_the_nodes_own_file(tmp_path: Path) -> None:
     """A file that a node is started with does as it is."""
-    members = f"3=127.0.0.1:{free_base_port()}"
+    members = f"3=127.0.0.1:{find_base_ports(1)[0]}"
     file = tmp_path / "node.toml"
     file.write_text(f'member_id = 3\nmembers = "{members}"\ndirectory = "data"\nservice = "m:C"\n')
 
@@ -115,7 +104,7 @@ def test_wrong_usage_is_exit_status_2_and_nothing_is_asked(arguments: tuple[str,
 
 
 def test_watching_prints_a_line_of_json_an_interval_until_ctrl_c() -> None:
-    arguments = command("--members", f"0=127.0.0.1:{free_base_port()}", "-o", "json", "--watch", "0.1")
+    arguments = command("--members", f"0=127.0.0.1:{find_base_ports(1)[0]}", "-o", "json", "--watch", "0.1")
 
     with subprocess.Popen(
         arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -123,7 +112,7 @@ def test_watching_prints_a_line_of_json_an_interval_until_ctrl_c() -> None:
         assert process.stdout is not None
         reports = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=DEADLINE_S)
+        _, errors = process.communicate(timeout=patient(DEADLINE_S))
 
     assert (process.returncode, errors) == (0, "")
     assert all("0 of 1" in report["verdict"] for report in reports)
@@ -132,7 +121,7 @@ def test_watching_prints_a_line_of_json_an_interval_until_ctrl_c() -> None:
 
 
 def test_a_reader_that_has_seen_enough_ends_the_watch_in_silence() -> None:
-    arguments = command("--members", f"0=127.0.0.1:{free_base_port()}", "-o", "json", "--watch", "0.1")
+    arguments = command("--members", f"0=127.0.0.1:{find_base_ports(1)[0]}", "-o", "json", "--watch", "0.1")
 
     with subprocess.Popen(arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -145,7 +134,7 @@ def test_a_reader_that_has_seen_enough_ends_the_watch_in_silence() -> None:
 
 
 def test_watching_in_a_terminal_draws_in_one_place_and_puts_the_cursor_back() -> None:
-    arguments = command("--members", f"0=127.0.0.1:{free_base_port()}", "--watch", "0.1")
+    arguments = command("--members", f"0=127.0.0.1:{find_base_ports(1)[0]}", "--watch", "0.1")
     ours, theirs = pty.openpty()
     seen = b""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -11,6 +10,8 @@ import pytest
 
 from tests.facts import has_facts
 from tests.unit.cluster.cli.answers import member_status
+from tests.waiting import slowness
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.cluster.cli.shared.cluster_report import ask_members
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
 from trimaran.service_api import ConfigurationError
@@ -91,11 +92,6 @@ def says(data: bytes, *, then_closes: bool = False) -> Callable[[asyncio.Transpo
     return behave
 
 
-def free_endpoint() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return f"127.0.0.1:{sock.getsockname()[1]}"
-
-
 async def failure_of(listening: Listening, timeout_s: float = ENOUGH_S) -> StatusQueryError:
     with pytest.raises(StatusQueryError) as raised:
         await query_status(listening.endpoint, timeout_s)
@@ -127,7 +123,7 @@ async def test_an_answer_counts_although_the_member_keeps_the_connection() -> No
 
 
 async def test_nobody_listening_is_refused() -> None:
-    failure = await failure_of(Listening(free_endpoint(), bytearray()))
+    failure = await failure_of(Listening(f"127.0.0.1:{find_base_ports(1)[0]}", bytearray()))
 
     assert failure.outcome is Outcome.REFUSED
 
@@ -220,10 +216,10 @@ async def test_members_are_asked_at_once_and_each_gets_its_own_row() -> None:
     async with peer(says(ANSWER)) as right, peer(lambda transport: None) as silent, peer(says(b"?" * 64)) as garbage:
         loop = asyncio.get_running_loop()
         start_s = loop.time()
-        silent_ids = range(10, 40)
-        endpoints = {1: right.endpoint, 2: right.endpoint, 3: free_endpoint(), 4: garbage.endpoint}
+        silent_ids, timeout_s = range(10, 40), 0.5 * slowness()
+        endpoints = {1: right.endpoint, 2: right.endpoint, 3: f"127.0.0.1:{find_base_ports(1)[0]}", 4: garbage.endpoint}
 
-        reports = await ask_members(endpoints | dict.fromkeys(silent_ids, silent.endpoint), 0.5)
+        reports = await ask_members(endpoints | dict.fromkeys(silent_ids, silent.endpoint), timeout_s)
         elapsed_s = loop.time() - start_s
 
     found = {report.member_id: (report.outcome, report.status) for report in reports}
@@ -234,7 +230,7 @@ async def test_members_are_asked_at_once_and_each_gets_its_own_row() -> None:
     assert found[4] == (Outcome.INVALID, None)
     assert {found[i] for i in silent_ids} == {(Outcome.TIMED_OUT, None)}
     assert list(found) == [1, 2, 3, 4, *silent_ids]
-    assert elapsed_s < 30 * 0.5
+    assert elapsed_s < 30 * timeout_s
 
 
 async def test_who_may_not_have_the_answer_is_told_who_may_and_how_it_was_asked() -> None:

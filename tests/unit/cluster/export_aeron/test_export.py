@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from tests.facts import has_facts
 from tests.unit.cluster.export_aeron.hand_made_log import messages
 from tests.unit.cluster.time_travel.recorded import DEADLINE_S, member
+from tests.waiting import patient, within
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.client import ClientConfig, ClusterClient
@@ -74,8 +75,8 @@ class Timed(Chain):
 
 
 async def _serve(directory: Path, talk: Any, *services: ClusteredService, **settings: Any) -> None:  # Any: a coroutine
-    async with asyncio.timeout(DEADLINE_S), member(directory, *services, **settings) as (node, endpoint):
-        config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=DEADLINE_S)
+    async with within(DEADLINE_S), member(directory, *services, **settings) as (node, endpoint):
+        config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=patient(DEADLINE_S))
         async with await ClusterClient.connect([], config=config) as client:
             await talk(node, client)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,10 +156,3 @@ async def member(
         yield Member(control, ctx, archive, disk, posted, recorded, failures)
     with contextlib.suppress(OSError):  # of a test that crashed the disk
         await archive.abandon()
-
-
-async def until(is_true: Callable[[], object]) -> None:
-    """Let the loop run until something holds."""
-    async with asyncio.timeout(60):
-        while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
-            await asyncio.sleep(0.001)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
 
@@ -12,6 +11,7 @@ from structlog.testing import capture_logs
 
 from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.runtime.fake_module import FakeModule, FakeParts
+from tests.waiting import let_pass, passes, until
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
@@ -105,17 +105,6 @@ class Rig:
     def journal(self) -> list[object]:
         return self.parts.journal
 
-    async def until(self, is_true: Callable[[], bool]) -> None:
-        """Let the loop run until something holds."""
-        async with asyncio.timeout(60):
-            while not is_true():  # noqa: ASYNC110  # passes of the loop are what is waited for
-                await asyncio.sleep(0)
-
-    async def passes(self, count: int = 5) -> None:
-        """Let the loop run for a few passes: enough for what is due at once."""
-        for _ in range(count):
-            await asyncio.sleep(0)
-
 
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
@@ -130,10 +119,10 @@ async def test_nothing_is_sent_before_what_was_asked_for_earlier_is_on_the_disk(
     rig.module.script["vote"] = [PERSIST, SEND]
 
     rig.agent.post("vote")
-    await rig.passes()
+    await passes(5)
     assert rig.journal == []
     rig.parts.resolve()
-    await rig.until(lambda: len(rig.journal) == 2)
+    await until(lambda: len(rig.journal) == 2)
 
     assert rig.journal == [("persisted", 5), ("send", 1, HELLO)]
 
@@ -143,10 +132,10 @@ async def test_events_that_come_while_an_effect_settles_wait_for_every_effect_be
 
     rig.agent.post("first")
     rig.agent.post("second")
-    await rig.passes()
+    await passes(5)
     assert rig.module.steps == ["first"]
     rig.parts.resolve()
-    await rig.until(lambda: len(rig.journal) == 3)
+    await until(lambda: len(rig.journal) == 3)
 
     assert rig.journal == [("persisted", 5), ("send", 1, HELLO), ("stop catchup", 1)]
 
@@ -156,11 +145,11 @@ async def test_effects_that_settle_one_after_another_keep_their_order(rig: Rig) 
 
     rig.agent.post("adopt")
     rig.parts.resolve()
-    await rig.until(lambda: rig.journal == [("persisted", 5)])
-    await rig.passes()
+    await until(lambda: rig.journal == [("persisted", 5)])
+    await passes(5)
     assert rig.journal == [("persisted", 5)]
     rig.parts.resolve()
-    await rig.until(lambda: len(rig.journal) == 3)
+    await until(lambda: len(rig.journal) == 3)
 
     assert rig.journal == [("persisted", 5), "recording log", ("send", 1, HELLO)]
 
@@ -175,9 +164,9 @@ async def test_event_posted_by_an_effect_that_had_waited_does_not_overtake_the_e
 
     rig.agent.post("go")
     rig.parts.resolve()
-    await rig.until(lambda: ("send", 1, HELLO) in rig.journal)
+    await until(lambda: ("send", 1, HELLO) in rig.journal)
     rig.parts.resolve()
-    await rig.until(lambda: ("stop catchup", 1) in rig.journal)
+    await until(lambda: ("stop catchup", 1) in rig.journal)
 
     assert rig.journal == [("persisted", 5), "join", ("send", 1, HELLO), "recording log", ("stop catchup", 1)]
 
@@ -188,7 +177,7 @@ async def test_log_stopped_is_taken_in_before_what_waited(rig: Rig) -> None:
     rig.agent.post("election")
     rig.agent.post("canvass")
     rig.parts.resolve()
-    await rig.until(lambda: len(rig.module.steps) == 3)
+    await until(lambda: len(rig.module.steps) == 3)
 
     assert rig.module.steps == ["election", ev.LogStopped(640), "canvass"]
 
@@ -208,9 +197,9 @@ async def test_what_was_recorded_above_a_truncation_is_not_told_after_it(rig: Ri
     rig.agent.post(ev.Recorded(320))
     rig.agent.post("last")
     rig.parts.resolve()
-    await rig.until(lambda: "log stopped" in rig.journal)
+    await until(lambda: "log stopped" in rig.journal)
     rig.parts.resolve()
-    await rig.until(lambda: "last" in rig.module.steps)
+    await until(lambda: "last" in rig.module.steps)
 
     assert rig.module.steps == [
         "election",
@@ -228,13 +217,13 @@ async def test_disk_that_fails_while_an_effect_settles_stops_the_node_and_nothin
     rig.module.script["vote"] = [PERSIST, SEND]
 
     rig.agent.post("vote")
-    await rig.passes()
+    await passes(5)
     rig.parts.resolve(error)
     assert rig.agent.terminated is not None
     with pytest.raises(OSError, match="Input/output"):
         await rig.agent.terminated
     rig.agent.post("more")
-    await rig.passes()
+    await passes(5)
 
     assert rig.journal == []
     assert rig.module.steps == ["vote"]
@@ -272,11 +261,11 @@ async def test_time_that_came_while_an_effect_settled_is_polled_for_afterwards(r
     rig.module.deadline_ns = rig.clock.now_ns
     rig.agent.post("wake")
     rig.agent.post("vote")
-    await asyncio.sleep(0.002)
-    await rig.passes()
+    await let_pass(0.002)
+    await passes(5)
     assert rig.module.poll_count == 0
     rig.parts.resolve()
-    await rig.until(lambda: rig.module.poll_count == 1)
+    await until(lambda: rig.module.poll_count == 1)
 
 
 async def test_timer_that_a_service_sets_while_it_is_delivered_to_is_polled_for_in_time(rig: Rig) -> None:
@@ -295,9 +284,9 @@ async def test_timer_that_a_service_sets_while_it_is_delivered_to_is_polled_for_
     rig.module.script[ev.Recorded] = [fx.CommitAdvanced(96)]
 
     rig.agent.post(ev.Recorded(96))
-    await rig.until(lambda: rig.parts.position == 96)
+    await until(lambda: rig.parts.position == 96)
 
-    await rig.until(lambda: rig.module.poll_count > 0)
+    await until(lambda: rig.module.poll_count > 0)
 
 
 async def test_messages_that_are_recorded_committed_and_delivered_ask_no_part_for_its_deadline(rig: Rig) -> None:
@@ -327,7 +316,7 @@ async def test_timer_is_set_for_what_an_event_that_only_delays_brings_with_it(ri
     rig.agent.post(ev.Recorded(96))
 
     assert rig.module.steps[-1] == "another"
-    await rig.until(lambda: rig.module.poll_count > 0)
+    await until(lambda: rig.module.poll_count > 0)
 
 
 async def test_effects_asked_for_by_delivered_entries_are_performed(rig: Rig) -> None:
@@ -337,7 +326,7 @@ async def test_effects_asked_for_by_delivered_entries_are_performed(rig: Rig) ->
 
     rig.agent.post("commit")
 
-    await rig.until(lambda: ("send", 1, HELLO) in rig.journal)
+    await until(lambda: ("send", 1, HELLO) in rig.journal)
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -350,7 +339,7 @@ async def test_core_of_a_leader_is_told_how_long_each_delivery_took(rig: Rig, le
     rig.module.script["commit"] = [fx.CommitAdvanced(96)]
 
     rig.agent.post("commit")
-    await rig.until(lambda: rig.parts.position == 96)
+    await until(lambda: rig.parts.position == 96)
 
     assert rig.module.ctx.deliveries == [(1_000, 1_700)] * leads
 
@@ -361,7 +350,7 @@ async def test_replay_is_done_when_everything_up_to_its_end_is_delivered(rig: Ri
     rig.module.script["lead"] = [fx.CommitAdvanced(size), fx.StartReplay(size)]
 
     rig.agent.post("lead")
-    await rig.until(lambda: len(rig.module.steps) == 2)
+    await until(lambda: len(rig.module.steps) == 2)
 
     assert rig.module.steps == ["lead", ev.ReplayDone(size, 77)]
 
@@ -396,20 +385,20 @@ async def test_batch_of_a_leader_waits_for_the_one_before_only_where_its_tuning_
     append()
     assert journal == [("flush", 1)]
     append()
-    await rig.passes(2)
+    await passes(2)
     assert journal == [("flush", 1), ("flush", 1)]
 
     rig.tuning.delay_s = 3600.0
     append()
     append()
-    await rig.passes()
+    await passes(5)
     assert len(journal) == 2
     ctx.commit_position = 64  # what was flushed before is committed
     append()
     assert journal[2:] == [("flush", 3)]
     rig.tuning.delay_s = 0.002
     append()
-    await rig.until(lambda: len(journal) > 3)  # or the time has come
+    await until(lambda: len(journal) > 3)  # or the time has come
     assert journal[3:] == [("flush", 1)]
 
 
@@ -419,7 +408,7 @@ async def test_follower_flushes_in_the_next_pass_whatever_its_tuning_says(rig: R
 
     rig.module.ctx.log_buffer.append(bytes(32))
     rig.agent.schedule_flush()
-    await rig.passes(2)
+    await passes(2)
 
     assert rig.journal == [("flush", 1)]
 
@@ -428,7 +417,7 @@ async def test_replay_of_nothing_is_done_at_once(rig: Rig) -> None:
     rig.module.script["follow"] = [fx.StartReplay(0)]
 
     rig.agent.post("follow")
-    await rig.until(lambda: len(rig.module.steps) == 2)
+    await until(lambda: len(rig.module.steps) == 2)
 
     assert rig.module.steps == ["follow", ev.ReplayDone(0, 0)]
 
@@ -474,7 +463,7 @@ async def test_window_is_full_when_the_service_lags_behind_the_commit(rig: Rig) 
 
     assert rig.agent.is_window_full()
     rig.agent.post("commit")
-    await rig.until(lambda: rig.parts.position == 2048)
+    await until(lambda: rig.parts.position == 2048)
 
     assert not rig.agent.is_window_full()
     assert rig.journal[-1] == "resume"
@@ -529,7 +518,7 @@ async def test_closed_agent_takes_no_more_turns(rig: Rig) -> None:
 
     rig.agent.close()
     rig.agent.post("late")
-    await rig.passes()
+    await passes(5)
 
     assert rig.module.steps == ["start"]
 
@@ -603,7 +592,7 @@ async def test_votes_that_are_refused_again_and_again_do_not_fill_the_log(rig: R
         rig.agent.post("ask")
         rig.module.script["ask"] = [fx.VoteRefused(MemberId(2), 7, Reason(ReasonKind.NOT_A_VOTER))]
         rig.agent.post("ask")
-        await rig.passes()
+        await passes(5)
 
     told = [(line["candidate_member_id"], line["count"]) for line in lines if line["event"] == "vote.refused"]
     assert told == [(1, 1), (1, 100), (2, 1)]
@@ -618,7 +607,7 @@ async def test_what_clients_do_in_one_pass_is_one_turn_in_its_order(rig: Rig) ->
     for _ in range(3):
         rig.agent.post_soon("connect")
     assert rig.module.steps == []
-    await rig.passes(2)
+    await passes(2)
 
     assert rig.module.steps == ["connect"] * 3
     assert turns == [1, 2, 3]
@@ -630,7 +619,7 @@ async def test_what_was_posted_at_once_comes_after_what_clients_did_before(rig: 
     rig.agent.post("stray")
     assert rig.module.steps == ["proof", "keep-alive", "stray"]
 
-    await rig.passes(2)
+    await passes(2)
     assert rig.module.steps == ["proof", "keep-alive", "stray"]
 
 
@@ -661,7 +650,7 @@ async def test_turn_of_many_clients_is_bounded(rig: Rig) -> None:
     for number in range(200):
         rig.agent.post_soon(f"connect {number}")
         assert number - len(rig.module.steps) < 64
-    await rig.passes(2)
+    await passes(2)
 
     assert rig.module.steps == [f"connect {number}" for number in range(200)]
 
@@ -671,11 +660,11 @@ async def test_what_clients_do_waits_for_an_effect_that_settles(rig: Rig) -> Non
     rig.agent.post("vote")
     for _ in range(100):
         rig.agent.post_soon("connect")
-    await rig.passes()
+    await passes(5)
     assert rig.module.steps == ["vote"]
 
     rig.parts.resolve()
-    await rig.until(lambda: len(rig.module.steps) == 101)
+    await until(lambda: len(rig.module.steps) == 101)
 
 
 async def test_held_agent_drops_what_clients_do_and_keeps_their_proofs(rig: Rig) -> None:
@@ -683,7 +672,7 @@ async def test_held_agent_drops_what_clients_do_and_keeps_their_proofs(rig: Rig)
     proof = ev.ClientChallengeResponse(7, CorrelationId(-1), ClusterSessionId(3), b"secret")
     rig.agent.post_soon("connect")
     rig.agent.post_soon(proof)
-    await rig.passes()
+    await passes(5)
     assert rig.module.steps == []
 
     rig.agent.start()
@@ -695,6 +684,6 @@ async def test_closed_agent_takes_nothing_that_clients_did_before(rig: Rig) -> N
     rig.agent.post_soon("connect")
     rig.agent.close()
     rig.agent.post_soon("connect")
-    await rig.passes()
+    await passes(5)
 
     assert rig.module.steps == []

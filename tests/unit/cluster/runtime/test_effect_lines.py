@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from structlog.testing import capture_logs
 
+from tests.waiting import until
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.runtime.effect_lines import SESSION_LINE_LIMIT, EffectLines
 from trimaran.service_api.types import ClusterSessionId
@@ -51,9 +50,7 @@ async def test_what_was_counted_is_told_after_a_second_by_itself() -> None:
 
     with capture_logs() as logs:
         rig.change("session.opened", SESSION_LINE_LIMIT + 1)
-        async with asyncio.timeout(30):
-            while logs[-1]["event"] != "sessions.opened":  # noqa: ASYNC110  # the timer is what is waited for
-                await asyncio.sleep(0.01)
+        await until(lambda: logs[-1]["event"] == "sessions.opened")
 
     assert logs[-1]["count"] == 1
 

@@ -15,7 +15,8 @@ from tests.unit.archive.streams import failing, read_all
 from tests.unit.cluster.cli.answers import member_status
 from tests.unit.cluster.cli.fake_member import FakeMember
 from tests.unit.cluster.runtime.fake_transport import receive
-from tests.unit.cluster.runtime.log_member import ONE, SESSION, TERM_LENGTH, Member, at, member, until
+from tests.unit.cluster.runtime.log_member import ONE, SESSION, TERM_LENGTH, Member, at, member
+from tests.waiting import until, within
 from trimaran.archive import ArchiveError
 from trimaran.archive.store.cold_segments import ColdStanding
 from trimaran.cluster.core import effects as fx
@@ -512,7 +513,7 @@ async def test_catchup_replay_brings_the_log_and_follows_its_end_until_it_is_sto
             me.control.flush()
             await until(lambda: len(sink.data) >= 64 + len(log) - 640)
             me.control.stop_catchup_replay(ONE)
-            async with asyncio.timeout(60):
+            async with within(60):
                 await sink.is_over.wait()
 
         assert SetupFrame.decode(sink.data).position == 640
@@ -527,7 +528,7 @@ async def test_follower_that_asks_for_what_was_purged_is_told_where_the_log_begi
         async with listening(sink) as endpoint:
             configure_catchup(me, endpoint)
             me.control.start_catchup_replay(fx.StartCatchupReplay(ONE, 640, SESSION))
-            async with asyncio.timeout(60):
+            async with within(60):
                 await sink.is_over.wait()
 
         assert len(sink.data) == 64
@@ -553,6 +554,6 @@ async def test_publication_is_closed_when_the_log_stops() -> None:
 
         await me.control.stop()
 
-        async with asyncio.timeout(60):
+        async with within(60):
             await sink.is_over.wait()
         assert SetupFrame.decode(sink.data).session_id == SESSION

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from tests.waiting import passes
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.consensus_module import ConsensusModule
@@ -140,19 +141,13 @@ class Rig:
         return [response.code for response in self.outlet.responses]
 
 
-async def passes(count: int = 3) -> None:
-    """Let the loop go round."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 async def test_all_that_come_in_one_pass_of_the_loop_ask_for_one_round() -> None:
     rig = Rig()
 
     for number in (1, 2, 3):
         rig.ask(number)
     before = list(rig.posted)
-    await passes()
+    await passes(3)
 
     assert (before, rig.posted) == ([], [ev.ReadsWanted(3)])
     assert rig.asked == []
@@ -162,7 +157,7 @@ async def test_all_that_come_in_one_pass_of_the_loop_ask_for_one_round() -> None
 async def test_query_is_answered_once_its_leader_is_confirmed() -> None:
     rig = Rig()
     rig.ask(5)
-    await passes()
+    await passes(3)
 
     rig.confirm(1)
 
@@ -175,7 +170,7 @@ async def test_query_is_answered_once_its_leader_is_confirmed() -> None:
 async def test_query_that_came_after_the_round_began_waits_for_the_next() -> None:
     rig = Rig()
     rig.ask(1)
-    await passes()
+    await passes(3)
     rig.ask(2)
 
     rig.confirm(1)
@@ -347,7 +342,7 @@ async def test_stale_query_takes_what_was_confirmed_before_if_that_is_not_too_ol
     rig.confirm(0, age_ns=30 * MS)
 
     rig.ask(1, max_staleness_ns=30 * MS)
-    await passes()
+    await passes(3)
 
     (response,) = rig.outlet.responses
     assert (response.code, response.staleness_ns, rig.posted) == (QueryCode.OK, 30 * MS, [])
@@ -358,7 +353,7 @@ async def test_stale_query_for_which_that_is_too_old_asks_anew_and_is_as_of_its_
     rig = Rig(leads=False, follows=True)
     rig.confirm(0, age_ns=31 * MS)
     rig.ask(1, max_staleness_ns=30 * MS)
-    await passes()
+    await passes(3)
 
     rig.now_ns += 5 * MS
     rig.confirm(1, age_ns=4 * MS)
@@ -374,7 +369,7 @@ async def test_stale_query_is_refused_where_no_leader_is_known_and_what_is_known
 
     rig.ask(1, max_staleness_ns=30 * MS)
     rig.ask(2, max_staleness_ns=31 * MS)
-    await passes()
+    await passes(3)
 
     assert rig.codes() == [QueryCode.TOO_STALE, QueryCode.OK]
     rig.desk.close()
@@ -402,7 +397,7 @@ async def test_answer_is_never_of_a_state_below_the_position_that_the_client_has
     rig = Rig(leads=False, follows=True)
     rig.confirm(0, log_position=320)
     rig.ask(1, max_staleness_ns=MS, min_log_position=960)
-    await passes()
+    await passes(3)
     before = rig.codes()
 
     rig.position = 960

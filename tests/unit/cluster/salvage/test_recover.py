@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from tests.facts import has_facts
 from tests.tls import Issuer
 from tests.unit.cluster.time_travel.recorded import DEADLINE_S, member
+from tests.waiting import patient, within
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.log.group_directories import settle_group_count
 from trimaran.client import ClientConfig, ClusterClient
@@ -42,8 +43,8 @@ def serve(directory: Path, *payloads: bytes) -> None:
     """Run a cluster of one on a directory until it has these messages."""
 
     async def run() -> None:
-        async with asyncio.timeout(DEADLINE_S), member(directory, Silent()) as (node, endpoint):
-            config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=DEADLINE_S)
+        async with within(DEADLINE_S), member(directory, Silent()) as (node, endpoint):
+            config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=patient(DEADLINE_S))
             async with await ClusterClient.connect([], config=config) as client:
                 for payload in payloads:
                     await client.offer(payload)

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.places import ROOT
+from tests.waiting import patient
 from trimaran.cluster.simulation.run import Options, run_seed
 
 OPTIONS = Options(member_count=3, safety_timeouts=5)
@@ -30,7 +31,7 @@ def trace_hash_elsewhere(seed: int, *, hash_seed: str, gc_threshold: int, pid: i
         env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=patient(150),
         check=False,
     )
     assert result.returncode == 0, result.stderr

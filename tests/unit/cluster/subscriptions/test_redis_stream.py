@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.redis_server import RedisServer, needs_redis
+from tests.waiting import let_pass, passes
 from trimaran.cluster.subscriptions import EntryKind, LogEntry
 from trimaran.cluster.subscriptions.redis_stream import RedisRefusedError, RedisStreamBehindError, RedisStreamSink
 from trimaran.cluster.subscriptions.resp import RedisAddress, RedisConnection, Reply
@@ -85,8 +86,7 @@ async def test_a_server_that_is_killed_again_and_again_has_each_entry_once(tmp_p
         async with RedisStreamSink(url) as sink:
             for number, entry in enumerate(ENTRIES):
                 delivery = asyncio.create_task(sink.deliver([entry]))
-                for _ in range(number):  # each time it has come further when the server dies
-                    await asyncio.sleep(0)
+                await passes(number)  # each time it has come further when the server dies
                 own.kill()
                 await asyncio.to_thread(own.start)
                 await delivery
@@ -203,8 +203,8 @@ async def test_a_full_server_is_waited_for(server: RedisServer) -> None:
     async with RedisStreamSink(url) as sink:
         await call(url, b"CONFIG", b"SET", b"maxmemory", b"1")
         delivery = asyncio.create_task(sink.deliver(ENTRIES))
-        done, _ = await asyncio.wait([delivery], timeout=0.05)
-        assert not done
+        await let_pass(0.05)
+        assert not delivery.done()
         await call(url, b"CONFIG", b"SET", b"maxmemory", b"0")
         await delivery
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import patient
+
 PLUGIN = "trimaran.cluster.testing.plugin"
 TIMEOUT_S = 120
 
@@ -138,7 +140,7 @@ def run_pytest(directory: Path, *arguments: str) -> subprocess.CompletedProcess[
         env=environment,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=patient(TIMEOUT_S),
         check=False,
     )
 

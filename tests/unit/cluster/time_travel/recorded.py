@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.waiting import patient, within
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.node import Node
@@ -85,10 +86,10 @@ async def record(directory: Path, *, rounds: int = 2, count: int = 60) -> Record
     recorded = Recorded(directory)
     Ledger.observed = recorded.observed
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with within(DEADLINE_S):
             for number in range(rounds):
                 async with member(directory, Ledger()) as (node, endpoint):
-                    config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=DEADLINE_S)
+                    config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=patient(DEADLINE_S))
                     async with await ClusterClient.connect([], config=config) as client:
                         await _talk(client, recorded, number, count)
                         recorded.snapshots.append(await node.take_snapshot())

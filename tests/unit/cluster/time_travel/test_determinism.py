@@ -16,6 +16,7 @@ from tests.system.aeron_sample import AeronSampleService, FirstOfTwo, SecondOfTw
 from tests.unit.archive.streams import extract_sample
 from tests.unit.cluster.time_travel.ledger import FeeLedger, Ledger
 from tests.unit.cluster.time_travel.recorded import DEADLINE_S, Recorded, member
+from tests.waiting import patient, within
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.time_travel import verify_snapshots
 from trimaran.service_api import ClientSession, Cluster, SnapshotImage, SnapshotPublication
@@ -40,8 +41,8 @@ class UnorderedLedger(Ledger):
 
 
 async def run(directory: Path, service: Ledger) -> None:
-    async with asyncio.timeout(DEADLINE_S), member(directory, service) as (node, endpoint):
-        config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=DEADLINE_S)
+    async with within(DEADLINE_S), member(directory, service) as (node, endpoint):
+        config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=patient(DEADLINE_S))
         async with await ClusterClient.connect([], config=config) as client:
             for _ in range(3):
                 for number in range(8):
@@ -156,8 +157,8 @@ class LosingLedger(Ledger):
 
 async def run_on(directory: Path, service: Ledger) -> None:
     """As `run`, with requests after the last snapshot."""
-    async with asyncio.timeout(DEADLINE_S), member(directory, service) as (node, endpoint):
-        config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=DEADLINE_S)
+    async with within(DEADLINE_S), member(directory, service) as (node, endpoint):
+        config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=patient(DEADLINE_S))
         async with await ClusterClient.connect([], config=config) as client:
             for number in range(8):
                 await client.request(b"account%d 1" % number)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.unit.cluster.time_travel.ledger import Ledger
 from tests.unit.cluster.time_travel.recorded import Recorded, member
+from tests.waiting import patient, within
 from trimaran.archive import CorruptionError
 from trimaran.cluster.time_travel import (
     MemberLog,
@@ -221,8 +222,8 @@ def test_a_purged_log_is_replayed_from_its_snapshots_only(tmp_path: Path) -> Non
 
         taken = []
         settings = {"keep_all": False, "keep_snapshots": 1, "keep_log_bytes": 0}
-        async with asyncio.timeout(30), member(directory, Ledger(), **settings) as (node, endpoint):
-            config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=30)
+        async with within(30), member(directory, Ledger(), **settings) as (node, endpoint):
+            config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=patient(30))
             async with await ClusterClient.connect([], config=config) as client:
                 for _ in range(2):
                     for number in range(40):

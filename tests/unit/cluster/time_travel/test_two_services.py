@@ -10,6 +10,7 @@ import pytest
 
 from examples.seats import BoxOffice, Ledger
 from tests.unit.cluster.time_travel.recorded import DEADLINE_S, member
+from tests.waiting import patient, within
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.time_travel import Output, OutputKind, replay_service, verify_snapshots, what_if
 from trimaran.service_api import ClusteredService, ConfigurationError
@@ -36,8 +37,8 @@ def sold(tmp_path_factory: pytest.TempPathFactory) -> Sold:
     directory = tmp_path_factory.mktemp("seats") / "node-0"
 
     async def run() -> None:
-        async with asyncio.timeout(DEADLINE_S), member(directory, office, ledger) as (node, endpoint):
-            config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=DEADLINE_S)
+        async with within(DEADLINE_S), member(directory, office, ledger) as (node, endpoint):
+            config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=patient(DEADLINE_S))
             async with await ClusterClient.connect([], config=config) as client:
                 for seat in range(20):
                     await client.request(b"hold %d" % seat)

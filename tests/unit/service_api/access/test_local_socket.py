@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.facts import has_facts
+from tests.waiting import patient
 from trimaran.service_api.access import local_socket
 from trimaran.service_api.access.local_socket import (
     CONTROL_SOCKET_NAME,
@@ -238,7 +239,7 @@ def test_a_process_of_another_user_does_not_get_in(runtime: Path, directory: Pat
 
     def attempt(how: str) -> str:
         command = [sys.executable, "-c", textwrap.dedent(code), str(directory), how]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=patient(60)).stdout.strip()
 
     refused = "PermissionError" if is_root else "connected"
     assert attempt("path") == refused

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from tests.waiting import within
 from trimaran.service_api.addresses import sockets
 from trimaran.service_api.addresses.sockets import NameUnresolvedError, connect_any, open_listening_sockets, resolve
 from trimaran.service_api.connection_gate import ConnectionGate
@@ -61,7 +62,7 @@ def test_an_address_that_does_not_answer_leaves_the_turn_to_the_next(
     addresses["member-0"] = ["127.0.0.3", "127.0.0.2"]
 
     async def connect(port: int) -> str:
-        async with asyncio.timeout(20):
+        async with within(20):
             with closing(await connect_any(Endpoint("member-0", port))) as sock:
                 return str(sock.getpeername()[0])
 
@@ -102,7 +103,7 @@ async def test_a_dial_that_is_given_up_leaves_no_socket(addresses: dict[str, lis
     with listening("127.0.0.3") as port:
         pass
     with silent("127.0.0.3", port), pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):  # a socket that is not closed would be a warning, and a warning an error
+        async with within(0.05):  # a socket that is not closed would be a warning, and a warning an error
             await connect_any(Endpoint("member-0", port))
 
 

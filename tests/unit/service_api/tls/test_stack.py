@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ import uvloop
 
 from tests.facts import has_facts
 from tests.tls import CLUSTER, OTHER_CLUSTER, Issuer
+from tests.waiting import until, within
 from trimaran.service_api import transport
 from trimaran.service_api.access import handshake_errors
 from trimaran.service_api.cluster_id import ClusterId
@@ -98,7 +100,7 @@ async def serving(settings: TlsSettings, purpose: Purpose, member_id: int | None
     server = Server(stack, purpose)
     server.listener = await stack.listen_for_streams(purpose, ANY_PORT, server.echo, gate=server.gate)
     try:
-        async with asyncio.timeout(30):
+        async with within(30):
             yield server
     finally:
         server.listener.close()
@@ -411,8 +413,7 @@ async def test_a_connection_that_makes_room_for_another_is_ended_in_the_middle_o
         assert server.gate.count(Purpose.INGRESS) == 8
         for _, writer in silent:
             writer.transport.abort()
-        while server.gate.count(Purpose.INGRESS):  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0.01)
+        await until(lambda: not server.gate.count(Purpose.INGRESS))
 
 
 @on_both_loops
@@ -423,10 +424,13 @@ async def test_handshakes_that_get_no_further_make_room_for_newer_ones(
     caller = TlsStack(issuer.of(CallerRole.CLIENT, "app"))
 
     async with serving(issuer.member(1), Purpose.INGRESS) as server:
+        assert isinstance(server.listener, transport.SocketListener)
+        handshakes = server.listener._handshakes
         begun = [await asyncio.open_connection("127.0.0.1", server.endpoint.port) for _ in range(3)]
         for _, writer in begun:
+            seen = [*handshakes]
             writer.write(b"\x16\x03\x01\x02\x00\x01")
-            await asyncio.sleep(0.05)
+            await until(partial(handshakes.__ne__, dict.fromkeys(seen)))
         assert await begun[0][0].read() == b""
         assert server.gate.refused_counts["ingress", "evicted"] == 1
 
@@ -459,8 +463,7 @@ async def test_handshakes_begin_a_few_in_a_pass_of_the_loop(issuer: Issuer, monk
         for sock in sockets:
             sock.sendall(b"\x16\x03\x01\x02\x00\x01")
         loop.call_soon(pass_on)
-        while begun_in.total() < 8:  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0)
+        await until(lambda: begun_in.total() >= 8)
         for sock in sockets:
             sock.close()
 

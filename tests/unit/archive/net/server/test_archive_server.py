@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from tests.unit.archive.streams import DIRECTORY, TERM_LENGTH, BytesSink, StreamBuilder, launch, read_all, small_config
+from tests.waiting import passes, until, within
 from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, CorruptionError, Recording
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.format import messages
@@ -64,7 +66,7 @@ class RawPeer:
         self.frames: list[StreamFrame] = []
 
     async def next_frame(self) -> StreamFrame | None:
-        async with asyncio.timeout(60):
+        async with within(60):
             while not self.frames:
                 data = await self.reader.read(65536)
                 if not data:
@@ -140,9 +142,7 @@ async def test_replication_copies_every_byte_of_a_growing_recording() -> None:
                 on_progress=progress.append,
             )
         )
-        async with asyncio.timeout(60):
-            while ours.append_position < len(first):  # noqa: ASYNC110 - real sockets, with a deadline
-                await asyncio.sleep(0)
+        await until(lambda: ours.append_position >= len(first))
         for chunk in stream.fill_to(3 * TERM_LENGTH):
             theirs.append(chunk)
             theirs.flush()
@@ -307,9 +307,7 @@ async def test_source_that_goes_away_is_an_error_at_once() -> None:
         replicating = asyncio.ensure_future(
             replicate(source=server.endpoint, src_recording_id=0, recording=ours, stop_position=3200)
         )
-        async with asyncio.timeout(60):
-            while ours.append_position == 0:  # noqa: ASYNC110 - real sockets, with a deadline
-                await asyncio.sleep(0)
+        await until(lambda: ours.append_position != 0)
 
     with pytest.raises(ArchiveError, match="connection lost") as caught:
         await replicating
@@ -461,11 +459,14 @@ async def test_bounded_replay_never_passes_its_limit() -> None:
     sink, limit = BytesSink(), ReplayLimit(0)
     session = ReplaySession(archive, 0, position=0, stop_position=len(written), sink=sink, limit=limit)
 
+    def has(length: int) -> bool:
+        return len(sink.data) >= length
+
     replaying = asyncio.ensure_future(session.run())
     for position, sent in ((160, 160), (479, 320), (480, 480), (500, 480), (len(written), len(written))):
         limit.advance(position)
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await until(partial(has, sent))
+        await passes(20)
         assert len(sink.data) == sent
 
     assert await replaying == len(written)

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from tests.unit.archive.served import client_of, numbered, served_client, serving, until
+from tests.unit.archive.served import client_of, numbered, served_client, serving
 from tests.unit.archive.streams import DIRECTORY, launch
+from tests.waiting import until, within
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.net.connection import STREAM_BUFFER_BYTES
@@ -50,7 +51,7 @@ async def test_replay_goes_on_with_the_recording_and_ends_with_it() -> None:
             following = asyncio.ensure_future(payloads_of(client.replay(0, follow=True)))
             awaited = asyncio.ensure_future(payloads_of(client.replay(0, stop_position=500 * 256)))
             await offer_all(publication, numbered(490, first=10, length=200))
-        async with asyncio.timeout(30):
+        async with within(30):
             assert await following == numbered(500)
             assert len(await awaited) in range(495, 501)
 
@@ -63,9 +64,9 @@ async def test_slow_reader_holds_back_neither_the_recorder_nor_other_readers() -
             slow = aiter(slow_client.replay(0, follow=True))
             await anext(slow)
             quick = [asyncio.ensure_future(payloads_of(client.replay(0, follow=True))) for _ in range(5)]
-            async with asyncio.timeout(60):
+            async with within(60):
                 await offer_all(publication, messages[10:])
-        async with asyncio.timeout(60):
+        async with within(60):
             for reading in quick:
                 assert len(await reading) == 4000
 
@@ -105,7 +106,7 @@ async def test_bounded_replay_is_moved_by_its_reader() -> None:
             replay.limit(limit)
             await until(lambda expected=expected: bool(seen) and seen[-1] >= expected)  # type: ignore[misc]  # bound now
             assert seen[-1] == expected
-        async with asyncio.timeout(30):
+        async with within(30):
             await reading
 
 
@@ -126,7 +127,7 @@ async def test_replay_never_passes_another_recording() -> None:
                 position = await offer_all(second, numbered(count, length=64))
                 await until(lambda position=position: bool(seen) and seen[-1] >= position)  # type: ignore[misc]
                 assert seen[-1] == position
-            async with asyncio.timeout(30):
+            async with within(30):
                 await reading
 
 

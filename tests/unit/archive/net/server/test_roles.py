@@ -17,6 +17,7 @@ import pytest
 from tests.tls import Issuer
 from tests.unit.archive.streams import launch
 from tests.unit.cluster.runtime.fake_gate import AuditLines
+from tests.waiting import patient, within
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.format import messages
 from trimaran.archive.net.client import ArchiveClient
@@ -91,7 +92,7 @@ async def replay(served: Served, archive: ArchiveClient) -> None:
 
 
 async def join_what_is_published(served: Served, archive: ArchiveClient) -> None:
-    await open_live(await archive._dial(), served.published, timeout_s=TIMEOUT_S)
+    await open_live(await archive._dial(), served.published, timeout_s=patient(TIMEOUT_S))
 
 
 async def follow_events(served: Served, archive: ArchiveClient) -> None:
@@ -103,7 +104,7 @@ async def follow_events(served: Served, archive: ArchiveClient) -> None:
 
     publishing = asyncio.create_task(publish())
     try:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with within(TIMEOUT_S):
             async for _ in archive.recording_events():
                 return
     finally:

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from tests.facts import has_facts
 from tests.unit.archive.streams import extract_sample, load_truth
+from tests.waiting import patient
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import locate
 from trimaran.archive.reading.following import RecordingFollower
@@ -276,7 +277,7 @@ def test_tail_f_shows_what_comes_and_ends_with_ctrl_c(samples: Path, tmp_path: P
             after = json.loads(process.stdout.readline())
             process.send_signal(signal.SIGINT)
             rest, errors = process.stdout.read(), process.stderr.read()
-            status = process.wait(30)
+            status = process.wait(patient(30))
         finally:
             process.kill()
 
@@ -288,7 +289,7 @@ def test_progress_on_a_terminal_leaves_the_rows_in_their_pipe(single: Path, mess
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "trimaran.archive", "grep", "-o", "jsonl", str(single)]
     try:
-        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=False)
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, timeout=patient(60), check=False)
         shown = os.read(ours, 1 << 16)
     finally:
         os.close(ours)

@@ -18,6 +18,7 @@ import pytest
 from tests.places import ROOT
 from tests.system.commands import run_trimaran_blocking
 from tests.tls import Issuer
+from tests.waiting import patient
 from trimaran.archive.errors import ArchiveError, ArchiveErrorCode
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.service_api.identity import CallerRole
@@ -50,7 +51,7 @@ def running(directory: Path, *options: str) -> Iterator[tuple[str, subprocess.Po
             yield found[1], process
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(30)
+            process.wait(patient(30))
     assert process.returncode == 0
 
 

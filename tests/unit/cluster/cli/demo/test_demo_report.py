@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import patient
 from trimaran.archive import Archive, ArchiveConfig
 from trimaran.cluster.cli.demo.demo_errors import DemoFailedError
 from trimaran.cluster.cli.demo.demo_report import (
@@ -81,7 +82,7 @@ async def make_stream(replies: list[bytes]) -> RequestStream:
     stream = RequestStream(
         [b""] * len(replies), inflight_limit=1, on_half_way=lambda: None, on_leader=lambda term, member: None
     )
-    await stream.run(Replying(replies), stall_timeout_s=10)
+    await stream.run(Replying(replies), stall_timeout_s=patient(10))
     return stream
 
 

@@ -8,6 +8,7 @@ from collections import deque
 import pytest
 
 from examples.access_quota import AccessQuota, Request
+from tests.waiting import passes, patient, until
 from trimaran.cluster.cli.demo.demo_errors import DemoFailedError
 from trimaran.cluster.cli.demo.request_stream import RequestStream
 from trimaran.cluster.testing import ServiceHarness
@@ -61,7 +62,7 @@ async def test_every_request_is_answered_once_and_as_in_a_single_process() -> No
     messages, cluster = make_messages(200), FakeCluster()
     stream = make_stream(messages)
 
-    await drive(cluster, asyncio.create_task(stream.run(cluster, stall_timeout_s=10)))
+    await drive(cluster, asyncio.create_task(stream.run(cluster, stall_timeout_s=patient(10))))
 
     alone = ServiceHarness(AccessQuota)
     assert stream.replies == [alone.request(message) for message in messages]
@@ -72,7 +73,7 @@ async def test_every_request_is_answered_once_and_as_in_a_single_process() -> No
 async def test_the_time_between_two_leaders_replies_is_told() -> None:
     cluster = FakeCluster()
     stream = make_stream(make_messages(120))
-    running = asyncio.create_task(stream.run(cluster, stall_timeout_s=10))
+    running = asyncio.create_task(stream.run(cluster, stall_timeout_s=patient(10)))
     while stream.answered_count < 50:
         await asyncio.sleep(0)
         cluster.answer(3)
@@ -87,10 +88,10 @@ async def test_the_time_between_two_leaders_replies_is_told() -> None:
 async def test_no_more_than_the_limit_is_in_flight() -> None:
     cluster = FakeCluster()
     stream = make_stream(make_messages(100), inflight_limit=10)
-    running = asyncio.create_task(stream.run(cluster, stall_timeout_s=10))
+    running = asyncio.create_task(stream.run(cluster, stall_timeout_s=patient(10)))
 
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await until(lambda: len(cluster.incoming) >= 10)
+    await passes(3)
 
     assert stream.inflight_count == len(cluster.incoming) == 10
     await drive(cluster, running)
@@ -102,7 +103,7 @@ async def test_half_way_is_told_once_with_requests_in_flight() -> None:
     stream = make_stream(make_messages(100))
     stream._on_half_way = lambda: seen.append((stream.answered_count, stream.inflight_count))
 
-    await drive(cluster, asyncio.create_task(stream.run(cluster, stall_timeout_s=10)))
+    await drive(cluster, asyncio.create_task(stream.run(cluster, stall_timeout_s=patient(10))))
 
     assert len(seen) == 1
     assert seen[0][0] == 50
@@ -119,9 +120,8 @@ async def test_a_cluster_that_answers_nothing_fails_the_demo_in_the_end() -> Non
 async def test_a_request_that_fails_fails_the_demo_at_once() -> None:
     cluster = FakeCluster()
     stream = make_stream(make_messages(10))
-    running = asyncio.create_task(stream.run(cluster, stall_timeout_s=10))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    running = asyncio.create_task(stream.run(cluster, stall_timeout_s=patient(10)))
+    await until(lambda: cluster.incoming)
 
     cluster.incoming[0][1].set_exception(SessionClosedError("timeout"))
 
@@ -131,7 +131,7 @@ async def test_a_request_that_fails_fails_the_demo_at_once() -> None:
 
 async def test_a_message_that_is_no_reply_fails_the_demo() -> None:
     stream = make_stream(make_messages(2))
-    running = asyncio.create_task(stream.run(FakeCluster(), stall_timeout_s=10))
+    running = asyncio.create_task(stream.run(FakeCluster(), stall_timeout_s=patient(10)))
     await asyncio.sleep(0)
 
     stream.on_message(0, 0, memoryview(b"x"))

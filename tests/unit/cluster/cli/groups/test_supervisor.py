@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 from trimaran.cluster.cli.groups.supervisor import GroupSupervisor
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.member_endpoints import parse_members
@@ -73,7 +73,7 @@ class Groups:
 
 async def run(groups: Groups, then: Callable[[Groups], object], *counts: int) -> int:
     """Run the groups until each has been started so often, do something, and return the exit status."""
-    async with asyncio.timeout(90), asyncio.TaskGroup() as tasks:
+    async with within(90), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(groups.supervisor.run())
         await groups.wait_until_running(*counts)
         then(groups)
@@ -105,7 +105,7 @@ async def test_a_group_that_is_killed_starts_again_and_the_others_go_on(tmp_path
     """The other one is started once."""
     groups = Groups(tmp_path)
 
-    async with asyncio.timeout(90), asyncio.TaskGroup() as tasks:
+    async with within(90), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(groups.supervisor.run())
         await groups.wait_until_running(1, 1)
         first = groups.pid(1)
@@ -164,7 +164,7 @@ async def test_a_process_that_watches_a_pipe_ends_with_the_other_end() -> None:
     )
     os.close(read_end)
     assert process.stdout is not None
-    async with asyncio.timeout(60):
+    async with within(60):
         assert await process.stdout.readline() == b"ready\n"
         os.write(write_end, b"what comes is passed over")
         os.close(write_end)

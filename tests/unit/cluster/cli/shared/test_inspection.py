@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 from tests.facts import has_facts
 from tests.unit.cluster.core.rosters import roster_at
-from tests.unit.cluster.documents.test_query import free_endpoint
 from tests.unit.cluster.runtime.links.linked import SETTINGS
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, EXIT_USAGE
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.documents.inspection import (
     InspectionRefusal,
@@ -123,7 +123,7 @@ async def members_that_answer(**answers: Answer | None) -> AsyncIterator[str]:
     async with AsyncExitStack() as stack:
         scope = await stack.enter_async_context(ActivityScope())
         for name, answer in answers.items():
-            member_id, consensus = int(name[1:]), free_endpoint()
+            member_id, consensus = int(name[1:]), f"127.0.0.1:{find_base_ports(1)[0]}"
             parts.append(f"{member_id},127.0.0.1:1,{consensus},127.0.0.1:3,127.0.0.1:4,127.0.0.1:5")
             if answer is None:
                 continue

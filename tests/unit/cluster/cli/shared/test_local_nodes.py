@@ -8,11 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import until, wait_blocking
 from trimaran.cluster.cli.shared.local_nodes import LocalNodes, LocalNodesError, NodeProcess, free_base_ports
 
 DEADLINE_S = 60.0
@@ -74,9 +74,7 @@ async def test_stop_ends_nodes_in_order_and_their_watchers_are_content(tmp_path:
         "while True: signal.pause()"
     )
     node = await add_process(nodes, tmp_path, program)
-    async with asyncio.timeout(DEADLINE_S):
-        while b"up" not in node.log_file.read_bytes():  # noqa: ASYNC110  # another process writes it
-            await asyncio.sleep(0.01)
+    await until(lambda: b"up" in node.log_file.read_bytes())
 
     watching = asyncio.create_task(nodes.watch(node))
     await nodes.stop()
@@ -127,8 +125,4 @@ def test_a_child_dies_with_a_demo_that_was_killed() -> None:
         child_pid = int(demo.stdout.readline())
         demo.kill()
 
-    deadline = time.monotonic() + DEADLINE_S
-    while is_alive(child_pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-    assert not is_alive(child_pid)
+    wait_blocking(lambda: None if is_alive(child_pid) else True, timeout_s=DEADLINE_S, what="the end of the child")

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from tests.facts import has_facts
 from tests.places import ROOT
+from tests.waiting import patient
 from trimaran.cluster.cli.app import main
 from trimaran.cluster.cli.sim.campaign_report import SimulationReport, as_json, print_campaign_report
 from trimaran.cluster.cli.sim.flags import parse_seeds
@@ -185,7 +186,7 @@ def test_a_signal_ends_with_the_counts_so_far(number: signal.Signals) -> None:
         first_line = process.stderr.readline()
         blocked = [_blocked_signals(child) for child in _children(process.pid) if "spawn_main" in _command_line(child)]
         os.killpg(process.pid, number)  # as a terminal does
-        output, rest = process.communicate(timeout=60)
+        output, rest = process.communicate(timeout=patient(60))
 
     assert first_line.startswith("seed 0  trace=")
     assert process.returncode == 130, rest
@@ -293,7 +294,12 @@ def test_help_does_not_import_the_simulator() -> None:
         "print([name for name in sys.modules if name.startswith('trimaran.cluster.sim')])"
     )
     result = subprocess.run(
-        [sys.executable, "-c", program], env=dict(os.environ), capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=patient(60),
     )
 
     assert result.stdout.strip() == "[]"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cluster.cli.answers import answered, failed, member_status
+from tests.waiting import within
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.tool.output import OutputFormat
 from trimaran.cluster.cli.certs.development import CERTIFICATES_NAME, read_cluster_id
@@ -228,7 +229,7 @@ class Said:
         return [word for word, _ in self.lines]
 
     async def wait_for(self, *words: str) -> None:
-        async with asyncio.timeout(DEADLINE_S):
+        async with within(DEADLINE_S):
             while self.words != list(words):
                 self._changed.clear()
                 await self._changed.wait()
@@ -278,7 +279,7 @@ async def test_members_that_are_told_to_stop_stay_stopped_and_that_is_the_end(tm
     supervisor = Supervisor(nodes, said, restart_delay_s=0)
     await supervisor.start()
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with within(DEADLINE_S):
             await supervisor.run()
     finally:
         await supervisor.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 
 import structlog
 
@@ -136,9 +136,3 @@ class Links:
         inbound.connection_made(transport)
         inbound.data_received(data)
         return inbound, transport
-
-
-async def until(is_true: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
-            await asyncio.sleep(0.001)

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from tests.facts import has_facts
 from tests.tls import Issuer
+from tests.waiting import until, within
 from trimaran.cluster.runtime.links.dialling import dial_forever
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
@@ -47,7 +48,7 @@ async def test_a_name_that_nobody_knows_is_asked_for_again_until_somebody_does(m
         dial_forever(SOCKETS, Purpose.LOG, endpoint, lambda closed: Dialling(), member_id=MemberId(1))
     )
     with capture_logs() as logged:
-        async with asyncio.timeout(60):
+        async with within(60):
             await connected
 
     assert [event["event"] for event in logged] == ["member_link.unresolved"]
@@ -81,7 +82,7 @@ async def test_a_member_that_may_not_have_moved_is_dialled_where_it_was_too() ->
                 find_former=lambda: listener.endpoint,
             )
         )
-        async with asyncio.timeout(60):
+        async with within(60):
             await connected
     dialling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -116,9 +117,7 @@ async def test_a_member_whose_certificate_is_refused_says_so_once_and_dials_more
         dialling = asyncio.create_task(
             dial_forever(network, Purpose.LOG, listener.endpoint, Lost, member_id=MemberId(1))
         )
-        async with asyncio.timeout(60):
-            while len(pauses) < 7:  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0.01)
+        await until(lambda: len(pauses) >= 7)
     dialling.cancel()
     listener.close()
     await listener.wait_closed()

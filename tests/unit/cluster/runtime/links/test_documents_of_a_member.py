@@ -17,8 +17,8 @@ from tests.unit.cluster.runtime.links.linked import (
     canvass,
     framed,
     setup,
-    until,
 )
+from tests.waiting import until
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.answering.document_server import (
     CONCURRENT_LIMIT,

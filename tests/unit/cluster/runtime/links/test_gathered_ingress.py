@@ -16,7 +16,7 @@ from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from tests.unit.cluster.runtime.ingress_client import TERM, control, session_message, setup
-from tests.unit.cluster.runtime.links.linked import until
+from tests.waiting import passes, until
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.log import log_publisher
 from trimaran.cluster.core.log.log_buffer import LogBuffer
@@ -355,8 +355,7 @@ async def test_what_is_gathered_when_reading_is_paused_waits_and_counts_as_unfin
     while_paused = (owner.log_buffer.append_position, ingress.unfinished_bytes)
     ingress.resume()
 
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await passes(2)
 
     assert while_paused == (0, 20 * 96)
     assert [(session, b"12345") for session in range(1, 21)] == sorted(logged(owner))
@@ -377,8 +376,7 @@ async def test_what_a_client_said_before_it_left_is_kept_while_nobody_is_read(
     while_paused = [*ingress.connections]
     ingress.resume()
 
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await passes(2)
 
     assert while_paused == [1, 2]
     assert logged(owner) == [(1, b"12345"), (2, b"12345")]

@@ -24,6 +24,7 @@ from tests.unit.cluster.runtime.ingress_client import (
     session_message,
     setup,
 )
+from tests.waiting import let_pass, until, within
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.links import ingress_connection
 from trimaran.cluster.runtime.links.egress_tracker import READ_LIMIT_BYTES
@@ -337,18 +338,15 @@ def test_connection_that_comes_while_the_window_is_full_is_not_read(
         ingress.pause()
         _, writer = await SOCKETS.dial_streams(Purpose.INGRESS, ingress._listener.endpoint)
         writer.write(setup() + control(keep_alive()))
-        async with asyncio.timeout(60):
-            while not ingress.connections:  # noqa: ASYNC110  # nobody announces what is waited for
-                await asyncio.sleep(0.001)
-            await asyncio.sleep(0.05)  # what must not be read has no event to wait for
+        async with within(60):
+            await until(lambda: ingress.connections)
+            await let_pass(0.05)  # what must not be read has no event to wait for
             posted_while_paused.extend(owner.posted)
             ingress.resume()
-            while not owner.posted:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+            await until(lambda: owner.posted)
             writer.close()
             ingress.close()
-            while ingress.connections:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+            await until(lambda: not ingress.connections)
 
     run(connect())
 
@@ -360,11 +358,6 @@ def test_clients_that_left_while_nobody_is_read_are_dropped_and_their_messages_a
     owner: FakeIngressOwner, ingress: Ingress, run: Callable[[Coroutine[Any, Any, None]], None]
 ) -> None:
     """Or a leader that is suspended runs out of sockets: a client gives up a silent connection and dials again."""
-
-    async def until(is_true: Callable[[], object]) -> None:
-        async with asyncio.timeout(60):
-            while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
-                await asyncio.sleep(0.001)
 
     def is_set_up(connection_id: int) -> bool:
         return connection_id in ingress.connections and ingress.connections[connection_id]._is_set_up
@@ -543,9 +536,8 @@ async def test_what_still_waits_is_freed_soon_after_the_session_has_ended(
     client.connection.write(bytes(1 << 20))
 
     client.connection.release(ClusterSessionId(SESSION))
-    await asyncio.sleep(0.01)
+    await until(lambda: client.transport.is_aborted)
 
-    assert client.transport.is_aborted
     assert ingress.egress_waiting_bytes == 0
 
 

@@ -11,6 +11,7 @@ from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.log_rules import log_rules
 from tests.unit.cluster.runtime.fake_gate import AuditLines, let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
+from tests.waiting import until, within
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
@@ -388,12 +389,10 @@ async def test_image_that_closed_while_it_waited_is_gone() -> None:
     assert follower.subscription._listener is not None
     _, writer = await SOCKETS.dial_streams(Purpose.LOG, follower.subscription._listener.endpoint)
     writer.write(setup().encode())
-    async with asyncio.timeout(60):
-        while not follower.images:  # noqa: ASYNC110  # nobody announces what is waited for
-            await asyncio.sleep(0.001)
+    async with within(60):
+        await until(lambda: follower.images)
         writer.close()
-        while follower.subscription.image(7, sender_id=ONE) is not None:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        await until(lambda: follower.subscription.image(7, sender_id=ONE) is None)
     follower.subscription.close()
 
     assert follower.closed == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 
 import pytest
@@ -23,8 +22,8 @@ from tests.unit.cluster.runtime.links.linked import (
     framed,
     greeting,
     setup,
-    until,
 )
+from tests.waiting import until, within
 from trimaran.cluster.core.events import FeatureLevelSaid, LeaderSaid
 from trimaran.cluster.messages.consensus import (
     AppendPosition,
@@ -609,7 +608,8 @@ async def test_status_is_answered_on_a_real_socket_and_the_asking_leaves_nothing
         for _ in range(2 * _STATUS_LIMIT):
             reader, writer = await SOCKETS.dial_streams(Purpose.DOCUMENTS, mine.links._listeners[0].endpoint)
             writer.write(ASK)
-            answer = await asyncio.wait_for(reader.read(), 20)
+            async with within(20):
+                answer = await reader.read()
             writer.close()
             await writer.wait_closed()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
+from tests.waiting import passes
 from trimaran.cluster.runtime.shared_machine.idle_strategy import CONTENDED_NS, PAUSE_NS, BackoffIdleStrategy
 
 LIMIT_NS = 250_000
@@ -31,13 +30,12 @@ class Processor:
         self.yield_count += 1
         self.now_ns += self.yield_ns
 
-    async def work(self, *, after_ns: int = 0, passes: int = PASSES + 2) -> int:
+    async def work(self, *, after_ns: int = 0, pass_count: int = PASSES + 2) -> int:
         """Handle something, then let the loop pass; gives how often it yielded."""
         self.now_ns += after_ns
         before = self.yield_count
         self.strategy.worked(self.now_ns)
-        for _ in range(passes):
-            await asyncio.sleep(0)
+        await passes(pass_count)
         return self.yield_count - before
 
 
@@ -59,7 +57,7 @@ async def test_work_soon_after_work_does_for_the_limit_and_no_longer() -> None:
 async def test_work_while_it_is_awake_begins_the_limit_anew() -> None:
     processor = Processor()
     await processor.work()
-    await processor.work(after_ns=1, passes=PASSES // 2)
+    await processor.work(after_ns=1, pass_count=PASSES // 2)
 
     assert await processor.work() == LIMIT_NS // YIELD_NS
 

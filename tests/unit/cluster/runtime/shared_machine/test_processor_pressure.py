@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import patient
 from trimaran.cluster.runtime.shared_machine.processor_pressure import (
     LOOK_INTERVAL_NS,
     SHORT_PERCENT,
@@ -89,5 +90,7 @@ finally:
 
 @pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="a kernel that does not count this")
 def test_kernel_counts_the_time_for_which_another_process_has_the_only_processor() -> None:
-    done = subprocess.run([sys.executable, "-c", SHARE_ONE_PROCESSOR], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", SHARE_ONE_PROCESSOR], capture_output=True, text=True, timeout=patient(60)
+    )
     assert done.stdout.strip() == "True", done.stderr

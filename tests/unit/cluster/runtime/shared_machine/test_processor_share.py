@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import within
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.election_state import ElectionState as S
 from trimaran.cluster.core.reason import Reason, ReasonKind
@@ -110,7 +111,7 @@ async def test_what_the_kernel_does_not_take_at_once_is_asked_again(monkeypatch:
 
     share.on_state_changed(_changed(S.FOLLOWER_CATCHUP))
     share.on_state_changed(_changed(S.FOLLOWER_LOG_INIT))
-    async with asyncio.timeout(60):
+    async with within(60):
         await kernel.has_taken.wait()
 
     assert kernel.taken == [0]

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.unit.archive.streams import failing
-from tests.unit.cluster.runtime.log_member import Member, member, until
+from tests.unit.cluster.runtime.log_member import Member, member
+from tests.waiting import until
 from trimaran.cluster.runtime.shared_machine.spare_sync import LATE_LIMIT_BYTES
 
 DELAY_US = 10_000

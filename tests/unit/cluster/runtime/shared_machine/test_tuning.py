@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.unit.cluster.runtime.fake_kernel import FakeKernel
-from tests.unit.cluster.runtime.log_member import member, until
+from tests.unit.cluster.runtime.log_member import member
 from tests.unit.cluster.runtime.test_agent import ManualClock
+from tests.waiting import patient, until, within
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.benchmarks.services.echo import EchoService
 from trimaran.client import ClientConfig, ClusterClient
@@ -108,7 +109,9 @@ class Members:
             await running
 
     async def connect(self) -> ClusterClient:
-        config = ClientConfig(endpoints=tuple(member.ingress for member in self._members), connect_timeout_s=DEADLINE_S)
+        config = ClientConfig(
+            endpoints=tuple(member.ingress for member in self._members), connect_timeout_s=patient(DEADLINE_S)
+        )
         return await self._stack.enter_async_context(await ClusterClient.connect([], config=config))
 
     def durable_positions(self) -> list[int]:
@@ -131,7 +134,7 @@ async def test_one_setting_switches_it_off_and_messages_come_back_all_the_same(
     reads how long it waited, or yields.
     """
     is_on = shared_machine == "auto"
-    async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
+    async with within(DEADLINE_S), AsyncExitStack() as stack:
         members = Members(tmp_path, stack, shared_machine)
         await members.start(0)
         await members.start(1)

@@ -13,7 +13,7 @@ import pytest
 from tests.s3_server import BUCKET, Fault, FaultKind, s3_server
 from tests.unit.archive.streams import TERM_LENGTH
 from tests.unit.cluster.runtime.snapshots.cold_rig import CLUSTER_ID, NEEDED, member, whole_log
-from tests.waiting import wait_until
+from tests.waiting import patient, wait_until
 from trimaran.archive import ArchiveError, ArchiveErrorCode, frames
 from trimaran.archive.cold.cache import SegmentCache
 from trimaran.archive.cold.file_system import readable_disk
@@ -156,7 +156,7 @@ async def test_a_store_that_hangs_stops_nobody(tmp_path: Path, url: str, monkeyp
     original = ObjectStore.put_file
 
     def hang(self: ObjectStore, name: str, source: Path) -> None:
-        released.wait(60)
+        released.wait(patient(60))
         original(self, name, source)
 
     monkeypatch.setattr(ObjectStore, "put_file", hang)

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.archive.streams import launch
+from tests.waiting import within
 from trimaran.archive import Archive
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx
@@ -96,7 +97,7 @@ class Taking:
                 copy_state=copy_state,
             )
             taker.take(effect)
-            async with asyncio.timeout(10):
+            async with within(10):
                 while not any(
                     isinstance(event, ev.SnapshotTaken | ev.SnapshotFailed) for event in self.events[before:]
                 ):

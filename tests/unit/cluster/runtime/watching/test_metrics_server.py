@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import structlog
 
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 from trimaran.cluster.auth.metrics_access import MetricsAccess
 from trimaran.cluster.runtime.watching import metrics_server
 from trimaran.cluster.runtime.watching.metrics_server import (
@@ -64,7 +64,7 @@ async def ask(endpoint: Endpoint, request: bytes, *, is_half_closed: bool = Fals
     """Send bytes, and read until the other side closes."""
     reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
     try:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with within(TIMEOUT_S):
             writer.write(request)
             if is_half_closed:
                 writer.write_eof()
@@ -135,7 +135,7 @@ async def test_a_request_may_come_in_pieces_and_half_closed() -> None:
         for byte in get("/livez"):
             writer.write(bytes([byte]))
             await asyncio.sleep(0)
-        async with asyncio.timeout(TIMEOUT_S):
+        async with within(TIMEOUT_S):
             pieces = await reader.read()
         writer.close()
         half = await ask(endpoint, get("/livez"), is_half_closed=True)

@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 
 from tests.unit.client.fake_member import fake_cluster, session_event
-from tests.unit.cluster.simulation.clients.test_workload import until
+from tests.waiting import until, within
 from trimaran.client import ClientConfig
 from trimaran.cluster.simulation.clients.history import History
 from trimaran.cluster.simulation.clients.service_workload import (
@@ -129,7 +129,7 @@ class Full(ServiceWorkload):
 
 
 async def test_a_session_that_ends_while_there_is_no_room_is_followed_by_another() -> None:
-    async with asyncio.timeout(60), fake_cluster() as cluster:
+    async with within(60), fake_cluster() as cluster:
         member = cluster.leader_member
         member.is_echoing = member.is_reading = False
         workload = Full(

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster
+from tests.waiting import until, within
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig
 from trimaran.cluster.node import Node
@@ -33,18 +34,12 @@ def make_workload(
 @asynccontextmanager
 async def running(*workloads: Workload) -> AsyncIterator[None]:
     """Run workloads until the block has ended, then let them end."""
-    async with asyncio.timeout(3 * DEADLINE_S), asyncio.TaskGroup() as tasks:
+    async with within(3 * DEADLINE_S), asyncio.TaskGroup() as tasks:
         for workload in workloads:
             tasks.create_task(workload.run())
         yield
         for workload in workloads:
             workload.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(2 * DEADLINE_S):
-        while not condition():  # noqa: ASYNC110  # what is awaited has no event
-            await asyncio.sleep(0.001)
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.waiting import patient
 from trimaran.service_api.wire.log.fields import LOG_FIELDS
 from trimaran.service_api.wire.log.messages import LOG_MESSAGES
 from trimaran.service_api.wire.log.schema import MODULE, layout_source
@@ -24,4 +25,4 @@ def test_reading_fields_and_slots_does_not_import_pydantic() -> None:
     modules = "trimaran.service_api.wire.log.fields, trimaran.service_api.wire.log.recording_log"
     program = f"import sys; sys.modules['pydantic'] = None; import {modules}"
 
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=patient(60))

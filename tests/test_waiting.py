@@ -1,0 +1,35 @@
+"""What `tests/waiting.py` promises: limits end a wait, grow on a slow machine, and pass over a stall."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests import waiting
+from tests.waiting import Deadline, patient, until, within
+
+
+async def test_a_limit_ends_what_never_happens() -> None:
+    with pytest.raises(TimeoutError):
+        async with within(0.02):
+            await asyncio.Event().wait()
+
+    with pytest.raises(AssertionError, match=r"waited 0.01 s of a quiet machine"):
+        await until(lambda: False, timeout_s=0.01)
+
+
+@pytest.mark.parametrize(("slowness", "looks"), [(1.0, 11), (4.0, 41)])
+def test_a_deadline_lasts_longer_on_a_slow_machine(
+    monkeypatch: pytest.MonkeyPatch, slowness: float, looks: int
+) -> None:
+    """Each look comes a minute after the last one, of which a second counts."""
+    now_s = iter(range(0, 6_000, 60))
+    monkeypatch.setattr(waiting, "slowness", lambda: slowness)
+    monkeypatch.setattr("tests.waiting.time.monotonic", lambda: float(next(now_s)))
+    deadline = Deadline(10)
+
+    passed = [deadline.has_passed() for _ in range(looks)]
+
+    assert passed == [False] * (looks - 1) + [True]
+    assert patient(10) == 10 * max(2.0, slowness)
