@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from tests.system.fork_server import ForkedGroup
 from trimaran.benchmarks.peers.many_sessions import TrimaranSessions
 from trimaran.benchmarks.peers.peer import LoadPoint, SessionsLoad, StoreOperation
 from trimaran.benchmarks.peers.trimaran import TrimaranKv
 from trimaran.benchmarks.rig.member_status import wait_for_status
-from trimaran.benchmarks.rig.processes import ProcessGroup
 
 
 def test_sessions_of_the_raw_load_are_answered_and_closed_again(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_sessions_of_the_raw_load_are_answered_and_closed_again(tmp_path: Path) 
     ours = TrimaranSessions(1)
     # The load waits ten seconds for the ends of its sessions: in that time none of them is to time out.
     ours._settings = {**ours._settings, "session_timeout_ms": "60000"}
-    with ProcessGroup() as group:
+    with ForkedGroup() as group:
         ours.start(tmp_path, group)
 
         load = SessionsLoad(sessions=12, payload=32, processes=2, warmup_s=0.1, measure_s=0.5)
@@ -32,7 +32,7 @@ def test_sessions_of_the_raw_load_are_answered_and_closed_again(tmp_path: Path) 
 
 def test_two_processes_share_the_sessions_and_operations_of_a_store(tmp_path: Path) -> None:
     ours = TrimaranKv(1)
-    with ProcessGroup() as group:
+    with ForkedGroup() as group:
         ours.start(tmp_path, group)
 
         measured = ours.operate(LoadPoint(2, 5, StoreOperation.PUT), messages=101, payload=32)
