@@ -34,8 +34,13 @@ def spark(s3: S3Server) -> Iterator[SparkSession]:
         master="local[2]",
         config={
             "spark.driver.memory": "1g",
-            # The first compiler only and one thread that collects: these tests are short, and mostly Spark warms up.
+            # These tests are short, and mostly Spark warms up: the first compiler only, one thread that collects, and
+            # neither code written for a query nor plans made again while it runs. The notebooks have all of it.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.python.daemon.module": "tests.spark.preloaded_daemon",
         },
     )
     yield session

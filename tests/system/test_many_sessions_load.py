@@ -11,12 +11,15 @@ from trimaran.benchmarks.peers.peer import LoadPoint, SessionsLoad, StoreOperati
 from trimaran.benchmarks.peers.trimaran import TrimaranKv
 from trimaran.benchmarks.rig.member_status import wait_for_status
 
+SHORT_LOGS = {"term_length_bytes": "1MiB", "segment_length_bytes": "1MiB"}
+"""A segment of the default length is 128 MiB, which are written at the start and read by the check at the end."""
+
 
 def test_sessions_of_the_raw_load_are_answered_and_closed_again(tmp_path: Path) -> None:
     """The raw load speaks our wire without our client."""
     ours = TrimaranSessions(1)
     # The load waits ten seconds for the ends of its sessions: in that time none of them is to time out.
-    ours._settings = {**ours._settings, "session_timeout_ms": "60000"}
+    ours._settings = {**ours._settings, **SHORT_LOGS, "session_timeout_ms": "60000"}
     with ForkedGroup() as group:
         ours.start(tmp_path, group)
 
@@ -32,6 +35,7 @@ def test_sessions_of_the_raw_load_are_answered_and_closed_again(tmp_path: Path) 
 
 def test_two_processes_share_the_sessions_and_operations_of_a_store(tmp_path: Path) -> None:
     ours = TrimaranKv(1)
+    ours._settings = {**ours._settings, **SHORT_LOGS}
     with ForkedGroup() as group:
         ours.start(tmp_path, group)
 
