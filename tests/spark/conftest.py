@@ -35,10 +35,9 @@ def spark(s3: S3Server) -> Iterator[SparkSession]:
         config={
             "spark.driver.memory": "1g",
             # These tests are short, and mostly Spark warms up: the first compiler only, one thread that collects, and
-            # neither code written for a query nor plans made again while it runs. The notebooks have all of it.
+            # neither whole stages compiled nor plans made again while they run. The notebooks have both.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.adaptive.enabled": "false",
             "spark.python.daemon.module": "tests.spark.preloaded_daemon",
         },
