@@ -150,7 +150,8 @@ static void load_names(void) {
     }
 }
 
-__attribute__((constructor)) static void start(void) {
+/* A process that was forked from one with this library calls it again, with variables of its own. */
+__attribute__((constructor)) void chaos_shim_start(void) {
     const char *path = getenv("CHAOS_SHIM_CONTROL");
     if (!path) return;
     int handle = raw_open(path, O_RDWR | O_CLOEXEC, 0);

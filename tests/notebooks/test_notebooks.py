@@ -1,6 +1,6 @@
 """Every notebook runs top to bottom, and what it finds is what is known from elsewhere.
 
-The suite runs the first one; `make campaign` runs them all.
+The suite runs the one that needs no cluster; `make campaign` runs them all.
 
 What is known: the story of the recording, written down without reading any log; what `trimaran` commands say; a run of
 the service without a cluster; and of the Aeron recording what Aeron's own programs said of it.
@@ -59,7 +59,7 @@ def refused_requests() -> list[tuple[str, int]]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_01_first_look(run: Run, morning: RecordedMorning) -> None:
     executed = run("01", frames="table.num_rows", spark_frames="log.count()", sizes="sizes.to_dict('records')")
 
@@ -198,7 +198,7 @@ def test_06_live(run: Run, environment: dict[str, str]) -> None:
     assert values["templates"]["24"] == TERM_COUNT - 1
 
 
-@pytest.mark.campaign
+@pytest.mark.slow
 def test_07_a_real_aeron_recording(run: Run) -> None:
     executed = run(
         "07",

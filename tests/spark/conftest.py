@@ -34,8 +34,12 @@ def spark(s3: S3Server) -> Iterator[SparkSession]:
         master="local[2]",
         config={
             "spark.driver.memory": "1g",
-            # The first compiler only and one thread that collects: these tests are short, and mostly Spark warms up.
+            # These tests are short, and mostly Spark warms up: the first compiler only, one thread that collects, and
+            # neither whole stages compiled nor plans made again while they run. The notebooks have both.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.python.daemon.module": "tests.spark.preloaded_daemon",
         },
     )
     yield session

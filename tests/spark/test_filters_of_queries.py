@@ -36,6 +36,15 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(root)
 
 
+@pytest.fixture(scope="module")
+def plain(spark: SparkSession, directory: Path) -> Iterator[DataFrame]:
+    """What `where` is about, read once."""
+    columns = "recording_id,position,type,template_id,leadership_term_id,cluster_session_id,timestamp"
+    frame = read(spark, directory, columns=columns).persist()
+    yield frame
+    frame.unpersist()
+
+
 def read(spark: SparkSession, directory: Path, **options: str) -> DataFrame:
     return spark.read.format("aeron_archive").options(recordingId="all", **options).load(str(directory))
 
@@ -117,18 +126,9 @@ def test_dataframes_with_where_are_used_again_and_together(spark: SparkSession, 
 
 
 @pytest.mark.parametrize("text", FILTERS)
-def test_where_gives_the_rows_that_spark_would_leave(spark: SparkSession, directory: Path, text: str) -> None:
-    columns = (
-        "recording_id",
-        "position",
-        "type",
-        "template_id",
-        "leadership_term_id",
-        "cluster_session_id",
-        "timestamp",
-    )
-    plain = read(spark, directory, columns=",".join(columns))
-
+def test_where_gives_the_rows_that_spark_would_leave(
+    spark: SparkSession, directory: Path, plain: DataFrame, text: str
+) -> None:
     expected = keys(plain.where(text))
 
     assert 0 < len(expected) < 2182

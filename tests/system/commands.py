@@ -7,8 +7,9 @@ starts, is killed or reads its terminal start `python -m trimaran`.
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.system.fork_server import ForkedProcess, fork_server
 from tests.waiting import patient, wait_until
 from trimaran.cluster.settings.variables import clean_environment
 
-TIMEOUT_S = 170.0
+TIMEOUT_S = 60.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -35,7 +36,7 @@ async def run_trimaran(*arguments: str, **environment: str) -> Printed:
     Raises:
         AssertionError: it has not ended in time, and was killed.
     """
-    with _started(arguments, environment) as (process, read):
+    with started(*arguments, **environment) as (process, read):
         what = f"the end of trimaran {' '.join(arguments)}"
         await wait_until(lambda: process.poll() is not None, timeout_s=TIMEOUT_S, what=what)
         return read()
@@ -47,21 +48,22 @@ def run_trimaran_blocking(*arguments: str, **environment: str) -> Printed:
     Raises:
         subprocess.TimeoutExpired: it has not ended in time, and was killed.
     """
-    with _started(arguments, environment) as (process, read):
+    with started(*arguments, **environment) as (process, read):
         process.wait(patient(TIMEOUT_S))
         return read()
 
 
 @contextmanager
-def _started(
-    arguments: Sequence[str], environment: Mapping[str, str]
-) -> Iterator[tuple[ForkedProcess, Callable[[], Printed]]]:
+def started(*arguments: str, **environment: str) -> Iterator[tuple[ForkedProcess, Callable[[], Printed]]]:
     """A process that is killed when the block ends, and what reads what it printed once it has ended."""
     own = clean_environment()
     with tempfile.TemporaryDirectory() as directory:
         output, errors = Path(directory, "output"), Path(directory, "errors")
-        process = fork_server().fork(arguments, output, own | dict(environment), errors_path=errors)
+        with Path(os.devnull).open("rb") as nothing, output.open("wb") as one, errors.open("wb") as other:
+            files = [nothing.fileno(), one.fileno(), other.fileno()]
+            process = fork_server().fork("trimaran", arguments, own | environment, files)
         try:
             yield process, lambda: Printed(process.wait(), output.read_text(), errors.read_text())
         finally:
             process.kill()
+            process.wait()

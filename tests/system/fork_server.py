@@ -1,21 +1,27 @@
-"""Starts members, and other commands, from a process that has imported everything already.
+"""Starts members, clients and other commands from a process that has imported everything already.
 
 A member spends most of a short test importing. Here one server per test process imports `trimaran` once and forks a
 child for each member. Apart from that the child is what `python -m trimaran node` is: a process of its own in a
 session of its own, with its own signals, exit status and log. Tests of the command itself (`test_node_start`,
 `test_demo`, the benchmarks) start it as a user does; the guides have a server of their own (`forked_command`).
 
-Client and server talk over a socket: a request and a report are one JSON line each. The server has one thread, since
-it forks.
+A member under chaos has a library before all others (`LD_PRELOAD`), which must be there when a process starts: each
+such library has a server of its own. The library is started again in the child, with the variables of that member.
+
+Client and server talk over a socket: a request and a report are one JSON line each, and with a request come the open
+files of the child. A client sends the next request when the last one was reported. The server has one thread, since it
+forks.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -34,7 +40,15 @@ PRELOADED: Final = (
     *("trimaran.cluster.cli.node", "trimaran.cluster.node", "tests.system.append_list", "uvloop"),
     *(f"trimaran.cluster.cli.{name}" for name in ("archive", "log", "member", "members", "operate", "status")),
     *(f"trimaran.cluster.cli.{name}" for name in ("health", "recover", "snapshot", "feature_level")),
+    *("trimaran.client", "trimaran.client.ready_made", "trimaran.benchmarks.chaos.probe"),
+    *(f"trimaran.benchmarks.load.{name}" for name in ("echo", "requests", "sessions")),
 )
+
+FORKED_MODULES: Final = ("trimaran", "trimaran.benchmarks.load.client_process", "tests.system.named_node")
+"""Modules that are run in a forked process."""
+
+_PRELOAD: Final = "LD_PRELOAD"
+_REQUEST_LIMIT_BYTES: Final = 1 << 16
 
 
 def readable(sockets: Sequence[socket.socket], timeout_s: float | None) -> list[socket.socket]:
@@ -87,28 +101,26 @@ class ForkedProcess(subprocess.Popen[bytes]):
 class ForkServer:
     """The client's side: asks for children and hears of their ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, library: str) -> None:
         self.statuses: dict[int, int] = {}
         """Exit statuses by process id, until somebody asks."""
         self._socket, theirs = socket.socketpair()
         with theirs:
             command = (sys.executable, "-m", "tests.system.fork_server")
-            self._popen = subprocess.Popen(command, stdin=theirs.fileno(), cwd=ROOT, preexec_fn=die_with_parent)
+            environment = {**os.environ, _PRELOAD: library} if library else None
+            self._popen = subprocess.Popen(
+                command, stdin=theirs.fileno(), cwd=ROOT, env=environment, preexec_fn=die_with_parent
+            )
         self._reports = b""
         self._started: list[int] = []
 
     def fork(
-        self,
-        arguments: Sequence[str],
-        log_path: Path,
-        environment: Mapping[str, str],
-        *,
-        errors_path: Path | None = None,
+        self, module: str, arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int]
     ) -> ForkedProcess:
-        """Run `trimaran` with these arguments in a new process; what it prints as errors may have a file of its own."""
-        paths = [str(log_path), str(errors_path or log_path)]
-        request = {"arguments": [*arguments], "paths": paths, "environment": dict(environment)}
-        self._socket.sendall(json.dumps(request).encode() + b"\n")
+        """Run a module as `python -m` does, in a new process with these files for its input, output and errors."""
+        request = json.dumps([module, [*arguments], dict(environment)]).encode() + b"\n"
+        sent = socket.send_fds(self._socket, [request], files)
+        self._socket.sendall(request[sent:])
         while not self._started:
             self.take_reports(None)
         return ForkedProcess(self, self._started.pop())
@@ -134,9 +146,9 @@ class ForkServer:
 
 
 @cache
-def fork_server() -> ForkServer:
-    """The server of this process."""
-    server = ForkServer()
+def fork_server(library: str = "") -> ForkServer:
+    """The server of this process whose children have this library before all others."""
+    server = ForkServer(library)
     atexit.register(server.close)
     return server
 
@@ -146,7 +158,7 @@ _START: Final = ProcessGroup.spawn
 
 
 class ForkedGroup(ProcessGroup):
-    """A group whose members are forked; whatever else it is asked for it starts as any group does."""
+    """A group whose members and clients are forked; whatever else it is asked for it starts as any group does."""
 
     def spawn(
         self,
@@ -159,23 +171,31 @@ class ForkedGroup(ProcessGroup):
         environment: Mapping[str, str] | None = None,
     ) -> ManagedProcess:
         """Start a child in the project directory."""
-        is_node = tuple(arguments[:4]) == (sys.executable, "-m", "trimaran", "node")
-        if not is_node or "LD_PRELOAD" in (environment or {}):  # what is loaded first is there when a process starts
+        module = arguments[2] if tuple(arguments[:2]) == (sys.executable, "-m") else ""
+        if module not in FORKED_MODULES:
             return _START(self, name, arguments, log_path=log_path, stdin=stdin, stdout=stdout, environment=environment)
-        log_path.touch()
-        popen = fork_server().fork(arguments[3:], log_path, os.environ if environment is None else environment)
+        environment = os.environ if environment is None else environment
+        server = fork_server(environment.get(_PRELOAD, ""))
+        with log_path.open("ab") as log, Path(os.devnull).open("rb") as nothing:
+            theirs_in, ours_in = os.pipe() if stdin == subprocess.PIPE else (os.dup(nothing.fileno()), None)
+            ours_out, theirs_out = os.pipe() if stdout == subprocess.PIPE else (None, os.dup(log.fileno()))
+            popen = server.fork(module, arguments[3:], environment, [theirs_in, theirs_out, log.fileno()])
+            os.close(theirs_in)
+            os.close(theirs_out)
+        popen.stdin = None if ours_in is None else os.fdopen(ours_in, "wb")
+        popen.stdout = None if ours_out is None else os.fdopen(ours_out, "rb")
         process = ManagedProcess(name, popen, log_path)
         self.processes.append(process)
         return process
 
 
-def serve(client: socket.socket) -> list[str]:
-    """Fork a child for each request; gives the arguments in the child. Ends the server when the client has gone."""
+def serve(client: socket.socket) -> str:
+    """Fork a child for each request; gives the module to run in the child. Ends the server when the client has gone."""
     waking, woken = socket.socketpair()
     waking.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.set_wakeup_fd(waking.fileno())
-    requests = b""
+    request, files = b"", list[int]()
     while True:
         ready = readable([client, woken], None)
         if woken in ready:
@@ -183,19 +203,28 @@ def serve(client: socket.socket) -> list[str]:
             report_ends(client)
         if client not in ready:
             continue
-        received = client.recv(65536)
+        received, came, *_ = socket.recv_fds(client, _REQUEST_LIMIT_BYTES, 3)
         if not received:
             raise SystemExit
-        *lines, requests = (requests + received).split(b"\n")
-        for line in lines:
-            server_pid, pid = os.getpid(), os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                for held in (client, waking, woken):
-                    held.close()
-                return become(json.loads(line), server_pid)
-            client.sendall(json.dumps({"pid": pid}).encode() + b"\n")
+        request, files = request + received, files + came
+        if not request.endswith(b"\n"):
+            continue
+        server_pid, pid = os.getpid(), os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for held in (client, waking, woken):
+                held.close()
+            module, arguments, environment = json.loads(request)
+            die_with_parent()
+            if os.getppid() != server_pid:
+                raise SystemExit
+            dress(arguments, environment, files)
+            return str(module)
+        for file in files:
+            os.close(file)
+        request, files = b"", []
+        client.sendall(json.dumps({"pid": pid}).encode() + b"\n")
 
 
 def report_ends(client: socket.socket) -> None:
@@ -209,21 +238,6 @@ def report_ends(client: socket.socket) -> None:
             return
         report = {"pid": pid, "status": os.waitstatus_to_exitcode(status)}
         client.sendall(json.dumps(report).encode() + b"\n")
-
-
-def become(request: dict[str, object], server_pid: int) -> list[str]:
-    """Make this process look as if it had been started with the request's command; gives its arguments."""
-    arguments, environment, paths = request["arguments"], request["environment"], request["paths"]
-    assert isinstance(arguments, list)
-    assert isinstance(environment, dict)
-    assert isinstance(paths, list)
-    die_with_parent()
-    if os.getppid() != server_pid:
-        raise SystemExit
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    files = [os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666) for path in paths]
-    dress(arguments, environment, [nothing, *files])
-    return arguments
 
 
 def dress(arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int]) -> None:
@@ -240,9 +254,14 @@ def dress(arguments: Sequence[str], environment: Mapping[str, str], files: Seque
 if __name__ == "__main__":
     from trimaran.cluster.cli import main
 
-    for module in PRELOADED:
-        importlib.import_module(module)
+    for name in PRELOADED:
+        importlib.import_module(name)
     gc.freeze()  # children would copy every page of it in their first collection
     with socket.socket(fileno=os.dup(0)) as connection:
         own = serve(connection)
-    main(own)
+    if library := os.environ.pop(_PRELOAD, ""):
+        ctypes.CDLL(library).chaos_shim_start()
+    if own == "trimaran":
+        main(sys.argv[1:])
+    else:
+        runpy.run_module(own, run_name="__main__", alter_sys=True)

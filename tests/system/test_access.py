@@ -14,6 +14,7 @@ import pytest
 
 from tests.facts import has_facts
 from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
+from tests.system.forked_command import commands_on_path
 from tests.system.test_operations import ordered
 from tests.system.test_tls import Certified, endpoint_of
 from tests.waiting import patient, within
@@ -64,7 +65,7 @@ def audit(cluster: SystemCluster, name: str) -> list[dict[str, Any]]:  # Any: JS
 @pytest.fixture
 def secrets_file(tmp_path: Path) -> Path:
     path = tmp_path / "secrets"
-    command = [sys.executable, "-m", "trimaran", "secrets", "add", str(path), "someone"]
+    command = [commands_on_path() / "trimaran", "secrets", "add", str(path), "someone"]
     subprocess.run(command, input="a long enough password\n" * 2, text=True, check=True, capture_output=True)
     return path
 

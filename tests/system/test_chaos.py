@@ -11,14 +11,21 @@ from pathlib import Path
 import pytest
 
 from tests.places import ROOT
+from tests.system.fork_server import ForkedGroup
 from trimaran.benchmarks.chaos.campaign import CampaignResult, run_campaign
 from trimaran.benchmarks.chaos.hostile import HostileKind
 from trimaran.benchmarks.chaos.parameters import ChaosMode, ChaosParameters
 from trimaran.benchmarks.chaos.probe import Plant
 from trimaran.benchmarks.chaos.schedule import ChaosFault
 from trimaran.benchmarks.chaos.timeline import build_chaos_page
+from trimaran.benchmarks.rig.processes import ProcessGroup
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _members_are_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProcessGroup, "spawn", ForkedGroup.spawn)
 
 
 def _run(data_dir: Path, **options: object) -> CampaignResult:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.cluster_process import SystemCluster
+from tests.system.forked_command import commands_on_path
 from tests.waiting import ask_until, within
 from trimaran.client import ClientConfig
 from trimaran.client.ready_made import LocksClient
@@ -32,7 +33,7 @@ async def start(cluster: SystemCluster, *arguments: str) -> Process:
     """Begin `trimaran locks`."""
     clean = clean_environment()
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trimaran", "locks", *arguments),
+        *(commands_on_path() / "trimaran", "locks", *arguments),
         env=clean | {"TRIMARAN_MEMBERS": f"0={cluster.endpoints[0]}"},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=PIPE,

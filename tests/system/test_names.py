@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
+import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,9 +20,10 @@ from typing import Any, Final
 import pytest
 
 from tests.facts import has_facts
+from tests.system.fork_server import ForkedGroup
 from tests.system.named_node import HostsFile
-from tests.waiting import patient, wait_for
-from trimaran.benchmarks.rig.processes import find_base_ports
+from tests.waiting import patient, wait_for, wait_until
+from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup, find_base_ports
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.cli.shared.examples import examples_directory
 from trimaran.cluster.documents.query import StatusQueryError, query_status
@@ -36,11 +38,12 @@ TIMEOUT_S: Final = 60.0
 class NamedCluster:
     """Members with names, an address each, and a file that says which is whose."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, group: ProcessGroup) -> None:
         self.directory = directory
+        self.group = group
         self.hosts = directory / "hosts"
         self.pattern = f"dns://node-{{member_id}}.test:{find_base_ports(1)[0]}?size=3"
-        self.running: dict[int, subprocess.Popen[bytes]] = {}
+        self.running: dict[int, ManagedProcess] = {}
 
     def name(self, **addresses: str) -> None:
         """Say where the members are, as node_0="127.0.0.10"; whole, so that nobody reads half of it."""
@@ -65,9 +68,12 @@ class NamedCluster:
             "log-format": "json",
         } | changes
         flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        with self.log(member_id).open("ab") as log:
-            command = [sys.executable, "-m", "tests.system.named_node", str(self.hosts), "node", *flags]
-            self.running[member_id] = subprocess.Popen(command, stdout=log, stderr=log)
+        self.running[member_id] = self.spawn("node", *flags, log_path=self.log(member_id))
+
+    def spawn(self, *arguments: str, log_path: Path) -> ManagedProcess:
+        """Start a command that looks names up in the file."""
+        command = (sys.executable, "-m", "tests.system.named_node", str(self.hosts), *arguments)
+        return self.group.spawn(arguments[0], command, log_path=log_path)
 
     def log(self, member_id: int) -> Path:
         """The log of all runs of a member."""
@@ -76,8 +82,8 @@ class NamedCluster:
     def stop(self, member_id: int) -> int:
         """Stop a member in order; gives its exit status."""
         process = self.running.pop(member_id)
-        process.terminate()
-        return process.wait(patient(TIMEOUT_S))
+        process.signal(signal.SIGTERM)
+        return process.popen.wait(patient(TIMEOUT_S))
 
     async def wait_for_event(self, member_id: int, name: str, count: int = 1, **facts: object) -> dict[str, Any]:
         """Wait until a member has logged it so often; gives the last one."""
@@ -94,25 +100,17 @@ class NamedCluster:
 
     async def command(self, *arguments: str, members: str = "") -> str:
         """Run a command on the members, by name unless others are given; gives what it prints."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.system.named_node", str(self.hosts)),
-            *(*arguments, "--members", members or self.pattern),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        output, _ = await process.communicate()
-        return output.decode()
+        with tempfile.NamedTemporaryFile("r", dir=self.directory) as log:
+            asked = (*arguments, "--members", members or self.pattern)
+            process = self.spawn(*asked, log_path=Path(log.name))
+            await wait_until(lambda: not process.is_running, timeout_s=TIMEOUT_S, what=f"the end of {asked}")
+            return log.read()
 
 
 @contextmanager
 def named_cluster(directory: Path) -> Iterator[NamedCluster]:
-    cluster = NamedCluster(directory)
-    try:
-        yield cluster
-    finally:
-        for process in cluster.running.values():
-            process.kill()
-            process.wait()
+    with ForkedGroup() as group:
+        yield NamedCluster(directory, group)
 
 
 async def test_members_are_found_by_name_wherever_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +157,7 @@ async def test_a_member_whose_own_name_is_unknown_says_what_to_do(tmp_path: Path
         cluster.name(node_1="127.0.0.11")
         cluster.start(0, "")
 
-        assert cluster.running[0].wait(patient(TIMEOUT_S)) == 2
+        assert cluster.running[0].popen.wait(patient(TIMEOUT_S)) == 2
         line = cluster.log(0).read_text().splitlines()[-1]
         assert "host=node-0.test" in line
         assert "setting listen" in line
@@ -209,5 +207,5 @@ async def test_without_tls_nothing_but_loopback_is_bound(tmp_path: Path) -> None
     with named_cluster(tmp_path) as cluster:
         cluster.start(0, "0.0.0.0", members=f"0=127.0.0.1:{find_base_ports(1)[0]}")
 
-        assert cluster.running[0].wait(patient(TIMEOUT_S)) == 2
+        assert cluster.running[0].popen.wait(patient(TIMEOUT_S)) == 2
         assert "endpoint=0.0.0.0:" in cluster.log(0).read_text().splitlines()[-1]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.commands import run_trimaran_blocking
 from tests.waiting import patient
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.cluster.cli.shared.examples import examples_directory
-from trimaran.cluster.settings.variables import clean_environment
 
 pytestmark = pytest.mark.slow
 
@@ -40,11 +40,13 @@ class NodeRunner:
             "log-format": "json",
         } | {name.replace("_", "-"): value for name, value in changes.items()}
         flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        return [sys.executable, "-m", "trimaran", "node", *flags]
+        return ["node", *flags]
 
     def start(self) -> subprocess.Popen[str]:
         """Start a node and wait until it says so."""
-        process = subprocess.Popen(self.command(), stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trimaran", *self.command()], stderr=subprocess.PIPE, text=True
+        )
         self._started.append(process)
         assert process.stderr is not None
         for line in process.stderr:
@@ -54,18 +56,10 @@ class NodeRunner:
 
     def refusal(self, **changes: str) -> str:
         """Run a node that is refused; the one line that is not a log line."""
-        environment = clean_environment()
-        result = subprocess.run(
-            self.command(**changes),
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=patient(TIMEOUT_S),
-            check=False,
-        )
-        lines = [line for line in result.stderr.splitlines() if not line.startswith("{")]
-        assert result.returncode == 2, result.stderr
-        assert len(lines) == 1, result.stderr
+        result = run_trimaran_blocking(*self.command(**changes))
+        lines = [line for line in result.errors.splitlines() if not line.startswith("{")]
+        assert result.exit_status == 2, result.errors
+        assert len(lines) == 1, result.errors
         return lines[0]
 
     def close(self) -> None:

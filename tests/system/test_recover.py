@@ -5,17 +5,15 @@ Each cluster is brought back and goes on: what the directories that were left he
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.system.cluster_process import STEADY, SystemCluster
-from tests.system.commands import run_trimaran
+from tests.system.commands import run_trimaran, started
 from tests.system.directory_checker import log_end_position
 from tests.system.requester import Requester
 from tests.system.test_snapshots import take
@@ -86,15 +84,8 @@ def flip(directory: Path, position: int) -> None:
 
 async def kill_when_there(path: Path, *arguments: str) -> None:
     """Run the command and kill it as soon as a file is there; it may have ended before."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trimaran", "recover", *arguments),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    await wait_until(lambda: path.exists() or process.returncode is not None, timeout_s=60.0, what=f"{path}")
-    if process.returncode is None:
-        process.kill()
-    await process.wait()
+    with started("recover", *arguments) as (process, _):
+        await wait_until(lambda: path.exists() or process.poll() is not None, timeout_s=60.0, what=f"{path}")
 
 
 async def test_one_survivor_becomes_three_members(data_dir: Path) -> None:

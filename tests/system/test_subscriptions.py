@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from tests.redis_server import RedisServer, needs_redis
 from tests.system.cluster_process import TIMEOUT_S, SystemCluster
+from tests.system.forked_command import commands_on_path
 from tests.unit.cluster.subscriptions.receiver import received
 from tests.waiting import ask_until
 from trimaran.cluster.subscriptions import LogEntry, ServedBy, subscribe_blocking
@@ -34,7 +34,7 @@ async def run_command(cluster: SystemCluster, position_file: Path, count: int) -
     members = ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(cluster.endpoints))
     arguments = ("--members", members, "--kind", "message", "--position-file", str(position_file), "-n", str(count))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trimaran", "subscribe", *arguments), stdout=asyncio.subprocess.PIPE
+        *(commands_on_path() / "trimaran", "subscribe", *arguments), stdout=asyncio.subprocess.PIPE
     )
     said, _ = await process.communicate()
     assert process.returncode == 0
@@ -107,7 +107,7 @@ async def test_a_redis_stream_has_each_entry_once_when_command_and_server_are_ki
 
 async def start_command(cluster: SystemCluster, url: str) -> asyncio.subprocess.Process:
     arguments = ("--members", f"0={cluster.endpoints[0]}", "--kind", "message", "--served-by", "any", "--to", url)
-    return await asyncio.create_subprocess_exec(sys.executable, "-m", "trimaran", "subscribe", *arguments)
+    return await asyncio.create_subprocess_exec(commands_on_path() / "trimaran", "subscribe", *arguments)
 
 
 async def call_redis(url: str, *words: bytes) -> Any:

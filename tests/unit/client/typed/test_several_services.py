@@ -340,7 +340,8 @@ class Additions(ClientWorkload):
                 assert self.acknowledged[service.typed_name] <= service.total <= self.sent[service.typed_name]
 
 
-def test_two_typed_services_under_faults() -> None:
-    totals = simulate([First, Second], Additions, seeds=4)
+@pytest.mark.parametrize("seeds", [1, pytest.param(range(1, 8), marks=pytest.mark.campaign)])
+def test_two_typed_services_under_faults(seeds: int | range) -> None:
+    totals = simulate([First, Second], Additions, seeds=seeds)
 
     assert totals.failures == []
