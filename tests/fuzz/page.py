@@ -40,7 +40,7 @@ python -m tests.fuzz replay catalog .fuzz/findings/catalog-…   # run a finding
 python -m pytest tests/fuzz                # Hypothesis and the stored corpus; part of the suite
 ```
 
-`make fuzz` needs Atheris, a part of the development tools, which exists for CPython 3.11 to 3.14 on Linux; it says so
+`make fuzz` installs Atheris, which exists for CPython 3.11 to 3.14 on Linux on x86-64; it says so
 elsewhere. Campaigns are guided by the coverage of our own code. JSON documents and certificates are parsed by compiled
 libraries, so there the guidance ends where theirs begins. The campaigns keep what they find in `.fuzz/`: inputs that
 raise in `.fuzz/findings`, with the trace beside each, and the working corpus. `python -m tests.fuzz keep` stores the
