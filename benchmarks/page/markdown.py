@@ -9,9 +9,10 @@ from ..statistics.report import Report
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Write a table."""
+    """Write a table; every row has a cell for each heading."""
     lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines).replace("| --- ", "|---") + "\n"
+    cells = [[str(cell) for _, cell in zip(headings, line, strict=True)] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells).replace("| --- ", "|---") + "\n"
 
 
 def measured_at(facts: Mapping[str, Any]) -> str:

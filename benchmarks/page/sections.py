@@ -231,7 +231,7 @@ def _session_row(point: Report, whose: str, one: Report, least: Report) -> list[
         *(f"{us:.1f} µs" for us in (*parts.values(), sum(point["cpu_seconds_per_100k"].values()) * 10)),
         f"{percent:.0f} %",
         "" if wanted is None else target(f"{wanted:g} %", percent >= wanted),
-        *(f"{added / 1024:.1f}" for added in session_bytes(point, one)),
+        *([f"{added / 1024:.1f}" for added in session_bytes(point, one)] or [""] * 3),
     ]
 
 
