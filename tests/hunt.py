@@ -134,7 +134,9 @@ def new_tests(commit: str) -> set[tuple[str, str]]:
     """Return file and function of each test that was added since a commit."""
     command = ["git", "diff", "-U0", "--no-renames", commit, "--", "tests"]
     difference = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    found, file, gone = set(), "", set()
+    found: set[tuple[str, str]] = set()
+    gone: set[tuple[str, str]] = set()
+    file = ""
     for line in difference.splitlines():
         if line.startswith(("+++ b/", "--- a/")):
             file = line[6:]

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.waiting import Deadline
+from tests.waiting import LONGEST_LOOK_S, Deadline
 
 TEST_LIMIT_S: Final = 300.0
 """Limit for each phase of a test, in seconds of a quiet machine."""
@@ -84,15 +84,18 @@ class TestLimit:
             phase.has_ended.set()
 
     def _watch(self) -> None:
-        tick_s = min(5.0, self._limit_s / 5)
+        tick_s = min(LONGEST_LOOK_S, self._limit_s / 5)
         while True:
             self._has_begun.wait()
             self._has_begun.clear()
             while (phase := self._phase) is not None:
-                faulthandler.dump_traceback_later(SILENCE_LIMIT_S, exit=True)
-                if not phase.has_ended.wait(tick_s) and phase.deadline.has_passed():
+                if phase.has_ended.wait(tick_s):
+                    faulthandler.cancel_dump_traceback_later()
+                elif phase.deadline.has_passed():
                     self._interrupt(phase)
-            faulthandler.cancel_dump_traceback_later()
+                else:
+                    faulthandler.dump_traceback_later(SILENCE_LIMIT_S, exit=True, file=self._errors)
+            faulthandler.cancel_dump_traceback_later()  # a phase may end while it is armed
 
     def _interrupt(self, phase: _Phase) -> None:
         """Have the main thread leave a phase, or end this process."""
