@@ -63,7 +63,7 @@ def audit(cluster: SystemCluster, name: str) -> list[dict[str, Any]]:  # Any: JS
 @pytest.fixture
 def secrets_file(tmp_path: Path) -> Path:
     path = tmp_path / "secrets"
-    command = [commands_on_path() / "trimaran", "secrets", "add", str(path), "someone"]
+    command = [str(commands_on_path() / "trimaran"), "secrets", "add", str(path), "someone"]
     subprocess.run(command, input="a long enough password\n" * 2, text=True, check=True, capture_output=True)
     return path
 

@@ -32,7 +32,7 @@ async def start(cluster: SystemCluster, *arguments: str) -> Process:
     """Begin `trimaran locks`."""
     clean = clean_environment()
     return await asyncio.create_subprocess_exec(
-        *(commands_on_path() / "trimaran", "locks", *arguments),
+        *(str(commands_on_path() / "trimaran"), "locks", *arguments),
         env=clean | {"TRIMARAN_MEMBERS": f"0={cluster.endpoints[0]}"},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=PIPE,
