@@ -151,7 +151,7 @@ def collect(arguments: Sequence[str]) -> list[str]:
     Raises:
         SystemExit: pytest could not collect them.
     """
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-q", "-p", "no:xdist", *arguments]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist", *arguments]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise SystemExit(ended.stdout + ended.stderr)

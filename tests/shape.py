@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.places import ROOT
+from tests.waiting import patient
 
 SHOWN_COUNT: Final = 10
 UNITS: Final = {"files": "lines", "functions": "lines", "folders": "modules", "documents": "words"}
@@ -28,13 +29,18 @@ PATTERNS: Final = ("*.py", "*.md")
 
 def git(*arguments: str) -> bytes:
     """Run git in the repository and return what it printed."""
-    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=True, timeout=60).stdout
+    return subprocess.run(
+        ["git", "-C", str(ROOT), *arguments], capture_output=True, check=True, timeout=patient(60)
+    ).stdout
 
 
 def default_commit() -> str:
     """Name the last tag before this commit; without one the hundredth commit before it, or the first."""
     described = subprocess.run(
-        ["git", "-C", str(ROOT), "describe", "--tags", "--abbrev=0"], capture_output=True, text=True, timeout=60
+        ["git", "-C", str(ROOT), "describe", "--tags", "--abbrev=0"],
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
     )
     commits = git("rev-list", "--first-parent", "--max-count=101", "HEAD").decode().split()
     return described.stdout.strip() if described.returncode == 0 else commits[-1]

@@ -146,7 +146,10 @@ def test_a_failure_says_in_two_lines_what_to_do(output: str, advice: str) -> Non
 def test_a_python_without_constraints_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(set_up, "PYTHONS", ("2.7",))
 
-    assert f"Python {THIS_PYTHON} is not one of 2.7" in str(set_up.explain("error: boom"))
+    explained = str(set_up.explain("error: boom"))
+
+    assert f"Python {THIS_PYTHON} " in explained
+    assert "2.7" in explained
 
 
 def test_a_step_that_lasts_prints_its_newest_line(

@@ -15,7 +15,7 @@ async def test_a_limit_ends_what_never_happens() -> None:
         async with within(0.02):
             await asyncio.Event().wait()
 
-    with pytest.raises(AssertionError, match=r"waited 0.01 s of a quiet machine"):
+    with pytest.raises(AssertionError, match=r"waited 0\.01 s"):
         await until(lambda: False, timeout_s=0.01)
 
 

@@ -178,7 +178,7 @@ def wait_blocking(find: Callable[[], T | None], *, timeout_s: float, what: str |
 
 
 def _waited(deadline: Deadline, what: str | Callable[[], str]) -> str:
-    return f"waited {deadline.limit_s:g} s of a quiet machine for {what if isinstance(what, str) else what()}"
+    return f"waited {deadline.limit_s:g} s, if the machine were quiet, for {what if isinstance(what, str) else what()}"
 
 
 @cache

@@ -51,8 +51,11 @@ SETTINGS: Final = {
 }
 """Short terms and segments, so that logs roll; short timeouts, so that elections are soon."""
 
-MOST_PATIENT: Final = 4.0
-"""Factor of timeouts on a slow machine: with more of it a session would time out before its leader."""
+TIMEOUTS: Final = frozenset(
+    {"startup_canvass_timeout_ms", "election_timeout_ms", "leader_heartbeat_timeout_ms", "session_timeout_ms"}
+)
+MOST_PATIENT: Final = 4
+"""Factor of these timeouts at most: tests wait for elections."""
 
 STEADY: Final = {"leader_heartbeat_timeout_ms": "10000", "startup_canvass_timeout_ms": "20000"}
 """For tests in which no election may begin but by a death: on a busy machine a member may stand still for seconds."""
@@ -130,7 +133,7 @@ class SystemCluster:
             data_dir=data_dir,
             service=service,
             member_count=member_count,
-            settings={**in_time(SETTINGS), **(settings or {})},
+            settings=in_time({**SETTINGS, **(settings or {})}),
             group=ForkedGroup(),
             network=network,
         )
@@ -400,12 +403,12 @@ class SystemCluster:
 
 
 def in_time(settings: Mapping[str, str]) -> dict[str, str]:
-    """Make timeouts of members longer while the machine is slow: there a member may stand still for a second."""
-    factor = min(slowness(), MOST_PATIENT)
-    return {
-        name: str(round(int(value) * factor)) if name.endswith("_timeout_ms") else value
-        for name, value in settings.items()
-    }
+    """Make a cluster's timeouts longer on a slow machine: there a member may stand still for a second.
+
+    All by the same whole factor, since some settings may not be shorter than others; by 1 where the suite runs alone.
+    """
+    factor = max(1, min(MOST_PATIENT, int(slowness() / 2)))
+    return {name: str(int(value) * factor) if name in TIMEOUTS else value for name, value in settings.items()}
 
 
 def election_count(members: Iterable[Member]) -> int:
