@@ -11,6 +11,7 @@ import pytest
 
 from tests.places import ROOT
 from tests.runner import history
+from tests.runner.__main__ import DISTRIBUTION
 from tests.runner.outcomes import Outcome
 from tests.runner.verdict import ONLY_ALONE_LIMIT, SECOND_RUN_LIMIT, has_clock, judge, second_run
 from tests.waiting import patient
@@ -21,7 +22,7 @@ from tests.runner.plugin import pytest_addoption, pytest_configure, pytest_xdist
 SETTINGS = """
 [pytest]
 testpaths = checks
-addopts = --import-mode=importlib -p no:cacheprovider
+addopts = --import-mode=importlib -p no:cacheprovider -p no:trimaran.cluster.testing.plugin
 asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
 """
@@ -50,11 +51,18 @@ class Suite:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def run(self, *arguments: str, workers: int = 2) -> tuple[int, str]:
+    def run(self, workers: int = 2) -> tuple[int, str]:
         """Run the suite; return the exit status and what was printed."""
-        command = [sys.executable, "-m", "tests.runner", "--workers", str(workers)]
+        history_file = str(self.directory / "history.jsonl")
+        return self._run("tests.runner", "--workers", str(workers), "--history", history_file)
+
+    def run_once(self) -> tuple[int, str]:
+        """Run the suite in one worker, and what fails not once more."""
+        return self._run("pytest", "-n", "1", *DISTRIBUTION)
+
+    def _run(self, *module_and_arguments: str) -> tuple[int, str]:
         ended = subprocess.run(
-            [*command, "--history", str(self.directory / "history.jsonl"), *arguments],
+            [sys.executable, "-m", *module_and_arguments],
             cwd=self.directory,
             env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))},
             stdout=subprocess.PIPE,
@@ -115,7 +123,7 @@ def test_last(): pass
 """,
     )
 
-    status, printed = suite.run()
+    status, printed = suite.run_once()
 
     assert status == 1
     assert "4 failed, 1 passed" in printed

@@ -28,7 +28,7 @@ TEST_LIMIT_S: Final = 300.0
 """Limit for each phase of a test, in seconds of a quiet machine."""
 
 INTERRUPT_LIMIT: Final = 10
-INTERRUPT_INTERVAL_S: Final = 1.0
+INTERRUPT_INTERVAL_S: Final = 0.5
 SILENCE_LIMIT_S: Final = 300.0
 """Time without a turn of the counting thread after which the process ends: something holds Python's global lock."""
 

@@ -91,7 +91,7 @@ def judge(
     ).keys()
     verdict = Verdict(skipped=skips(first))
     verdict.only_alone = {nodeid: reason for nodeid, reason in failed.items() if nodeid in passed_alone}
-    for nodeid in failed:
+    for nodeid in sorted(failed):
         if not has_clock(nodeid):
             verdict.red.append(f"{nodeid} failed, and no slow machine can be the reason")
         elif alone is None:
