@@ -51,11 +51,10 @@ SETTINGS: Final = {
 }
 """Short terms and segments, so that logs roll; short timeouts, so that elections are soon."""
 
-TIMEOUTS: Final = frozenset(
-    {"startup_canvass_timeout_ms", "election_timeout_ms", "leader_heartbeat_timeout_ms", "session_timeout_ms"}
-)
 MOST_PATIENT: Final = 4
-"""Factor of these timeouts at most: tests wait for elections."""
+"""Factor of short timeouts at most: tests wait for elections."""
+SHORT_MS: Final = 5_000
+"""A timeout that is longer than this is patient already."""
 
 STEADY: Final = {"leader_heartbeat_timeout_ms": "10000", "startup_canvass_timeout_ms": "20000"}
 """For tests in which no election may begin but by a death: on a busy machine a member may stand still for seconds."""
@@ -403,12 +402,15 @@ class SystemCluster:
 
 
 def in_time(settings: Mapping[str, str]) -> dict[str, str]:
-    """Make a cluster's timeouts longer on a slow machine: there a member may stand still for a second.
+    """Make a cluster's short timeouts longer on a slow machine: there a member may stand still for a second.
 
     All by the same whole factor, since some settings may not be shorter than others; by 1 where the suite runs alone.
     """
     factor = max(1, min(MOST_PATIENT, int(slowness() / 2)))
-    return {name: str(int(value) * factor) if name in TIMEOUTS else value for name, value in settings.items()}
+    return {
+        name: str(int(value) * factor) if name.endswith("_timeout_ms") and int(value) < SHORT_MS else value
+        for name, value in settings.items()
+    }
 
 
 def election_count(members: Iterable[Member]) -> int:

@@ -10,7 +10,6 @@ import json
 import struct
 import sys
 
-from tests.waiting import patient
 from trimaran.client import ClientConfig, ClusterClient
 
 ANSWER = struct.Struct("<qq")
@@ -21,9 +20,7 @@ async def run(endpoints: list[str]) -> None:
     """Send requests until standard input is closed; then print where in the list each of them came."""
     loop, places = asyncio.get_running_loop(), list[int]()
     ended = loop.run_in_executor(None, sys.stdin.read)
-    config = ClientConfig(
-        endpoints=tuple(endpoints), connect_timeout_s=patient(60.0), new_leader_timeout_s=patient(60.0)
-    )
+    config = ClientConfig(endpoints=tuple(endpoints), connect_timeout_s=300.0, new_leader_timeout_s=300.0)
     async with ClusterClient.connect(config=config) as client:
         while not ended.done():
             reply = await client.request(b"request %d" % len(places))
