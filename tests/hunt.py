@@ -174,14 +174,24 @@ def busy_processes(count: int, limit_s: float) -> Iterator[None]:
             process.wait()
 
 
-def run_batch(batch: Sequence[str]) -> list[Outcome]:
-    """Run tests in one process, or in the next one after that which died; return what was written of them."""
+def run_batch(batch: Sequence[str], printed_directory: Path) -> list[Outcome]:
+    """Run tests in one process, or in the next one after that which died; return what was written of them.
+
+    What pytest printed is kept where a test failed, in a file of its own.
+    """
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "outcomes.jsonl"
         command = [sys.executable, "-m", "pytest", "-q", "-m", "", "-n", "1", "--dist", "loadscope", f"{OPTION}={file}"]
-        with (Path(directory) / "printed").open("w") as printed:
-            subprocess.run([*command, *batch], cwd=ROOT, stdout=printed, stderr=subprocess.STDOUT, check=False)
-        return read_outcomes(file)
+        ended = subprocess.run(
+            [*command, *batch], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        )
+        outcomes = read_outcomes(file)
+        if failures(outcomes):
+            printed_directory.mkdir(parents=True, exist_ok=True)
+            name = f"{Path(batch[0].partition('::')[0]).stem}-{time.time_ns() // 1_000_000}.txt"
+            (printed_directory / name).write_bytes(ended.stdout)
+            print(f"       printed: {printed_directory / name}", flush=True)
+        return outcomes
 
 
 def hunt(
@@ -191,7 +201,7 @@ def hunt(
     begun_s = time.monotonic()
     with busy_processes(busy, minutes * 60 + 3_600):
         while batch := choose_batch(state, nodeids, draw):
-            outcomes = run_batch(batch)
+            outcomes = run_batch(batch, file.with_suffix(".failed"))
             if not outcomes:
                 raise SystemExit(f"nothing ran of {batch[0]} and others: run it by hand")
             count_outcomes(state, batch, outcomes)
