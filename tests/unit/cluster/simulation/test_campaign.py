@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.facts import has_facts
 from trimaran.cluster.cli.sim.workers import DEATH_RULE, ENDLESS_RULE, ERROR_RULE, WorkerPool
 from trimaran.cluster.runtime.system_clock import SystemClock
 from trimaran.cluster.simulation.campaign import (
@@ -61,7 +62,7 @@ def simulate_in_process(seed: int, options: Options) -> RunOutcome:
         case 1:
             os.kill(os.getpid(), signal.SIGKILL)
         case 2:
-            raise ValueError("no simulator is perfect")
+            raise ValueError("perfect")
         case 3:
             threading.Event().wait()
         case 4:
@@ -175,8 +176,7 @@ def test_an_error_that_leaves_the_simulator_is_a_failure_of_the_seed() -> None:
 
     assert outcome.failure is not None
     assert outcome.failure.rule == f"{ERROR_RULE}: ValueError"
-    assert "no simulator is perfect" in outcome.failure.message
-    assert "simulate_in_process" in outcome.failure.message
+    assert has_facts(outcome.failure.message, "perfect", "simulate_in_process")
 
 
 @pytest.mark.parametrize("seed", [3, 5], ids=["waits", "is busy"])
