@@ -66,7 +66,6 @@ ForgedMembers.TestCase.settings = settings(
     max_examples=60,
     stateful_step_count=40,
     derandomize=True,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
