@@ -16,6 +16,7 @@ from typing import Final
 import pytest
 import structlog
 import typer.main
+from hypothesis import settings
 
 from tests.runner import plugin
 
@@ -24,6 +25,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # xdist tells its workers a width of 80 columns, and commands then cut their tables, as in a narrow terminal.
 os.environ.pop("COLUMNS", None)
+# Hypothesis gives an example 200 ms, which are over at once on a busy machine; a test has a limit of its own.
+settings.register_profile("trimaran", deadline=None)
+settings.load_profile("trimaran")
 
 
 TESTS: Final = Path(__file__).parent

@@ -30,8 +30,8 @@ VIRTUAL_TIME: Final = (
 )
 """Folders and files whose loops are the simulator's, where a machine may be as slow as it likes."""
 
-ELSEWHERE: Final = ("data", "unit/benchmarks", "waiting.py")
-"""Programs that tests read, tests of what measures real time, and what waits for all others."""
+ELSEWHERE: Final = ("data", "waiting.py")
+"""Programs that tests read, and what waits for all others."""
 
 EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
     "a fixed limit": {

@@ -19,7 +19,6 @@ TARGETS = every_target()
 EXAMPLES = settings(
     max_examples=40,
     derandomize=True,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -20,7 +20,6 @@ from trimaran.archive.files.reader import FrameReader
 EXAMPLES = settings(
     max_examples=25,
     derandomize=True,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

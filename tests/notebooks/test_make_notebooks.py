@@ -10,7 +10,7 @@ import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError
@@ -47,7 +47,8 @@ def jupyter_lab(directory: Path) -> Iterator[tuple[str, str]]:
     try:
         yield find_address(output, process)
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):  # it has ended, and the test says so
+            os.killpg(process.pid, signal.SIGTERM)
         process.wait(patient(DEADLINE_S))
 
 

@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.spark.sessions import run_to_end
 from tests.unit.archive.streams import make_member_of_samples
 
 
@@ -37,7 +38,7 @@ def test_all_groups_are_one_stream_that_goes_on_where_it_was(spark: SparkSession
     def run(**options: str) -> None:
         stream = spark.readStream.format("aeron_archive").options(columns="group,position", **options).load(str(member))
         writer = stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        writer.trigger(availableNow=True).foreachBatch(sink).start().awaitTermination()
+        run_to_end(writer.trigger(availableNow=True).foreachBatch(sink))
 
     run(maxBytesPerTrigger="256k")
     count = len(given)

@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.spark.sessions import run_to_end
 from tests.unit.archive.streams import extract_sample
 from trimaran.archive import frames
 from trimaran.archive.spark import register
@@ -47,8 +48,7 @@ def run(spark: SparkSession, tmp_path: Path) -> Run:
             if name != "fails_after":
                 reader = reader.option(name, value)
         writer = reader.load(path).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.trigger(availableNow=True).foreachBatch(sink).start()
-        query.awaitTermination()
+        run_to_end(writer.trigger(availableNow=True).foreachBatch(sink))
         return batches
 
     return run_query

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
 from tests.facts import has_facts
-from tests.system.cluster_process import SETTINGS
+from tests.system.cluster_process import SETTINGS, in_time
 from tests.system.directory_checker import check_directory
 from tests.system.forked_command import MEMBER_PYTHON, commands_on_path
 from tests.system.test_demo import is_running
@@ -54,7 +54,7 @@ class Machines:
         data_dir.mkdir(parents=True)
         self.base_ports = find_base_ports(MEMBER_COUNT, group_count=GROUP_COUNT)
         self.endpoints = [f"127.0.0.1:{port}" for port in self.base_ports]
-        self.settings = {**SETTINGS, "groups": str(GROUP_COUNT), "log_format": "json", **settings}
+        self.settings = in_time({**SETTINGS, "groups": str(GROUP_COUNT), "log_format": "json", **settings})
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property

@@ -14,13 +14,6 @@ from tests.places import ROOT
 from tests.waiting import patient
 
 PLUGIN = "trimaran.cluster.testing.plugin"
-PATIENT = """
-from hypothesis import settings
-
-settings.register_profile("patient", deadline=None)  # on a busy machine 200 ms are over at once
-settings.load_profile("patient")
-"""
-"""A conftest.py beside the files of the page."""
 FEWER = """
 from hypothesis import settings
 from trimaran.cluster.testing import machines
@@ -29,7 +22,7 @@ settings.register_profile("fewer", deadline=None, max_examples=20)
 settings.load_profile("fewer")
 machines._RUN_COUNT = 15
 """
-"""The same with fewer examples than a user's tests have."""
+"""The page's conftest.py with fewer examples than a user's tests have."""
 
 
 def blocks(page: str) -> list[str]:
@@ -38,16 +31,17 @@ def blocks(page: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("conftest", [FEWER, pytest.param(PATIENT, marks=pytest.mark.campaign)], ids=["fewer", "all"])
-def test_the_tests_of_the_page_pass_as_they_are_printed(tmp_path: Path, conftest: str) -> None:
+@pytest.mark.parametrize("conftest", [FEWER, pytest.param(None, marks=pytest.mark.campaign)], ids=["fewer", "all"])
+def test_the_tests_of_the_page_pass_as_they_are_printed(tmp_path: Path, conftest: str | None) -> None:
     """Each block says in its first line how its file is called."""
-    (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "counter.py").write_text(blocks("README.md")[0])
     count = 0
     for block in blocks("docs/testing.md"):
         name, text = block.split("\n", 1)
         (tmp_path / name.removeprefix("# ")).write_text(text)
         count += len(re.findall(r"^(?:(?:async )?def test_|Test\w+ = )", text, flags=re.MULTILINE))
+    if conftest is not None:
+        (tmp_path / "conftest.py").write_text(conftest)
 
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-p", "no:cacheprovider", "-p", "no:asyncio"],

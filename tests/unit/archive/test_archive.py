@@ -62,7 +62,7 @@ def verify_all(disk: FileSystem, directory: Path = DIRECTORY) -> list[str]:
     return [problem for entry in entries for problem in verify_recording(disk, directory, entry).problems]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lengths=MESSAGE_LENGTHS, terms_per_segment=st.integers(1, 3), level=st.integers(0, 2), seed=st.integers(0, 99))
 async def test_what_was_recorded_is_read_back(
     lengths: list[int], terms_per_segment: int, level: int, seed: int
@@ -84,7 +84,7 @@ async def test_what_was_recorded_is_read_back(
     await archive.aclose()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(first=MESSAGE_LENGTHS, second=MESSAGE_LENGTHS, cut=st.floats(0, 1), crashes=st.booleans())
 async def test_truncated_and_extended_recording_has_the_new_tail_only(
     first: list[int], second: list[int], cut: float, crashes: bool
@@ -116,7 +116,7 @@ async def test_truncated_and_extended_recording_has_the_new_tail_only(
     assert verify_all(disk) == []
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(operations=st.integers(0, 20), seed=st.integers(0, 1000), kept=st.integers(0, 150))
 async def test_power_loss_during_a_truncation_never_brings_the_old_tail_back(
     operations: int, seed: int, kept: int

@@ -130,7 +130,7 @@ class World:
                 self.worker.complete()
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(seed=st.integers(0, 1 << 32))
 async def test_what_was_recorded_survives_crashes_of_both_kinds_at_any_operation(seed: int) -> None:
     world = World(seed)
@@ -162,7 +162,7 @@ def flip(disk: MemoryFileSystem, path: Path, offset: int, bit: int) -> None:
     disk.damage(path, offset, bytes([data[0] ^ 1 << bit]))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(part=st.floats(0, 1), bit=st.integers(0, 7), is_machine_new=st.booleans())
 async def test_flip_that_no_tear_explains_is_refused_and_left_as_it_is(
     part: float, bit: int, is_machine_new: bool

@@ -139,7 +139,7 @@ async def test_verify_takes_what_a_crash_left_of_a_purge_for_no_fault() -> None:
     assert "detached: file=0-131072.rec" in verdict.warnings
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     operation=st.integers(0, 17),
     share=st.sampled_from((0.0, 0.3, 0.7, 1.0)),

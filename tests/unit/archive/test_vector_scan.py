@@ -201,7 +201,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes, list[i
     return directory, data, positions
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(picks=st.data(), checksummed=st.booleans(), is_stopped=st.booleans())
 def test_damage_ends_both_readers_at_the_same_place_for_the_same_reason(
     sound: tuple[Path, bytes, list[int]], picks: st.DataObject, checksummed: bool, is_stopped: bool

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import pytest
 
+from tests.waiting import patient
 from trimaran.benchmarks.app import COMMANDS, main
 from trimaran.benchmarks.options import parse_list, parse_settings
 from trimaran.benchmarks.scenarios.failover import FaultKind
@@ -55,7 +56,7 @@ def run(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
     """Run the command line as a user does, after some Python."""
     code = f"import sys\n{before}\nfrom trimaran.benchmarks.app import main\nmain(sys.argv[1:])"
     command = (sys.executable, "-c", code, *arguments)
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patient(600), check=False)
 
 
 def test_help_names_every_command_in_its_group_and_where_to_begin(capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,7 +128,7 @@ def test_our_own_failure_is_an_error_after_everything_was_measured(
 
     assert report["peers"]["other"]["depths"]["64"]["rounds"] == [10, 10]
     assert report["peers"][OURS]["depths"]["64"]["rounds"] == [50, None]
-    with pytest.raises(ClusterError, match="Trimaran, file sync level 1 failed: round 2, at start: no leader"):
+    with pytest.raises(ClusterError, match=r"file sync level 1.*round 2.*no leader"):
         compare.check_ourselves(report)
 
 

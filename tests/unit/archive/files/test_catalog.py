@@ -221,7 +221,7 @@ def test_redo_record_that_is_torn_changes_nothing() -> None:
     assert open_catalog(disk).descriptors() == [make_descriptor(0)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 1 << 32))
 def test_catalog_survives_crashes_of_both_kinds_at_any_operation(seed: int) -> None:
     """While it is made, changed and grown; what was read at a start counts as acknowledged from there on."""

@@ -424,7 +424,7 @@ CRASHED_EDITS: dict[str, Callable[[Archive], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("name", CRASHED_EDITS)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(share=st.sampled_from((0.0, 0.5, 1.0)), is_power_loss=st.booleans(), seed=st.integers(0, 1 << 32))
 async def test_a_crash_at_any_operation_leaves_an_edit_done_or_not_begun(
     name: str, share: float, is_power_loss: bool, seed: int

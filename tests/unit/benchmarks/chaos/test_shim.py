@@ -7,11 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.waiting import patient
 from trimaran.benchmarks.chaos.power_loss import lose_power
 from trimaran.benchmarks.chaos.shim import FaultShim, MemberShim
 
@@ -50,7 +52,7 @@ def _run(shim: MemberShim, guarded: Path, code: str) -> str:
         env={**os.environ, **shim.environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -198,10 +200,10 @@ def test_a_full_disk_takes_nothing_and_says_so(shim: MemberShim, guarded: Path, 
 def test_the_wall_clock_is_off_and_the_monotonic_one_is_not(shim: MemberShim, guarded: Path) -> None:
     shim.set_clock_offset(-86_400.0)
 
+    earliest = time.time(), time.monotonic()
     told = _run(shim, guarded, "import time; print(time.time(), time.monotonic())")
-
-    import time
+    latest = time.time(), time.monotonic()
 
     wall, monotonic = map(float, told.split())
-    assert abs(time.time() - 86_400.0 - wall) < 600
-    assert abs(time.monotonic() - monotonic) < 600
+    assert earliest[0] <= wall + 86_400.0 <= latest[0]
+    assert earliest[1] <= monotonic <= latest[1]

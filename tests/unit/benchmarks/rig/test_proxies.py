@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from tests.waiting import within
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.benchmarks.rig.proxies import ProxyMesh
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints, parse_members
@@ -66,7 +67,7 @@ class Net:
 
 @pytest.fixture
 async def net() -> AsyncIterator[Net]:
-    async with asyncio.timeout(TIMEOUT_S), ProxyMesh(find_base_ports(3)) as mesh:
+    async with within(TIMEOUT_S), ProxyMesh(find_base_ports(3)) as mesh:
         net = Net(mesh)
         yield net
         await net.close()

@@ -80,14 +80,14 @@ def play(solo: Solo, choices: list[Choice]) -> list[fx.Effect]:
     return effects
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(choices)
 def test_same_inputs_give_the_same_effects(choices: list[Choice]) -> None:
     """No clock, no chance, no order of sets: a run can be replayed."""
     assert play(Solo(terms=TERMS), choices) == play(Solo(terms=TERMS), choices)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(choices)
 def test_whatever_happens_the_core_keeps_its_promises(choices: list[Choice]) -> None:
     """Legal transitions only, terms and commits that never fall, one vote a term: for any input in any order."""
@@ -114,7 +114,7 @@ def test_whatever_happens_the_core_keeps_its_promises(choices: list[Choice]) -> 
         assert solo.ctx.commit_position <= solo.ctx.append_position
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(choices)
 def test_nothing_is_due_before_the_deadline_that_was_named(choices: list[Choice]) -> None:
     """`next_deadline_ns`: an agent may sleep until then."""
@@ -133,7 +133,7 @@ def test_nothing_is_due_before_the_deadline_that_was_named(choices: list[Choice]
     assert solo.take() == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(choices)
 def test_a_passed_deadline_is_acted_on_or_named_anew(choices: list[Choice]) -> None:
     """Or the agent would poll without end."""

@@ -352,7 +352,7 @@ def test_message_of_a_service_without_a_tracker_is_refused_when_it_is_loaded() -
     messages = [*messages_of(Solo().lead())]
     messages[-1:-1] = [wire.PendingMessage(service_session_id_base(3) + 1, b"x")]
 
-    with pytest.raises(RemoteProtocolError, match=r"services without a tracker: service_ids=\[3\]"):
+    with pytest.raises(RemoteProtocolError, match=r"tracker: service_ids=\[3\]"):
         decode_module_snapshot(messages)
 
 

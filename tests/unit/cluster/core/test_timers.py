@@ -87,7 +87,7 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(operations)
 def test_timers_agree_with_a_plain_dictionary(operations: list[tuple[str, int, int]]) -> None:
     """manyRandomOperations: a naive twin that looks at every timer every time."""

@@ -292,7 +292,7 @@ def test_leader_goes_on_when_the_target_is_not_elected_within_an_election_timeou
     take_over(cluster, told)
 
     assert told.steps[-1][0] is A.FAILED
-    assert "was not elected within 0.05 s" in told.steps[-1][1] or "goes on" in told.steps[-1][1]
+    assert "within 0.05 s" in told.steps[-1][1] or "goes on" in told.steps[-1][1]
     assert cluster.now_ns - begun_ns <= ELECTION_TIMEOUT + 5 * MS
     assert not leader.module.actions.is_holding
     position = leader.ctx.log_buffer.append_position
@@ -363,7 +363,7 @@ def test_asker_does_not_wait_for_members_that_are_gone() -> None:
 
     *_, step = of(solo.effects, fx.ActionProgressed)
     assert (step.step, step.is_final) == (A.UNKNOWN, True)
-    assert "too few members can be reached" in step.detail
+    assert "too few members" in step.detail
 
 
 # --- the target

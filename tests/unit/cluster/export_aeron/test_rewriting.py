@@ -40,7 +40,7 @@ def delivered(log: LogFile) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("checksum", ["none", "crc32", "crc32c"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(
     st.lists(
         st.tuples(

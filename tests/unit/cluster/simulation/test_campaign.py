@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.facts import has_facts
+from tests.waiting import patient
 from trimaran.cluster.cli.sim.workers import DEATH_RULE, ENDLESS_RULE, ERROR_RULE, WorkerPool
 from trimaran.cluster.runtime.system_clock import SystemClock
 from trimaran.cluster.simulation.campaign import (
@@ -61,7 +63,7 @@ def simulate_in_process(seed: int, options: Options) -> RunOutcome:
         case 1:
             os.kill(os.getpid(), signal.SIGKILL)
         case 2:
-            raise ValueError("no simulator is perfect")
+            raise ValueError("perfect")
         case 3:
             threading.Event().wait()
         case 4:
@@ -175,13 +177,13 @@ def test_an_error_that_leaves_the_simulator_is_a_failure_of_the_seed() -> None:
 
     assert outcome.failure is not None
     assert outcome.failure.rule == f"{ERROR_RULE}: ValueError"
-    assert "no simulator is perfect" in outcome.failure.message
-    assert "simulate_in_process" in outcome.failure.message
+    assert has_facts(outcome.failure.message, "perfect", "simulate_in_process")
 
 
 @pytest.mark.parametrize("seed", [3, 5], ids=["waits", "is busy"])
 def test_a_seed_without_an_end_is_a_failure_that_says_where_it_was(seed: int) -> None:
-    with make_pool(limit_s=0.2) as pool:
+    with make_pool(limit_s=patient(0.1)) as pool:
+        pool.run(10, Options())  # the process is started, and has imported
         outcome = pool.run(seed, Options())
 
     assert outcome.failure is not None
@@ -191,7 +193,7 @@ def test_a_seed_without_an_end_is_a_failure_that_says_where_it_was(seed: int) ->
 
 def test_the_limit_of_a_seed_is_of_processor_time() -> None:
     """Where many want the processors, a seed waits for one longer than it runs."""
-    with make_pool(limit_s=0.3) as pool:
+    with make_pool(limit_s=patient(0.15)) as pool:
         outcome = pool.run(6, Options())
 
     assert outcome.failure is None

@@ -37,14 +37,14 @@ def test_segment_that_is_there_may_be_named() -> None:
 def test_segment_that_is_not_there_whole_must_not_be_named(content: bytes | None) -> None:
     objects = {MANIFEST: manifest_of(SEGMENT)} | ({} if content is None else {OBJECT: bytes(content)})
 
-    with pytest.raises(RuleBroken, match="is there, and is the committed log"):
+    with pytest.raises(RuleBroken, match="the committed log"):
         ColdRules(LOG).on_object(MANIFEST, objects)
 
 
 def test_segment_of_another_log_must_not_be_named() -> None:
     other = replace_digest(b"log of another one")
 
-    with pytest.raises(RuleBroken, match="is there, and is the committed log"):
+    with pytest.raises(RuleBroken, match="the committed log"):
         ColdRules(LOG).on_object(MANIFEST, {f"{PLACE}/{other.name}": b"log of another o", MANIFEST: manifest_of(other)})
 
 
@@ -56,7 +56,7 @@ def test_manifest_that_forgets_a_segment_breaks_a_rule() -> None:
     rules = ColdRules(LOG)
     rules.on_object(MANIFEST, {OBJECT: bytes(LOG[:16]), MANIFEST: manifest_of(SEGMENT)})
 
-    with pytest.raises(RuleBroken, match="what is in cold storage stays there"):
+    with pytest.raises(RuleBroken, match="cold storage stays"):
         rules.on_object(MANIFEST, {MANIFEST: manifest_of()})
 
 
@@ -64,7 +64,7 @@ def test_object_that_is_named_must_not_go() -> None:
     rules = ColdRules(LOG)
     rules.on_object(MANIFEST, {OBJECT: bytes(LOG[:16]), MANIFEST: manifest_of(SEGMENT)})
 
-    with pytest.raises(RuleBroken, match="is there, and is the committed log"):
+    with pytest.raises(RuleBroken, match="the committed log"):
         rules.on_object(OBJECT, {MANIFEST: manifest_of(SEGMENT)})
 
 

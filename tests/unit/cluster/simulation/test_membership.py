@@ -231,8 +231,8 @@ def test_a_learner_more_breaks_no_rule(small: SmallCluster) -> None:
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
-        ({"previous_log_position": 0}, "two configurations that follow each other differ in one voter"),
-        ({"high_member_id": 9}, "the highest id is remembered"),
+        ({"previous_log_position": 0}, "in one voter"),
+        ({"high_member_id": 9}, "the highest id"),
     ],
 )
 def test_a_configuration_that_does_not_follow_is_told(
@@ -248,7 +248,7 @@ def test_two_voters_less_at_once_are_told(small: SmallCluster) -> None:
     rules, end = small.referee.membership, len(small.referee.committed)
     made = replace(grown(small), members=current(small).members[:1], high_member_id=2)
 
-    with pytest.raises(RuleBroken, match="differ in one voter"):
+    with pytest.raises(RuleBroken, match="in one voter"):
         rules.on_committed(committed(made), end)
 
 
@@ -256,7 +256,7 @@ def test_a_leader_without_votes_is_told(small: SmallCluster) -> None:
     rules, leader = small.referee.membership, small.leader
 
     rules.expect_elected(leader, 0, lambda member_id, term_id: leader.member_id)
-    with pytest.raises(RuleBroken, match="votes of a majority"):
+    with pytest.raises(RuleBroken, match="of a majority"):
         rules.expect_elected(leader, 0, lambda member_id, term_id: None)
 
 
@@ -266,5 +266,5 @@ def test_a_member_that_was_removed_and_knows_it_does_not_stand(small: SmallClust
     left = tuple(one for one in current(small).members if one.member_id != follower.member_id)
     rules._committed.append(replace(grown(small), members=left, log_position=end))
 
-    with pytest.raises(RuleBroken, match="knows that it was removed"):
+    with pytest.raises(RuleBroken, match="it was removed"):
         rules.expect_may_stand(follower, end)

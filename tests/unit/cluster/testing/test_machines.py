@@ -111,9 +111,7 @@ STRATEGIES = {
 def run(machine: type[RuleBasedStateMachine]) -> None:
     run_state_machine_as_test(
         machine,
-        settings=settings(
-            max_examples=15, stateful_step_count=20, deadline=None, database=None, derandomize=True, phases=PHASES
-        ),
+        settings=settings(max_examples=15, stateful_step_count=20, database=None, derandomize=True, phases=PHASES),
     )
 
 

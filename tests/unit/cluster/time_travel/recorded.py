@@ -46,10 +46,10 @@ async def member(directory: Path, *services: ClusteredService, **settings: objec
         term_length_bytes=1 << 16,
         segment_length_bytes=1 << 16,
         mtu_length_bytes=1408,
-        startup_canvass_timeout_ms=800,
+        startup_canvass_timeout_ms=20_000,
         election_timeout_ms=100,
         election_status_interval_ms=20,
-        leader_heartbeat_timeout_ms=400,
+        leader_heartbeat_timeout_ms=10_000,
         leader_heartbeat_interval_ms=40,
         **{"keep_all": True, **settings},  # type: ignore[arg-type]  # whatever a test wants
     )

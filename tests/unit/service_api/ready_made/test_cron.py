@@ -83,7 +83,7 @@ FIELDS = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(FIELDS, st.datetimes(datetime(2024, 1, 1), datetime(2027, 1, 1)))
 def test_no_minute_between_fires(fields: tuple[str, ...], naive: datetime) -> None:
     """The minutes between a moment and the next time do not fit, by a second way to say what fits."""

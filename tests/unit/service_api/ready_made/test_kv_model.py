@@ -134,7 +134,7 @@ class KvMachine(RuleBasedStateMachine):
         assert self.kv.ask(ReadChanges(*key_range("a"), after_revision=0)).changes == self.seen
 
 
-KvMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+KvMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=25)
 TestKvMachine = KvMachine.TestCase
 
 

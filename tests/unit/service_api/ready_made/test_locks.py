@@ -224,5 +224,5 @@ class LockMachine(RuleBasedStateMachine):
             self.tokens[name] = now
 
 
-LockMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+LockMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=30)
 test_any_order_of_claims_keeps_one_holder_and_the_order = LockMachine.TestCase

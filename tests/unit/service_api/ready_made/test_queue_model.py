@@ -239,5 +239,5 @@ class QueueMachine(RuleBasedStateMachine):
         assert set(service.keys) == set(self.keys)
 
 
-QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestQueueMachine = QueueMachine.TestCase

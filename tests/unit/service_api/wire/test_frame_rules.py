@@ -80,7 +80,7 @@ def test_runs_of_like_frames_are_skipped_to_the_end() -> None:
     assert walk_fast(bytes(data), RULES) == walk_slowly(bytes(data), RULES) == len(data)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(where=st.integers(0, 1 << 20), bit=st.integers(0, 7), cut=st.integers(0, 400))
 def test_fast_walk_of_like_frames_stops_where_the_readable_rules_do(where: int, bit: int, cut: int) -> None:
     data = build_uniform([64, 20])

@@ -61,7 +61,7 @@ def test_few_frames_are_not_looked_at() -> None:
     assert count_valid(build(MIN_RUN_FRAMES), limit=MIN_RUN_FRAMES - 1) == 0
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(where=st.integers(0, 96 * 64 - 1), bit=st.integers(0, 7))
 def test_no_wrong_frame_is_counted(where: int, bit: int) -> None:
     """One bit anywhere: only what stands before its frame may be counted, or all, where the format has no check."""
@@ -74,7 +74,7 @@ def test_no_wrong_frame_is_counted(where: int, bit: int) -> None:
     assert count in (0, where // 96)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(numbers=st.lists(st.integers(0, 63), min_size=2, max_size=8, unique=True), seed=st.integers(0, 1 << 30))
 def test_several_wrong_frames_do_not_make_up_for_each_other(numbers: list[int], seed: int) -> None:
     """The same difference in each of them, too, which is what a CRC might cancel."""

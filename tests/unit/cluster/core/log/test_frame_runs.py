@@ -75,7 +75,7 @@ def accepted(log: bytes, *, start: int) -> tuple[int, bytes, str]:
 
 
 @given(payloads=bursts(), start=st.sampled_from([0, 96, TERM_LENGTH - 96, TERM_LENGTH - 4096]), checksums=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_log_is_the_same_byte_for_byte(payloads: list[bytes], start: int, checksums: bool) -> None:
     chunk = ingress(*payloads)
     with one_by_one():
@@ -88,7 +88,7 @@ def test_the_log_is_the_same_byte_for_byte(payloads: list[bytes], start: int, ch
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_changed_byte_of_a_chunk_is_judged_the_same(data: st.DataObject) -> None:
     """Whatever a client does to one of its frames: the publisher stops at the same frame."""
     chunk = ingress(*[bytes([value & 255]) * 20 for value in range(40)])
@@ -100,7 +100,7 @@ def test_a_changed_byte_of_a_chunk_is_judged_the_same(data: st.DataObject) -> No
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_changed_byte_of_the_log_is_found_the_same(data: st.DataObject) -> None:
     """A follower takes what comes before the frame that is broken, and says the same of it."""
     _, log = written(ingress(*[bytes([value & 255]) * 20 for value in range(40)]), start=0, checksums=True)

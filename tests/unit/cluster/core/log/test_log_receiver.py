@@ -64,7 +64,7 @@ HEADER_BITS: Final = st.lists(st.integers(0, 8 * HEADER_LENGTH - 1), max_size=3)
 PLACES: Final = st.sampled_from([0, 96, TERM_LENGTH - 256, TERM_LENGTH - 96, 3 * TERM_LENGTH, 3 * TERM_LENGTH + 1408])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     position=PLACES,
     kind=st.sampled_from([TYPE_DATA, TYPE_PADDING]),

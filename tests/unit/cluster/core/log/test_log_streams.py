@@ -268,7 +268,7 @@ payloads = st.lists(st.binary(max_size=TERM_LENGTH // 8 - 32), min_size=1, max_s
 cuts = st.lists(st.integers(1, 700), min_size=1, max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(payloads, cuts, st.integers(0, 2 * TERM_LENGTH // 32), st.booleans(), st.sampled_from([0, 7, (1 << 31) - 2]))
 def test_log_arrives_as_it_was_written_however_it_is_cut(
     payloads: list[bytes], cuts: list[int], units: int, checksums: bool, initial_term_id: int
@@ -325,7 +325,7 @@ def test_receiver_says_how_much_it_needs() -> None:
     assert gate.needed_bytes(data, 0, 40) == 96
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), min_size=1, max_size=12))
 def test_overlapping_streams_merge_without_doubles(pieces: list[tuple[int, int]]) -> None:
     """Live log and catch-up replay bring the same log: what is there already is dropped, in any order of pieces."""
@@ -349,7 +349,7 @@ def test_gap_in_the_log_is_an_error_and_nothing_beyond_it_is_taken() -> None:
         publisher(written).append_message(bytes(40))
     data = content(written)
 
-    with pytest.raises(RemoteProtocolError, match="gap in the log: position=192 expected=96"):
+    with pytest.raises(RemoteProtocolError, match="position=192 expected=96"):
         receiver(taken).accept(bytearray(data[:96] + data[192:]), 0, 192)
 
     assert content(taken) == data[:96]
@@ -437,7 +437,7 @@ def long_term_publisher(buffer: LogBuffer) -> LogPublisher:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(min_size=32, max_size=200))
 def test_noise_is_refused_and_never_crashes_the_gate(noise: bytes) -> None:
     """Only whole, fitting, verified frames are taken."""

@@ -150,7 +150,7 @@ def test_ensure_coherent_closes_a_term_that_is_there_and_is_idempotent() -> None
 def test_ensure_coherent_refuses_another_base_for_a_term() -> None:
     log = a_log((0, 0), (1, 640))
 
-    with pytest.raises(InvariantViolation, match="a term keeps its base position"):
+    with pytest.raises(InvariantViolation, match="base position"):
         log.ensure_coherent(
             recording_id=7, leadership_term_id=1, term_base_log_position=672, log_position=-1, timestamp=5
         )
@@ -182,9 +182,9 @@ def test_a_term_put_in_between_ends_where_the_later_one_begins() -> None:
 @pytest.mark.parametrize(
     ("term_id", "base", "recording_id", "reason"),
     [
-        (1, 640, 7, "a term is appended once"),
-        (2, 639, 7, "a term begins where an earlier one does or later"),
-        (2, 640, 8, "every term is in the same recording"),
+        (1, 640, 7, "appended once"),
+        (2, 639, 7, "a term begins"),
+        (2, 640, 8, "same recording"),
     ],
 )
 def test_terms_that_cannot_be_are_refused(term_id: int, base: int, recording_id: int, reason: str) -> None:
@@ -198,9 +198,9 @@ def test_terms_that_cannot_be_are_refused(term_id: int, base: int, recording_id:
 def test_a_term_cannot_end_before_it_begins() -> None:
     log = a_log((0, 0), (1, 640))
 
-    with pytest.raises(InvariantViolation, match="a term ends where it begins or later"):
+    with pytest.raises(InvariantViolation, match="a term ends"):
         log.commit_log_position(1, 608)
-    with pytest.raises(InvariantViolation, match="the term is in the recording log"):
+    with pytest.raises(InvariantViolation, match="in the recording"):
         log.commit_log_position(2, 960)
 
 
@@ -278,7 +278,7 @@ def test_every_snapshot_can_be_invalidated_until_none_is_left() -> None:
 def test_a_snapshot_whose_term_is_missing_is_not_invalidated() -> None:
     log = RecordingLog.parse(file_of("seeded-by-tool"))
 
-    with pytest.raises(ClusterError, match="no term for snapshot: leadership_term_id=3"):
+    with pytest.raises(ClusterError, match="snapshot: leadership_term_id=3"):
         log.invalidate_latest_snapshot()
 
 

@@ -166,11 +166,11 @@ def test_member_comes_in_as_a_learner_with_the_next_free_id() -> None:
 @pytest.mark.parametrize(
     ("member_id", "endpoints", "said"),
     [
-        (2, configured(8).endpoints, "member_id=2 is a member already: the next free id is 8"),
-        (5, configured(8).endpoints, "member_id=5 expected 8 or more: ids only rise, so that none is used twice"),
-        (8, configured(1).endpoints, "endpoint=host1:9000 of member 8 is taken by member 1"),
-        (9, configured(8).endpoints[:4] + configured(2).endpoints[4:], "of member 9 is taken by member 2"),
-        (1_000_009, configured(8).endpoints, "member_id=1000009 expected 8 to 1000008: ids between are lost"),
+        (2, configured(8).endpoints, "member_id=2 .* 8"),
+        (5, configured(8).endpoints, "member_id=5 expected 8"),
+        (8, configured(1).endpoints, "endpoint=host1:9000 .*member 8 .*member 1"),
+        (9, configured(8).endpoints[:4] + configured(2).endpoints[4:], "member 9 .*member 2"),
+        (1_000_009, configured(8).endpoints, "member_id=1000009 expected 8 to 1000008"),
         (1 << 31, configured(8).endpoints, "member_id=2147483648 expected 8 to 1000008"),
     ],
 )
@@ -190,7 +190,7 @@ def test_no_member_comes_in_once_the_ids_are_used_up() -> None:
 
 
 def test_member_that_moves_to_the_place_of_another_is_told_whose_it_is() -> None:
-    with pytest.raises(ChangeRefusedError, match="endpoint=host1:9000 of member 0 is taken by member 1"):
+    with pytest.raises(ChangeRefusedError, match=r"endpoint=host1:9000 .*member 0 .*member 1"):
         with_moved(of(0, 1), 0, configured(1).endpoints)
 
 
@@ -198,20 +198,20 @@ def test_changes_of_what_is_no_member_are_refused_and_name_the_members() -> None
     current = of(0, 1)
 
     for change in (with_promoted, without_member):
-        with pytest.raises(ChangeRefusedError, match="member_id=4 is no member: the members are 0, 1"):
+        with pytest.raises(ChangeRefusedError, match=r"member_id=4 .*: .*0, 1"):
             change(current, 4)
     with pytest.raises(ChangeRefusedError, match="member_id=4 is no member"):
         with_moved(current, 4, configured(4).endpoints)
-    with pytest.raises(ChangeRefusedError, match="member_id=1 is a voter already"):
+    with pytest.raises(ChangeRefusedError, match=r"member_id=1 .*voter already"):
         with_promoted(current, 1)
-    with pytest.raises(ChangeRefusedError, match="has these endpoints already"):
+    with pytest.raises(ChangeRefusedError, match="endpoints already"):
         with_moved(current, 1, configured(1).endpoints)
 
 
 def test_the_last_voter_stays() -> None:
     learner = with_member(of(0), None, MemberKind.LEARNER, configured(1).endpoints)
 
-    with pytest.raises(ChangeRefusedError, match="member_id=0 is the last voter"):
+    with pytest.raises(ChangeRefusedError, match=r"member_id=0 .*last voter"):
         without_member(learner, 0)
     assert without_member(learner, 1).describe() == "0"
 
@@ -223,7 +223,7 @@ def test_a_witness_comes_in_as_one_and_counts() -> None:
 
     assert made.describe() == "0, 1, 2 (witness)"
     assert made.voter_ids == {0, 1, 2}
-    with pytest.raises(ChangeRefusedError, match="member_id=2 is a witness already"):
+    with pytest.raises(ChangeRefusedError, match=r"member_id=2 .*witness already"):
         with_promoted(made, 2)
 
 
@@ -237,7 +237,7 @@ def test_witnesses_are_never_a_majority() -> None:
     )
 
     assert four.describe() == "0, 1, 2 (witness), 3 (witness)"
-    with pytest.raises(ChangeRefusedError, match="witnesses=2 of 3 members that vote would be a majority"):
+    with pytest.raises(ChangeRefusedError, match=r"witnesses=2 of 3 .*majority"):
         without_member(four, 0)
     assert without_member(without_member(four, 3), 0).describe() == "1, 2 (witness)"
 
@@ -277,7 +277,7 @@ def test_a_log_of_another_group_is_refused_by_both() -> None:
 
     in_log.check_group(Group(1, 4))
     Roster(MemberId(0), of(0, 1)).check_group(Group(1, 4))
-    with pytest.raises(ConfigurationError, match="the log is that of group 1 of 4, the settings say group 1 of 2"):
+    with pytest.raises(ConfigurationError, match=r"group 1 of 4.*group 1 of 2"):
         in_log.check_group(Group(1, 2))
-    with pytest.raises(ConfigurationError, match="the log is that of group 0 of 1, the settings say group 1 of 2"):
+    with pytest.raises(ConfigurationError, match=r"group 0 of 1.*group 1 of 2"):
         Roster(MemberId(0), of(0, 1, at=96)).check_group(Group(1, 2))

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.facts import has_facts
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.rosters import configured, roster
 from tests.unit.cluster.core.solo import Solo, messages, of
@@ -155,7 +156,7 @@ def test_no_change_before_an_entry_of_the_own_term_is_committed() -> None:
     refused = change(solo, ADD)
 
     assert steps(refused) == [(A.REFUSED, None, True)]
-    assert "this leader has committed nothing of its own yet" in details(refused)[0]
+    assert "committed nothing" in details(refused)[0]
     commit(solo)
     assert steps(change(solo, ADD))[0][0] is A.APPENDED
 
@@ -171,7 +172,7 @@ def test_no_change_while_one_is_not_committed() -> None:
     position = other.ctx.log_buffer.append_position
     other.ctx.roster.history.append(replace(newer(other, 0, 1, 2, 3), log_position=position + 32))
     refused = change(other, MemberChange(C.REMOVE, 2))
-    assert "the change before is not committed yet" in details(refused)[0]
+    assert "not committed yet" in details(refused)[0]
 
 
 def test_learner_counts_nowhere() -> None:
@@ -212,7 +213,7 @@ def test_learner_that_is_near_and_has_not_joined_the_live_log_is_not_promoted() 
 
     refused = change(solo, MemberChange(C.PROMOTE, 3))
 
-    assert "member_id=3 has not the log yet" in details(refused)[0]
+    assert "member_id=3 " in details(refused)[0]
     solo.feed(ev.LiveJoined(MemberId(3), solo.ctx.log_buffer.append_position))
     assert has_log(solo.ctx, learner)
 
@@ -225,7 +226,7 @@ def test_what_would_leave_no_majority_is_refused() -> None:
     solo.wait(solo.ctx.config.leader_heartbeat_timeout_ns // 2 + 30 * MS)
 
     refused = change(solo, MemberChange(C.REMOVE, 1))
-    assert "members [2] are not in the term" in details(refused)[0]
+    assert "members [2]" in details(refused)[0]
     assert steps(change(solo, MemberChange(C.REMOVE, 2)))[0][0] is A.APPENDED
 
 
@@ -240,8 +241,7 @@ def test_move_that_the_others_cannot_commit_without_the_moved_is_refused() -> No
 
     refused = change(solo, MemberChange(C.MOVE, 1, configured(7).endpoints))
 
-    assert "of the voters [0, 1] members [1] are not in the term" in details(refused)[0]
-    assert "replace it instead of moving it" in details(refused)[0]
+    assert has_facts(details(refused)[0], "voters [0, 1]", "members [1]", "replace it")
 
 
 def test_removed_member_counts_no_more_and_hears_that_it_is_committed() -> None:

@@ -66,7 +66,6 @@ ForgedMembers.TestCase.settings = settings(
     max_examples=60,
     stateful_step_count=40,
     derandomize=True,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -241,5 +240,5 @@ def test_victim_is_checked_at_every_step() -> None:
     assert victim.solo.ctx.commit_position == 640
 
     victim.solo.ctx.commit_position = 320
-    with pytest.raises(AssertionError, match="the commit position never falls"):
+    with pytest.raises(AssertionError, match="commit position"):
         victim.wait(0)

@@ -42,7 +42,7 @@ def test_a_seed_comes_without_terms() -> None:
 
 @pytest.mark.parametrize("log_position", [-32, 64])
 def test_another_snapshot_does_not(log_position: int) -> None:
-    with pytest.raises(RemoteProtocolError, match="expected all up to 1"):
+    with pytest.raises(RemoteProtocolError, match=r"expected .* 1"):
         check_offer([], shipped(log_position), service_count=1)
 
 

@@ -76,6 +76,7 @@ class Members:
         self.kernel = FakeKernel()
         self.nodes: dict[int, Node] = {}
         self._directory, self._stack, self._shared_machine = directory, stack, shared_machine
+        self._heartbeat_timeout_ms = int(patient(200))
         ports = find_base_ports(3)
         self._members = parse_members(",".join(f"{number}=127.0.0.1:{port}" for number, port in enumerate(ports)))
 
@@ -90,10 +91,10 @@ class Members:
             term_length_bytes=1 << 16,
             segment_length_bytes=1 << 16,
             mtu_length_bytes=1408,
-            startup_canvass_timeout_ms=800,
+            startup_canvass_timeout_ms=2 * self._heartbeat_timeout_ms,
             election_timeout_ms=100,
             election_status_interval_ms=20,
-            leader_heartbeat_timeout_ms=400,
+            leader_heartbeat_timeout_ms=self._heartbeat_timeout_ms,
             leader_heartbeat_interval_ms=40,
             **facts,
         )

@@ -53,10 +53,10 @@ async def member(directory: Path) -> AsyncIterator[tuple[list[str], Registers]]:
         file_sync_level=0,
         term_length_bytes=1 << 20,
         segment_length_bytes=1 << 20,
-        startup_canvass_timeout_ms=800,
+        startup_canvass_timeout_ms=20_000,
         election_timeout_ms=100,
         election_status_interval_ms=20,
-        leader_heartbeat_timeout_ms=400,
+        leader_heartbeat_timeout_ms=10_000,
         leader_heartbeat_interval_ms=40,
     )
     service = Registers()
