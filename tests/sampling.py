@@ -9,5 +9,11 @@ from _pytest.mark import ParameterSet
 
 
 def sampled(values: Iterable[object], of_campaign: Container[object]) -> list[ParameterSet]:
-    """Return each value as a parameter; those of the campaign have its marker."""
-    return [pytest.param(value, marks=pytest.mark.campaign if value in of_campaign else ()) for value in values]
+    """Return each value as a parameter, a tuple as several; those of the campaign have its marker."""
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)),
+            marks=pytest.mark.campaign if value in of_campaign else (),
+        )
+        for value in values
+    ]

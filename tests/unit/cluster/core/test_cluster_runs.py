@@ -103,7 +103,7 @@ def test_three_members_hold_every_rule_through_a_misfortune_that_is_worth_its_na
         cluster = Cluster(seed)
         cluster.on_effect = lambda node, effect: met.update(names_of(effect))
         live_through_misfortune(cluster)
-        met |= {str(what[0]) for what in cluster.referee.delivered.values()}
+        met.update(str(what[0]) for what in cluster.referee.delivered.values())
         cluster.on_effect = lambda node, effect: None
         come_to_rest(cluster)
 
