@@ -342,6 +342,6 @@ class Additions(ClientWorkload):
 
 @pytest.mark.parametrize("seeds", [1, pytest.param(range(1, 8), marks=pytest.mark.campaign)])
 def test_two_typed_services_under_faults(seeds: int | range) -> None:
-    totals = simulate([First, Second], Additions, seeds=seeds)
+    totals = simulate([First, Second], Additions, seeds=seeds, members=3, length=8)
 
     assert totals.failures == []

@@ -10,6 +10,7 @@ import fsspec
 import pytest
 
 from tests.s3_server import BUCKET
+from tests.sampling import sampled
 from tests.unit.cluster.backup.backed_up import backed_up
 from tests.unit.cluster.backup.test_agent import payloads
 from tests.unit.cluster.simulation.test_snapshots import Keeper, restart
@@ -24,7 +25,10 @@ from trimaran.service_api import ClusterError, ConfigurationError
 NOW_MS = 1_800_000_000_000
 
 
-@pytest.fixture(params=["memory", "file", "s3"])
+PLACES = ("memory", "file", "s3")
+
+
+@pytest.fixture(params=PLACES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     """An empty place, in memory, on a disk and behind HTTP."""
     if request.param == "s3":
@@ -102,6 +106,7 @@ def test_store_is_read_by_its_url_as_a_members_directory(stages: list[Path], sto
     assert any(check.what.startswith("snapshot at") for check in checks)
 
 
+@pytest.mark.parametrize("store", sampled(PLACES, ["s3"]), indirect=True)
 def test_reader_sees_a_whole_backup_after_every_single_write(
     stages: list[Path], store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +178,7 @@ RESERVED_VALUE, PAYLOAD = 24, 40
 """Offsets in a frame: one that its CRC does not cover, and one that it does."""
 
 
+@pytest.mark.parametrize("store", sampled(PLACES, ["s3"]), indirect=True)
 @pytest.mark.parametrize("offset", [RESERVED_VALUE, PAYLOAD])
 @pytest.mark.parametrize("name", ["archive/0-0.rec", "archive/1-0.rec"])
 def test_verify_names_an_object_with_a_flipped_bit(

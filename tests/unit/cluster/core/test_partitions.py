@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.sampling import sampled
 from tests.unit.cluster.core.harness import Cluster
 from tests.unit.cluster.core.node import MS, Node
 from tests.unit.cluster.core.solo import of
@@ -76,7 +77,7 @@ def test_follower_on_half_a_link_disturbs_nobody(shape: str, member_count: int) 
 
 
 @pytest.mark.parametrize("is_news", [True, False])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", sampled(range(4), {1, 3}))
 def test_follower_that_reaches_all_but_the_leader_disturbs_nobody(seed: int, is_news: bool) -> None:
     """The Cloudflare-2020 shape: C cannot reach the leader A, but reaches B; also through another election."""
     cluster, leader, followers = settled(seed=seed)
@@ -222,13 +223,13 @@ def test_follower_that_comes_and_goes_raises_few_terms(is_mute: bool) -> None:
     cluster.settle()
 
 
-def test_member_in_a_higher_term_that_comes_and_goes_ends_few_terms() -> None:
+@pytest.mark.parametrize("minutes", sampled([1, 3], [3]))
+def test_member_in_a_higher_term_that_comes_and_goes_ends_few_terms(minutes: int) -> None:
     """It raised its term in vain, and does so each time; the leader gives way to it now and then, not each time."""
     cluster, _, followers = settled()
     restless, term_id = followers[0], cluster.term_id()
     elections: list[fx.Effect] = []
     cluster.on_effect = lambda _, effect: elections.append(effect)
-    minutes = 3
     for _ in range(minutes * 60):
         cluster.crash(restless.member_id)
         restless.disk.candidate_term_id = cluster.term_id() + 1

@@ -7,7 +7,7 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -78,6 +78,13 @@ def simulate_in_process(seed: int, options: Options) -> RunOutcome:
 
 def make_pool(*, count: int = 1, limit_s: float = 60.0) -> WorkerPool:
     return WorkerPool(simulate_in_process, count=count, limit_s=limit_s, monotonic_ns=SystemClock().monotonic_ns)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    """A pool of one process, for tests that leave it with one."""
+    with make_pool() as made:
+        yield made
 
 
 def test_every_seed_is_run_once_and_every_outcome_is_told() -> None:
@@ -152,18 +159,18 @@ def test_the_replay_command_names_kinds_the_short_way(left: set[str], flags: lis
 # --- processes
 
 
-def test_processes_run_seeds_and_live_on() -> None:
-    with make_pool() as pool:
-        outcomes = [pool.run(seed, Options()) for seed in (10, 11)]
+def test_processes_run_seeds_and_live_on(pool: WorkerPool) -> None:
+    outcomes = [pool.run(seed, Options()) for seed in (10, 11)]
 
     assert [outcome.seed for outcome in outcomes] == [10, 11]
     assert outcomes[0].trace_hash == outcomes[1].trace_hash != str(os.getpid())
 
 
 @pytest.mark.parametrize(("seed", "signal_name"), [(1, "SIGKILL"), (4, "SIGSEGV")])
-def test_a_process_that_dies_is_told_with_its_seed_and_another_takes_its_place(seed: int, signal_name: str) -> None:
-    with make_pool() as pool:
-        died, after = pool.run(seed, Options(client_count=2)), pool.run(10, Options())
+def test_a_process_that_dies_is_told_with_its_seed_and_another_takes_its_place(
+    pool: WorkerPool, seed: int, signal_name: str
+) -> None:
+    died, after = pool.run(seed, Options(client_count=2)), pool.run(10, Options())
 
     assert died.failure is not None
     assert (died.seed, died.options, died.failure.rule) == (seed, Options(client_count=2), DEATH_RULE)
@@ -171,9 +178,8 @@ def test_a_process_that_dies_is_told_with_its_seed_and_another_takes_its_place(s
     assert after.failure is None
 
 
-def test_an_error_that_leaves_the_simulator_is_a_failure_of_the_seed() -> None:
-    with make_pool() as pool:
-        outcome = pool.run(2, Options())
+def test_an_error_that_leaves_the_simulator_is_a_failure_of_the_seed(pool: WorkerPool) -> None:
+    outcome = pool.run(2, Options())
 
     assert outcome.failure is not None
     assert outcome.failure.rule == f"{ERROR_RULE}: ValueError"

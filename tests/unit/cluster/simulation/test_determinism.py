@@ -12,14 +12,14 @@ from tests.places import ROOT
 from tests.waiting import patient
 from trimaran.cluster.simulation.run import Options, run_seed
 
-OPTIONS = Options(member_count=3, safety_timeouts=5)
+OPTIONS = Options(member_count=3, safety_timeouts=2)
 
 PROGRAM = """
 import gc, os, sys
 from trimaran.cluster.simulation.run import Options, run_seed
 gc.set_threshold(int(sys.argv[1]))
 os.getpid = lambda: int(sys.argv[2])
-print(run_seed(int(sys.argv[3]), Options(member_count=3, safety_timeouts=5)).trace_hash)
+print(run_seed(int(sys.argv[3]), Options(member_count=3, safety_timeouts=2)).trace_hash)
 """
 
 
@@ -45,7 +45,9 @@ def test_the_same_seed_gives_the_same_run_twice() -> None:
     assert second == first
 
 
-@pytest.mark.parametrize(("hash_seed", "gc_threshold", "pid"), [("1", 700, 7), ("2", 200, 4_194_304)])
+@pytest.mark.parametrize(
+    ("hash_seed", "gc_threshold", "pid"), [("1", 700, 7), pytest.param("2", 200, 4_194_304, marks=pytest.mark.campaign)]
+)
 def test_another_process_gives_the_same_trace(hash_seed: str, gc_threshold: int, pid: int) -> None:
     here = run_seed(0, OPTIONS)
 
@@ -55,9 +57,9 @@ def test_another_process_gives_the_same_trace(hash_seed: str, gc_threshold: int,
 
 
 def test_another_seed_gives_another_trace() -> None:
-    hashes = {run_seed(seed, Options(safety_timeouts=1)).trace_hash for seed in range(3)}
+    hashes = {run_seed(seed, Options(safety_timeouts=1)).trace_hash for seed in range(2)}
 
-    assert len(hashes) == 3
+    assert len(hashes) == 2
 
 
 def test_writing_the_lines_of_a_trace_does_not_change_it() -> None:

@@ -127,7 +127,7 @@ def test_all_groups_serve_and_every_request_runs_once(seed: int) -> None:
 
 
 def test_groups_under_faults_are_the_same_twice() -> None:
-    options = Options(member_count=3, group_count=2, safety_timeouts=5)
+    options = Options(member_count=3, group_count=2, safety_timeouts=2)
 
     first, second = run_seed(2, options), run_seed(2, options)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from tests.facts import has_facts
+from tests.sampling import sampled
 from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, small_cluster
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_damage import damage, segment_path
@@ -43,8 +45,10 @@ def archive_of(member: Member) -> dict[str, bytes]:
     return {name: disk.durable_read(Path(directory / name), 1 << 20, 0) for name in names}
 
 
-@pytest.mark.parametrize("position", [0, 640, 65536, 140_000])
-@pytest.mark.parametrize("is_leader", [False, True])
+PLACES = [*product([False, True], [0, 640, 65536, 140_000])]
+
+
+@pytest.mark.parametrize(("is_leader", "position"), sampled(PLACES, PLACES[1:5:2] + PLACES[4::2]))
 def test_a_scrub_finds_a_flipped_bit_and_mends_it(small: SmallCluster, *, is_leader: bool, position: int) -> None:
     member = small.leader if is_leader else small.follower
     whole = archive_of(member)

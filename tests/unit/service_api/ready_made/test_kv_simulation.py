@@ -149,8 +149,9 @@ def _now_ns() -> int:
     return loop.scheduler.now_ns
 
 
-def test_what_clients_of_the_store_see_is_linearizable_under_faults() -> None:
-    totals = simulate(KvService, Writes, seeds=3, members=3, length=8)
+@pytest.mark.parametrize("seeds", [1, pytest.param(range(1, 4), marks=pytest.mark.campaign)])
+def test_what_clients_of_the_store_see_is_linearizable_under_faults(seeds: int | range) -> None:
+    totals = simulate(KvService, Writes, seeds=seeds, members=3, length=8)
 
     assert sum(totals.fired.values()) > 0
 
@@ -160,8 +161,9 @@ def test_a_store_that_does_not_compare_is_found() -> None:
         simulate(BlindStore, Writes, seeds=5, members=3, length=8, shrink_runs=0)
 
 
-def test_watches_see_each_change_once_under_faults() -> None:
-    totals = simulate(KvService, Watches, seeds=3, members=3, length=8)
+@pytest.mark.parametrize("seeds", [1, pytest.param(range(1, 4), marks=pytest.mark.campaign)])
+def test_watches_see_each_change_once_under_faults(seeds: int | range) -> None:
+    totals = simulate(KvService, Watches, seeds=seeds, members=3, length=8)
 
     assert sum(totals.fired.values()) > 0
 

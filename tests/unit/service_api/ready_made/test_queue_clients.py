@@ -426,8 +426,9 @@ class LosingQueues(TracedQueues):
             super()._on_message_due(ctx, message_id)
 
 
-def test_no_message_is_lost_or_leased_twice_under_faults() -> None:
-    totals = simulate(TracedQueues, Jobs, seeds=3, members=3, length=8)
+@pytest.mark.parametrize("seeds", [1, pytest.param(range(1, 4), marks=pytest.mark.campaign)])
+def test_no_message_is_lost_or_leased_twice_under_faults(seeds: int | range) -> None:
+    totals = simulate(TracedQueues, Jobs, seeds=seeds, members=3, length=8)
 
     assert sum(totals.fired.values()) > 0
 

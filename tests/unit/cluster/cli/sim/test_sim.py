@@ -17,6 +17,7 @@ from rich.console import Console
 
 from tests.facts import has_facts
 from tests.places import ROOT
+from tests.sampling import sampled
 from tests.waiting import patient
 from trimaran.cluster.cli.app import main
 from trimaran.cluster.cli.sim.campaign_report import SimulationReport, as_json, print_campaign_report
@@ -177,7 +178,7 @@ def test_groups_and_sessions_that_cannot_be_are_refused(
     assert named in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", sampled([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
 def test_a_signal_ends_with_the_counts_so_far(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "trimaran", "sim", "--seeds", "0:100000", *SHORT, "--jobs", "1", "-v"]
     pipe = subprocess.PIPE
