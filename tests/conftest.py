@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -16,6 +17,7 @@ from typing import Final
 import pytest
 import structlog
 import typer.main
+from hypothesis.internal import constants_ast
 
 from tests.runner import plugin
 
@@ -80,7 +82,10 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 
 def _import_share(config: pytest.Config) -> None:
-    """In a worker, import a share of the tests before all others: what one worker has rewritten, the others read."""
+    """In a worker, import a share of the tests before all others: what one worker has rewritten, the others read.
+
+    So are the constants of our modules, which Hypothesis collects and keeps in files.
+    """
     if not hasattr(config, "workerinput"):
         return
     number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
@@ -89,6 +94,10 @@ def _import_share(config: pytest.Config) -> None:
     for file in files[number::count]:
         with suppress(Exception, pytest.skip.Exception):  # collection tells of it
             importlib.import_module(".".join(file.relative_to(TESTS.parent).with_suffix("").parts))
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__file__", None) or ""
+        if zlib.crc32(name.encode()) % count == number and constants_ast.is_local_module_file(name):
+            constants_ast.constants_from_module(module)
 
 
 def folder_of(item: pytest.Item) -> str:
