@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.places import ROOT
+from tests.set_up import configured_index
 from tests.waiting import patient
 
 TOP = ("pyspark_trimaran.py", "trimaran")
@@ -43,7 +44,7 @@ DATA_FILES = ("*.c", "*.css", "*.jinja", "*.json")
 pytestmark = pytest.mark.slow
 
 
-def run(*arguments: str | Path, cwd: Path) -> str:
+def run(*arguments: str | Path, cwd: Path, **settings: str) -> str:
     """Run a command without this checkout on the import path; its output, or a failure that shows it."""
     environment = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
@@ -51,7 +52,7 @@ def run(*arguments: str | Path, cwd: Path) -> str:
     result = subprocess.run(
         [str(argument) for argument in arguments],
         cwd=cwd,
-        env=environment,
+        env={**environment, **settings},
         capture_output=True,
         text=True,
         timeout=patient(170),
@@ -70,14 +71,22 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+def installer(python: Path) -> tuple[str | Path, ...]:
+    """The command that installs into an environment: uv, or pip where uv has no release for the machine."""
+    uv = Path(sys.executable).with_name("uv")
+    if uv.exists():
+        return uv, "pip", "install", "--quiet", "--python", python, "--system-certs"
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    return *pip, "install", "-qq", "--no-compile", "--disable-pip-version-check"
+
+
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a new environment that holds the wheel, what it declares to need, and nothing else."""
     directory = tmp_path_factory.mktemp("installed")
     venv.create(directory, with_pip=False)
     python = directory / "bin" / "python"
-    pip = (sys.executable, "-m", "pip", "--python", python)  # one of its own takes seconds, and so does bytecode
-    run(*pip, "install", "-qq", "--no-compile", "--disable-pip-version-check", wheel, cwd=directory)
+    run(*installer(python), wheel, cwd=directory, **configured_index())
     return python
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.places import ROOT
+from tests.modules import parsed
 
 PRODUCT: Final = ("archive", "benchmarks", "client", "cluster", "examples", "notebooks", "service_api")
 ROOMS: Final = ("archive/files/", "archive/format/", "archive/log/", "archive/reading/", "archive/store/")
@@ -67,9 +67,9 @@ NAMES_OF_FILES: Final = {
 damages files and watches them."""
 
 
-def calls_in(source: str) -> set[str]:
+def calls_in(tree: ast.Module) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             is_method = isinstance(node.func, ast.Attribute)
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -80,11 +80,10 @@ def calls_in(source: str) -> set[str]:
 
 
 def test_nobody_else_opens_recordings_of_a_directory() -> None:
-    files = {str(file.relative_to(ROOT)): file for name in PRODUCT for file in (ROOT / name).rglob("*.py")}
-    found = {name: calls_in(file.read_text(encoding="utf-8")) for name, file in files.items()}
+    found = {name: calls_in(tree) for name, tree in parsed(*PRODUCT)}
     callers = {name: calls - {"*.rec"} for name, calls in found.items() if not name.startswith(ROOMS)}
 
-    assert len(files) > 400
+    assert len(found) > 400
     assert sorted(name for name, calls in callers.items() if calls) == sorted(OTHERS)
     named = {name for name, calls in found.items() if "*.rec" in calls and name.startswith(("archive/", "cluster/"))}
     assert named == NAMES_OF_FILES
@@ -102,4 +101,4 @@ def test_nobody_else_opens_recordings_of_a_directory() -> None:
     ],
 )
 def test_the_look_sees_a_reader_of_its_own(source: str) -> None:
-    assert calls_in(source)
+    assert calls_in(ast.parse(source))
