@@ -113,6 +113,9 @@ class ForkServer:
             )
         self._reports = b""
         self._started: list[int] = []
+        self._is_ready = False
+        while not self._is_ready:
+            self.take_reports(None)
 
     def fork(
         self, module: str, arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int]
@@ -136,6 +139,8 @@ class ForkServer:
             report = json.loads(line)
             if "status" in report:
                 self.statuses[report["pid"]] = report["status"]
+            elif "ready" in report:
+                self._is_ready = True
             else:
                 self._started.append(report["pid"])
 
@@ -159,6 +164,11 @@ _START: Final = ProcessGroup.spawn
 
 class ForkedGroup(ProcessGroup):
     """A group whose members and clients are forked; whatever else it is asked for it starts as any group does."""
+
+    def __init__(self) -> None:
+        """Have the server import now: a loop that waits for it later stands still, and its clients time out."""
+        super().__init__()
+        fork_server()
 
     def spawn(
         self,
@@ -195,6 +205,7 @@ def serve(client: socket.socket) -> str:
     waking.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.set_wakeup_fd(waking.fileno())
+    client.sendall(b'{"ready": true}\n')
     request, files = b"", list[int]()
     while True:
         ready = readable([client, woken], None)
