@@ -135,9 +135,9 @@ def test_last(): pass
 def test_what_passes_alone_is_said_last_and_is_red_the_second_time(suite: Suite) -> None:
     suite.write("checks/test_flaky.py", f'{ONCE}\ndef test_flaky(): assert not first_time("a"), "by chance"\n')
 
-    first_status, first = suite.run()
+    first_status, first = suite.run(workers=1)
     (suite.directory / "checks" / "a.mark").unlink()
-    second_status, second = suite.run()
+    second_status, second = suite.run(workers=1)
 
     assert first_status == 0
     assert first.splitlines()[-2] == "passed only alone: 1"
@@ -151,7 +151,7 @@ def test_what_cannot_be_collected_is_red(suite: Suite) -> None:
     suite.write("checks/test_broken.py", "import no_such_module\n")
     suite.write("checks/test_whole.py", "def test_whole(): pass\n")
 
-    status, printed = suite.run()
+    status, printed = suite.run(workers=1)
 
     assert status == 1
     assert "red: checks/test_broken.py failed" in printed
