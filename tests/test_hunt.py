@@ -96,7 +96,7 @@ def test_the_table_begins_with_who_fails_most(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_hunt_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
-    file, test = tmp_path / "hunt.json", "tests/test_waiting.py::test_a_deadline_lasts_longer_on_a_slow_machine"
+    file, test = tmp_path / "hunt.json", "tests/test_waiting.py::test_a_deadline_lasts_longer_on_a_slow_machine[1.0-11]"
     write_state(file, {test: Record(passes=1, passes_in_a_row=1)})
     command = [sys.executable, "-m", "tests.hunt", "--busy", "1", "--state", str(file), "--minutes", "0.001", test]
 

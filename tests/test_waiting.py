@@ -26,8 +26,7 @@ def test_a_deadline_lasts_longer_on_a_slow_machine(
     """Each look comes a minute after the last one, of which a second counts."""
     now_s = iter(range(0, 6_000, 60))
     monkeypatch.setattr(waiting, "slowness", lambda: slowness)
-    monkeypatch.setattr("tests.waiting.time.monotonic", lambda: float(next(now_s)))
-    deadline = Deadline(10)
+    deadline = Deadline(10, lambda: float(next(now_s)))
 
     passed = [deadline.has_passed() for _ in range(looks)]
 

@@ -54,14 +54,15 @@ def patient(limit_s: float) -> float:
 class Deadline:
     """A limit that is spent more slowly while the machine is slow."""
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit_s = limit_s
+        self._clock = clock
         self._left_s = limit_s
-        self._counted_at_s = time.monotonic()
+        self._counted_at_s = clock()
 
     def has_passed(self) -> bool:
         """Count the time since the last call, at most `LONGEST_LOOK_S` of it; True once the limit is spent."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         self._left_s -= min(now_s - self._counted_at_s, LONGEST_LOOK_S) / slowness()
         self._counted_at_s = now_s
         return self._left_s < 0
