@@ -73,7 +73,7 @@ SUITE := $(BIN)/python -m tests.runner $(if $(WORKERS),--workers $(WORKERS))
 
 FAST_TESTS := $(wildcard tests/test_*.py) tests/fuzz tests/scenarios $(addprefix tests/unit/,service_api client cluster/core)
 
-test: $(STAMP) compiled  ## Run the whole suite (about a quarter of an hour on two cores).
+test: $(STAMP) compiled  ## Run the whole suite (about twelve minutes on two cores).
 	@$(SUITE) $(ARGS)
 
 check: $(STAMP) $(VENV)/.installed-check  ## Format, lint, types, import rules, known dangers and the fastest tests (about a minute).

@@ -115,7 +115,8 @@ async def test_hand_over_to_a_process_that_stands_still_is_given_up_and_clients_
 
         assert printed.exit_status == 1
         assert "given up" in printed.errors
-        assert has_facts(printed.errors, f"member {target_id}", "elected", "0.5 s")
+        limit_s = int(cluster.processes.settings["election_timeout_ms"]) / 1_000
+        assert has_facts(printed.errors, f"member {target_id}", "elected", f"{limit_s:g} s")
         assert steps_of(json.loads(printed.output)) == ["holding", "asked", "failed"]
         await requester.request(50)
         cluster.members[target_id].resume()
