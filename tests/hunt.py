@@ -118,8 +118,12 @@ def count_outcomes(state: dict[str, Record], batch: Sequence[str], outcomes: Seq
 
 def table(state: Mapping[str, Record]) -> list[str]:
     """Return the lines of the table: who failed, by rate, then how much is left."""
-    failed = [(record.failures / (record.passes + record.failures), nodeid, record) for nodeid, record in state.items()]
-    failed = sorted((row for row in failed if row[0] > 0), key=lambda row: (-row[0], row[1]))
+    failed = [
+        (record.failures / (record.passes + record.failures), nodeid, record)
+        for nodeid, record in state.items()
+        if record.failures
+    ]
+    failed.sort(key=lambda row: (-row[0], row[1]))
     runs = sum(record.passes + record.failures for record in state.values())
     left = sum(1 for record in state.values() if record.runs_left)
     lines = ["| rate | failed | passed | in a row | test | reason |", "|---|---|---|---|---|---|"]
