@@ -46,7 +46,7 @@ _ASK_TIMEOUT_S: Final = 10.0
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class BackupParameters:
-    """What one run does."""
+    """Parameters of one run."""
 
     rate: Annotated[float, typer.Option(min=1, help="Messages a second, open loop.")] = 100_000
     seconds: Annotated[float, typer.Option(min=0.1, help="For how long.")] = 10.0

@@ -31,7 +31,7 @@ _LIMIT_S: Final = 3_600.0
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class RestoreParameters:
-    """What one run does."""
+    """Parameters of one run."""
 
     log_mib: Annotated[int, typer.Option(min=1, help="Length of the log, in MiB; 10240 for 10 GiB.")] = 256
     payload: Annotated[int, typer.Option(min=1, help="Bytes in a message.")] = 1_024

@@ -13,7 +13,7 @@ from trimaran.service_api.errors import ClusterError, first_leaf
 
 
 class ProcessParameters:
-    """What a load process is told, on its command line; its subclasses are dataclasses."""
+    """Command line of a load process; its subclasses are dataclasses."""
 
     __slots__ = ()
 

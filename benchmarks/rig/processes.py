@@ -41,7 +41,7 @@ _DRAWN_PORTS: Final = range(10_000, BASE_PORTS.start - 10 * GROUP_PORT_STRIDE, P
 _RESERVATIONS: Final = deque[int]()
 """Sockets that keep ports from other processes, the oldest first."""
 _RESERVATION_LIMIT: Final = 100
-"""Of reservations at a time. The oldest is given up for a new one: its member listens by then, or has ended."""
+"""Reservations at a time, at most. The oldest is given up for a new one: its member listens by then, or has ended."""
 _FILES_BESIDES: Final = 200
 """What a process has open besides the connections of client sessions."""
 _PR_SET_PDEATHSIG: Final = 1

@@ -1,1 +1,1 @@
-"""What is measured, one module each: a dataclass of parameters in, a report (a dictionary for JSON) out."""
+"""The measurements, one module each: a dataclass of parameters in, a report (a dictionary for JSON) out."""

@@ -44,7 +44,7 @@ _COPY_STATES: Final = ("FOLLOWER_LOG_REPLICATION", "FOLLOWER_CATCHUP")
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class CatchupParameters:
-    """What one benchmark does."""
+    """Parameters of one benchmark."""
 
     missed_mib: Annotated[int, typer.Option(min=1, help="How much the member has missed, in MiB.")] = 1024
     missed_payload: Annotated[int, typer.Option(min=8, help="Bytes in a message of that.")] = 1024

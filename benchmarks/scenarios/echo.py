@@ -43,7 +43,7 @@ _BYTES_FOR_A_TIME: Final = 64 << 20
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class EchoParameters:
-    """What one run does. Counts are totals over all clients.
+    """Parameters of one run. Counts are totals over all clients.
 
     Raises:
         ConfigurationError: values that make no run.

@@ -34,7 +34,7 @@ _CATCHUP_SHARE_TARGET: Final = 0.50
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class EncryptionParameters:
-    """What one run does."""
+    """Parameters of one run."""
 
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with everything in plain text and with TLS.")] = 5
     depths: Annotated[tuple[int, ...], typer.Option(min=1, help="Messages in flight.")] = (1, 64, 1024)

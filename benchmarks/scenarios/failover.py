@@ -105,7 +105,7 @@ class FaultKind(StrEnum):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class FailoverParameters:
-    """What one benchmark does."""
+    """Parameters of one benchmark."""
 
     runs: Annotated[int, typer.Option(min=1, help="Faults of each kind.")] = 30
     members: Annotated[int, typer.Option(min=3, help="Members of the cluster: fewer do not survive a fault.")] = 3

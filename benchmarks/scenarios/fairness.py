@@ -37,7 +37,7 @@ _ENDLESS: Final = 1 << 40
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class FairnessParameters:
-    """What one run does."""
+    """Parameters of one run."""
 
     members: Members = 3
     payload: Payload = 32

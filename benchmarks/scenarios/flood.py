@@ -45,7 +45,7 @@ _CALLERS: Final = 16
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class FloodParameters:
-    """What one run does.
+    """Parameters of one run.
 
     Raises:
         ConfigurationError: there is no flood of such a name.

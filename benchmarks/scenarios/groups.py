@@ -45,7 +45,7 @@ _LOOK_INTERVAL_S: Final = 0.2
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class GroupsParameters:
-    """What one run does.
+    """Parameters of one run.
 
     Raises:
         ConfigurationError: groups would have no message in flight.

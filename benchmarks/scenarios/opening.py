@@ -73,7 +73,7 @@ class Connections(StrEnum):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class OpeningParameters:
-    """What one run does."""
+    """Parameters of one run."""
 
     sessions: Annotated[tuple[int, ...], typer.Option(min=1, help="Sessions, over all client processes.")] = (
         *(1_000, 10_000),

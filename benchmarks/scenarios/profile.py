@@ -52,7 +52,7 @@ _Meter = TypeVar("_Meter", bound=Meter)
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ProfileParameters:
-    """What one run does."""
+    """Parameters of one run."""
 
     members: Members = 3
     payload: Payload = 32

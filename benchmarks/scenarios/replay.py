@@ -36,7 +36,7 @@ _LIMIT_S: Final = 300.0
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ReplayParameters:
-    """What one benchmark does."""
+    """Parameters of one benchmark."""
 
     log_mib: Annotated[int, typer.Option(min=1, help="Length of the log that is replayed, in MiB.")] = 1024
     payload: Payload = 32

@@ -28,7 +28,7 @@ _CONNECT_TIMEOUT_S: Final = 30.0
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class RequestParameters:
-    """What one run does."""
+    """Parameters of one run."""
 
     members: Members = 3
     payload: Payload = 32

@@ -54,7 +54,7 @@ _UNITS: Final = {
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ScanParameters:
-    """What one run does."""
+    """Parameters of one run."""
 
     only: Annotated[tuple[Dimension, ...], typer.Option(help="What to vary.")] = tuple(Dimension)
     seconds: Annotated[float, typer.Option(min=0.01, help="How long each point is measured, about.")] = 2.0

@@ -55,7 +55,7 @@ _STEADY_S: Final = 2.0
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class SnapshotsParameters:
-    """What one benchmark does.
+    """Parameters of one benchmark.
 
     Raises:
         ConfigurationError: there is no way of such a name.

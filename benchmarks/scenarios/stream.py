@@ -49,7 +49,7 @@ _CHECK_INTERVAL_S: Final = 0.1
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StreamParameters:
-    """What one run does."""
+    """Parameters of one run."""
 
     rates: Annotated[tuple[int, ...], typer.Option(min=1, help="Messages a second, a run for each.")] = (1_000, 20_000)
     seconds: Annotated[int, typer.Option(min=1, help="Seconds that are measured, for each rate.")] = 30

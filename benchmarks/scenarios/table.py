@@ -38,7 +38,7 @@ Figures = Mapping[str, float]
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class TableParameters:
-    """What one run does."""
+    """Parameters of one run."""
 
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of the echo and request rows; medians count.")] = 3
     compare_rounds: Annotated[

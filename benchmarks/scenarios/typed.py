@@ -24,7 +24,7 @@ _CASES: Final[dict[str, dict[str, Any]]] = {
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class TypedParameters:
-    """What one run does."""
+    """Parameters of one run."""
 
     inflight: Annotated[int, typer.Option(min=1, help="Callers, each with one request after another.")] = 1024
     payload: Payload = 32

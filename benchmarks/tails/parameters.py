@@ -28,7 +28,7 @@ GOALS: Final = (
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class TailsParameters:
-    """What one benchmark does.
+    """Parameters of one benchmark.
 
     Raises:
         ConfigurationError: there is no part of such a name.
