@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from tests.modules import tree_of
 from tests.places import ROOT
 
 TESTS: Final = ROOT / "tests"
@@ -349,19 +350,16 @@ def texts() -> dict[str, str]:
     return {name: file.read_text() for name, file in names.items() if not is_below(name, (*VIRTUAL_TIME, *ELSEWHERE))}
 
 
-@cache
-def tree_of(name: str) -> ast.Module:
-    return ast.parse(texts()[name])
-
-
 def places_of(kind: str) -> dict[str, list[int]]:
     """Return where tests wait in a way, by `file:function`, with the lines."""
     found: dict[str, list[int]] = {}
     for name, text in texts().items():
         if not WORDS[kind].search(text):
             continue
-        for node in KINDS[kind](tree_of(name)):
-            found.setdefault(f"{name}:{function_around(tree_of(name), node)}", []).append(getattr(node, "lineno", 0))
+        for node in KINDS[kind](tree_of(TESTS / name)):
+            found.setdefault(f"{name}:{function_around(tree_of(TESTS / name), node)}", []).append(
+                getattr(node, "lineno", 0)
+            )
     return found
 
 
