@@ -22,7 +22,9 @@ from tests.runner.plugin import pytest_addoption, pytest_configure, pytest_xdist
 SETTINGS = """
 [pytest]
 testpaths = checks
-addopts = --import-mode=importlib -p no:cacheprovider -p no:hypothesispytest -p no:trimaran.cluster.testing.plugin
+addopts =
+    --import-mode=importlib -p no:cacheprovider -p no:anyio -p no:platformdirs
+    -p no:hypothesispytest -p no:trimaran.cluster.testing.plugin
 asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
 """
