@@ -45,10 +45,13 @@ pytestmark = pytest.mark.slow
 
 
 def run(*arguments: str | Path, cwd: Path, **settings: str) -> str:
-    """Run a command without this checkout on the import path; its output, or a failure that shows it."""
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-    }
+    """Run a command without this checkout on the import path; its output, or a failure that shows it.
+
+    Python keeps bytecode, also where the machine tells it not to: the new environment has none, and each process of it
+    would compile every package again.
+    """
+    left_out = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
     result = subprocess.run(
         [str(argument) for argument in arguments],
         cwd=cwd,

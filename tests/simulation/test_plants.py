@@ -58,7 +58,7 @@ QUICK: Final = {
     "every consensus module has the same messages of services at the same position": ("relay-log-unseen", 0),
     "every container keeps the same replies at the same position": ("replies-not-replicated", 0),
     "the log holds what services have offered": ("relay-sent-twice", 0),
-    "a segment goes when the catalog knows, durably, that the log begins after it": ("unlink-too-early", 1),
+    "a segment goes when the catalog knows, durably, that the log begins after it": ("unlink-too-early", 3),
     "where the log does not begin at 0, a complete snapshot stands in for what is missing": ("purge-too-much", 1),
     "all members know the same members at the same position": ("received-not-searched", 0),
     "a new member is a learner or a standby, with an id that no member had before": ("id-taken-again", 0),
