@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.interchange.samples import sample_of
 from tests.s3_server import S3Server, s3_server
 from tests.spark.engines import AnalysisEngine, ReportEngine, SparkEngine
+from tests.spark.preloaded_daemon import write_python
 from tests.spark.recorded_cluster import RecordedCluster, record_cluster
 from tests.spark.sessions import stop_session
 from tests.unit.archive.streams import extract_sample
@@ -27,21 +28,24 @@ def s3() -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="session")
-def spark(s3: S3Server) -> Iterator[SparkSession]:
+def spark(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session; its JVM has 1 GiB and is gone when the tests are."""
-    session = create_session(
-        "trimaran-tests",
-        master="local[2]",
-        config={
-            "spark.driver.memory": "1g",
-            # These tests are short, and mostly Spark warms up: the first compiler only, one thread that collects, and
-            # neither whole stages compiled nor plans made again while they run. The notebooks have both.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.adaptive.enabled": "false",
-            "spark.python.daemon.module": "tests.spark.preloaded_daemon",
-        },
-    )
+    python = str(write_python(tmp_path_factory.mktemp("python")))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # the session and its JVM keep them
+            patch.setenv(name, python)
+        session = create_session(
+            "trimaran-tests",
+            master="local[2]",
+            config={
+                "spark.driver.memory": "1g",
+                # These tests are short, and mostly Spark warms up: the first compiler only, one thread that collects,
+                # and neither whole stages compiled nor plans made again while they run. The notebooks have both.
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "spark.sql.codegen.wholeStage": "false",
+                "spark.sql.adaptive.enabled": "false",
+            },
+        )
     yield session
     stop_session(session)
 
