@@ -27,6 +27,8 @@ Line = Annotated[str, Field(max_length=LINE_LENGTH_LIMIT, pattern=r"^[^\x00-\x1f
 """One line of text without control characters: it may end up on a terminal."""
 ClusterIdLine = Annotated[str, Field(pattern=rf"^{CLUSTER_ID_PATTERN}$")]
 """The id of a cluster, as `cluster_id.format_cluster_id` writes it."""
+Sha256Line = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 in hexadecimal digits."""
 Position = Annotated[int, Field(ge=0, le=_INT64_MAX)]
 Id = Annotated[int, Field(ge=0, le=_INT64_MAX)]
 Count = Annotated[int, Field(ge=0, le=_INT64_MAX)]
@@ -82,7 +84,7 @@ def read_document(document: type[DocumentT], payload: bytes) -> DocumentT:
         return document.model_validate_json(payload)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
+        place = printable_line(".".join(str(part) for part in first["loc"]))  # a key of the document, too
         raise RemoteProtocolError(f"not a {document.KIND}: {place + ': ' if place else ''}{first['msg']}") from None
 
 

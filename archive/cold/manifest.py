@@ -9,17 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import Field
-
-from trimaran.service_api.documents import ClusterIdLine, Count, Document, DocumentPart, Id, Position, read_document
+from trimaran.service_api.documents import (
+    ClusterIdLine,
+    Count,
+    Document,
+    DocumentPart,
+    Id,
+    Position,
+    Sha256Line,
+    read_document,
+)
 from trimaran.service_api.errors import RemoteProtocolError
 
 from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_file
 from ..errors import CorruptionError
 from ..format.descriptor import RecordingDescriptor
 from ..format.layout import COLD_RECORD_NAME, first_base_position
+from ..format.stored_names import StoredName
 
 
 class ColdSegment(DocumentPart):
@@ -29,12 +37,12 @@ class ColdSegment(DocumentPart):
     start_position: Position
     """Where its first frame begins: at `base_position`, unless the log of who wrote it began later."""
     length: Count
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Sha256Line
 
     @property
-    def name(self) -> str:
+    def name(self) -> StoredName:
         """Its object, below the cluster's place in the store."""
-        return f"segments/{self.base_position:019d}-{self.sha256}.rec"
+        return StoredName(f"segments/{self.base_position:019d}-{self.sha256}.rec")
 
 
 class ColdManifest(Document):

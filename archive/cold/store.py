@@ -16,8 +16,10 @@ from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 
 from ..disk.file_system import FileSystem, OsFileSystem, write_fully
 from ..disk.object_store import ObjectStore, OpenObjects
+from ..format.stored_names import NameKind, StoredName, take_name
 from .manifest import ColdIndex, ColdManifest, ColdSegment
 
+_MANIFESTS: Final = "manifests"
 _BLOCK_BYTES: Final = 1 << 23
 """What is asked of the store at once, and the memory that a copy takes."""
 
@@ -58,10 +60,12 @@ class ColdStore:
             ColdStorageError: the store refused, or a manifest is none.
         """
         try:
-            names = [name for name in self._objects.list_names("manifests") if name.endswith(".json")]
+            listed = self._objects.list_names(_MANIFESTS)
         except OSError as error:
             raise _refused("list the manifests of", self.url, error) from error
-        manifests = [self._read_manifest(f"manifests/{name}") for name in names]
+        # What else lies there, such as a copy of a manifest, is not the members'.
+        names = [take_name(name, NameKind.COLD_MANIFEST) for name in listed if NameKind.COLD_MANIFEST.fits(name)]
+        manifests = [self._read_manifest(StoredName(f"{_MANIFESTS}/{name}")) for name in names]
         return ColdIndex(segment for manifest in manifests if manifest is not None for segment in manifest.segments)
 
     def write_manifest(self, manifest: ColdManifest) -> None:
@@ -139,7 +143,7 @@ class ColdStore:
             digest.update(data)
         return digest.hexdigest()
 
-    def _read_manifest(self, name: str) -> ColdManifest | None:
+    def _read_manifest(self, name: StoredName) -> ColdManifest | None:
         place = f"{self.url}/{name}"
         try:
             return read_document(ColdManifest, self._objects.read(name))
@@ -154,8 +158,8 @@ class ColdStore:
             ) from error
 
 
-def _manifest_name(member_id: int) -> str:
-    return f"manifests/member-{member_id}.json"
+def _manifest_name(member_id: int) -> StoredName:
+    return StoredName(f"{_MANIFESTS}/member-{member_id}.json")
 
 
 def _refused(doing: str, place: str, error: OSError) -> ColdStorageError:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from ..format.stored_names import StoredName
 from .file_system import OsFileSystem, opened, replace_file, write_fully
 from .remote_file_system import open_store, os_errors
 
@@ -27,28 +28,28 @@ class Objects(Protocol):
     def url(self) -> str:
         """The URL of the place."""
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: StoredName, data: bytes) -> None:
         """Write an object."""
 
-    def put_file(self, name: str, source: Path) -> None:
+    def put_file(self, name: StoredName, source: Path) -> None:
         """Write the content of a file to an object."""
 
-    def find_length(self, name: str) -> int | None:
+    def find_length(self, name: StoredName) -> int | None:
         """Return how long an object is; None if there is none."""
 
-    def read_range(self, name: str, begin: int, end: int) -> bytes:
+    def read_range(self, name: StoredName, begin: int, end: int) -> bytes:
         """Return the bytes [begin, end) of an object."""
 
     def list_names(self, folder: str) -> list[str]:
         """Return the names of the objects in a folder, sorted."""
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: StoredName) -> bytes:
         """Return the content of an object."""
 
-    def get_file(self, name: str, target: Path) -> None:
+    def get_file(self, name: StoredName, target: Path) -> None:
         """Write the content of an object to a file."""
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: StoredName) -> None:
         """Remove an object; it may be gone already."""
 
 
@@ -73,7 +74,7 @@ class ObjectStore:
     def __repr__(self) -> str:
         return f"<ObjectStore {self.url}>"
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: StoredName, data: bytes) -> None:
         """Write an object, in the place of one that is there.
 
         Raises:
@@ -88,7 +89,7 @@ class ObjectStore:
             else:
                 self._store.pipe_file(place, data)
 
-    def put_file(self, name: str, source: Path) -> None:
+    def put_file(self, name: StoredName, source: Path) -> None:
         """Write the content of a file to an object, in the place of one that is there.
 
         A store may keep what came before an error, under the same name: read it back before it is relied on.
@@ -105,7 +106,7 @@ class ObjectStore:
             else:
                 self._store.put_file(str(source), place)
 
-    def find_length(self, name: str) -> int | None:
+    def find_length(self, name: StoredName) -> int | None:
         """Return how long an object is, in bytes; None if there is none.
 
         Raises:
@@ -119,7 +120,7 @@ class ObjectStore:
         except FileNotFoundError:
             return None
 
-    def read_range(self, name: str, begin: int, end: int) -> bytes:
+    def read_range(self, name: StoredName, begin: int, end: int) -> bytes:
         """Return the bytes [begin, end) of an object.
 
         Raises:
@@ -147,7 +148,7 @@ class ObjectStore:
             return []
         return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: StoredName) -> bytes:
         """Return the content of an object.
 
         Raises:
@@ -158,7 +159,7 @@ class ObjectStore:
             data: bytes = self._store.cat_file(self._place_of(name))
             return data
 
-    def get_file(self, name: str, target: Path) -> None:
+    def get_file(self, name: StoredName, target: Path) -> None:
         """Write the content of an object to a file.
 
         Raises:
@@ -168,7 +169,7 @@ class ObjectStore:
         with os_errors(f"{self.url}/{name}"):
             self._store.get_file(self._place_of(name), str(target))
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: StoredName) -> None:
         """Remove an object; it may be gone already.
 
         Raises:

@@ -22,6 +22,8 @@ from typing import Any, Final
 
 from trimaran.service_api.errors import ConfigurationError
 
+from .local_store import LocalStore, path_of_file_url
+
 READ_AHEAD_LIMIT_BYTES: Final = 1 << 23
 """The longest request that is not asked for in one piece, and so the memory that an open file takes."""
 
@@ -155,11 +157,14 @@ def _join(root: str, path: Path) -> str:
 
 
 def open_store(url: str) -> tuple[Any, str]:
-    """Find the fsspec file system of a URL, and how it names the place. fsspec has no types.
+    """Find the fsspec file system of a URL, and how it names the place. fsspec has no types; `file:` URLs do without.
 
     Raises:
         ConfigurationError: the scheme of the URL is unknown, or its library is not installed.
     """
+    path = path_of_file_url(url)
+    if path is not None:
+        return LocalStore(), path
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:

@@ -16,6 +16,9 @@ SEGMENT_SUFFIX: Final = ".rec"
 COLD_RECORD_NAME: Final = "cold-storage.json"
 """The file of a member's archive directory that says where its cold segments are."""
 
+SEGMENT_LENGTH_LIMIT_BYTES: Final = 1 << 30
+"""The longest segment file, and the longest term, as in Aeron."""
+
 UNSYNCED_LIMIT_BYTES: Final = 4 << 20
 """How much may be written and not durable at any moment: the longest tear that a power loss can leave."""
 

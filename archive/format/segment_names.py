@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_SEGMENT_NAME: Final = re.compile(r"(0|[1-9]\d{0,18})-(0|[1-9]\d{0,18})\.rec")
+_SEGMENT_NAME: Final = re.compile(r"(0|[1-9]\d{0,18})-(0|[1-9]\d{0,18})\.rec", re.ASCII)
+_INT64_MAX: Final = (1 << 63) - 1
 
 
 def parse_segment_file_name(name: str) -> tuple[int, int] | None:
     """Read (recording_id, base_position) from a file name; None when it is not the name of a segment."""
     match = _SEGMENT_NAME.fullmatch(name)
-    return (int(match[1]), int(match[2])) if match else None
+    numbers = (int(match[1]), int(match[2])) if match else None
+    return numbers if numbers is not None and max(numbers) <= _INT64_MAX else None
 
 
 def segment_base_positions(names: Iterable[str], recording_id: int) -> list[int]:

@@ -22,6 +22,7 @@ from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 from ..cold.file_system import readable_disk
 from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_file, read_fully
+from ..disk.local_store import path_of_file_url
 from ..disk.remote_file_system import RemoteFileSystem
 from ..errors import CorruptionError
 from ..files.catalog import CATALOG_FILE_NAME, CatalogContent, read_catalog
@@ -29,7 +30,6 @@ from .commit_proof import MemberMarks, parse_marks
 from .group_directories import refuse_groups
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]+(::|://).*", re.ASCII | re.DOTALL)
-_FILE_URL: Final = re.compile(r"file:(//)?(?=/)")
 _FLATTENED_URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/[^/].*", re.ASCII | re.DOTALL)
 
 
@@ -62,10 +62,11 @@ def locate(path: str | Path | ArchiveLocation) -> ArchiveLocation:
     text = str(path)
     if isinstance(path, ArchiveLocation):
         return path
-    if isinstance(path, Path) or not _URL.fullmatch(_FILE_URL.sub("", text)):
+    local = path_of_file_url(text)
+    if isinstance(path, Path) or local is not None or not _URL.fullmatch(text):
         if isinstance(path, Path) and _FLATTENED_URL.fullmatch(text) and not path.exists():
             raise ConfigurationError(f"a URL is given as text: path={path!r} expected a str")
-        return ArchiveLocation(OsFileSystem(), Path(_FILE_URL.sub("", text)))
+        return ArchiveLocation(OsFileSystem(), Path(text if local is None else local))
     url = text.rstrip("/")
     scheme, separator, rest = url.partition("://")
     parent, _, name = rest.rpartition("/")

@@ -22,6 +22,7 @@ from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import frame_rules_of
+from ..format.layout import SEGMENT_LENGTH_LIMIT_BYTES
 from ..store.recording import Recording
 from .connection import ArchiveConnection, Credentials
 from .frame_stream import TERM_LENGTH_LIMIT_BYTES, open_replay
@@ -206,7 +207,7 @@ def layout_like(remote: messages.RecordingDescriptorRow) -> RecordingLayout:
     is_possible = (
         TERM_LENGTH_MIN_BYTES <= term_length <= TERM_LENGTH_LIMIT_BYTES
         and not term_length & (term_length - 1)
-        and term_length <= segment_length <= TERM_LENGTH_LIMIT_BYTES
+        and term_length <= segment_length <= SEGMENT_LENGTH_LIMIT_BYTES
         and not segment_length % term_length
         and HEADER_LENGTH < mtu_length <= MTU_LIMIT_BYTES
         and not mtu_length % FRAME_ALIGNMENT

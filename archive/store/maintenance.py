@@ -44,7 +44,8 @@ _NEW_FILE_NAME: Final = CATALOG_FILE_NAME + ".new"
 _STATE: Final = struct.Struct("<i")
 _STATE_OFFSET: Final = 4
 _CHECKSUM_OFFSET: Final = 8
-_RECORDING_FILE: Final = re.compile(r"(0|[1-9]\d{0,18})-(0|[1-9]\d{0,18})\.rec(\.next|\.zero)?")
+_UNFINISHED: Final = re.compile(r"\.(next|zero)\Z")
+"""How the name of a segment ends that is not used yet."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -224,9 +225,9 @@ class OfflineArchive:
     def _recording_files(self) -> Iterator[tuple[str, int, int]]:
         """Yield each file of a recording, working names included: its name, recording id and base position."""
         for name in self._file_system.list_directory(self._directory):
-            match = _RECORDING_FILE.fullmatch(name)
-            if match is not None:
-                yield name, int(match[1]), int(match[2])
+            found = parse_segment_file_name(_UNFINISHED.sub("", name))
+            if found is not None:
+                yield name, *found
 
     def _length(self, name: str) -> int:
         with opened(self._file_system, self._directory / name) as handle:

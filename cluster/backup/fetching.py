@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from trimaran.archive.disk.file_system import OsFileSystem, replace_file
-from trimaran.archive.disk.object_store import ObjectStore, OpenObjects
+from trimaran.archive.disk.object_store import Objects, ObjectStore, OpenObjects
 from trimaran.service_api import ConfigurationError
 
 from ..import_aeron.copying import written_whole
 from .manifest import Manifest, StoredObject, decode_file
-from .object_check import check_object, missing_object
-from .shipping import read_backup_manifest
+from .object_check import check_object, damaged_object, missing_object
+from .shipping import no_backup, read_backup_manifest
 
 
 def fetch_backup(url: str, target: Path, *, open_objects: OpenObjects = ObjectStore) -> Manifest:
@@ -25,7 +25,7 @@ def fetch_backup(url: str, target: Path, *, open_objects: OpenObjects = ObjectSt
     store = open_objects(url)
     manifest = read_backup_manifest(store)
     if manifest is None:
-        raise ConfigurationError(f"no backup at {store.url}: there is no manifest")
+        raise no_backup(store.url)
     if target.exists():
         raise ConfigurationError(f"target is there already: {target}")
     disk = OsFileSystem()
@@ -35,6 +35,7 @@ def fetch_backup(url: str, target: Path, *, open_objects: OpenObjects = ObjectSt
         for found in manifest.objects:
             path = working / found.name
             try:
+                _expect_bounded(store, found)
                 store.get_file(found.name, path)
             except FileNotFoundError as error:
                 raise missing_object(f"{store.url}/{found.name}") from error
@@ -43,6 +44,19 @@ def fetch_backup(url: str, target: Path, *, open_objects: OpenObjects = ObjectSt
         for name, text in manifest.files.items():
             replace_file(disk, working / name, decode_file(text))
     return manifest
+
+
+def _expect_bounded(store: Objects, expected: StoredObject) -> None:
+    """Refuse an object that is longer than its file can be: the disk is not filled because a store says so.
+
+    Raises:
+        ClusterError: it is.
+        FileNotFoundError: there is no such object.
+        OSError: the store refused.
+    """
+    length = store.find_length(expected.name)
+    if length is not None and length > expected.file_length:
+        raise damaged_object(f"{store.url}/{expected.name}", f"{length} bytes", f"at most {expected.file_length} bytes")
 
 
 def _take_as_named(path: Path, expected: StoredObject) -> None:

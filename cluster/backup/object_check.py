@@ -38,10 +38,16 @@ def check_object(disk: ReadableFileSystem, path: Path, expected: StoredObject, u
     except FileNotFoundError as error:
         raise missing_object(url) from error
     if length < expected.length or found.hexdigest() != expected.sha256:
-        raise ClusterError(
-            f"object is damaged: {url} expected={expected.length} bytes with sha256={expected.sha256} "
-            f"found={length} bytes with sha256={found.hexdigest()}; {_REMEDY}"
+        raise damaged_object(
+            url,
+            f"{length} bytes with sha256={found.hexdigest()}",
+            f"{expected.length} bytes with sha256={expected.sha256}",
         )
+
+
+def damaged_object(url: str, found: str, expected: str) -> ClusterError:
+    """Say that an object is not what the manifest says."""
+    return ClusterError(f"object is damaged: {url} expected={expected} found={found}; {_REMEDY}")
 
 
 def missing_object(url: str) -> ClusterError:

@@ -30,10 +30,10 @@ from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, opened, 
 from trimaran.archive.disk.object_store import Objects, ObjectStore, OpenObjects
 from trimaran.archive.files.catalog import encode_catalog, read_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
+from trimaran.archive.format.stored_names import StoredName
 from trimaran.archive.log.member_directory import ArchiveLocation
 from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.cluster_id import format_cluster_id
-from trimaran.service_api.documents import read_document
 from trimaran.service_api.types import LOG_STREAM_ID
 from trimaran.service_api.wire.log.recording_log import with_checksum
 
@@ -50,6 +50,7 @@ from .manifest import (
     StoredObject,
     encode_file,
     object_digest,
+    read_manifest,
 )
 
 
@@ -67,7 +68,7 @@ class Shipped:
 class _Segment:
     """A file of a recording."""
 
-    name: str
+    name: StoredName
     """Below the backup's URL."""
     path: Path
     file_length: int
@@ -77,7 +78,7 @@ class _Segment:
     """Whether it will have no more."""
 
 
-def read_backup_manifest(store: Objects, name: str = MANIFEST_NAME) -> Manifest | None:
+def read_backup_manifest(store: Objects, name: StoredName = MANIFEST_NAME) -> Manifest | None:
     """Read the manifest of a store; None where there is no backup.
 
     Raises:
@@ -85,9 +86,17 @@ def read_backup_manifest(store: Objects, name: str = MANIFEST_NAME) -> Manifest 
         OSError: the store refused.
     """
     try:
-        return read_document(Manifest, store.read(name))
+        return read_manifest(store.read(name), f"{store.url}/{name}")
     except FileNotFoundError:
         return None
+
+
+def no_backup(url: str) -> ConfigurationError:
+    """Say that a store has no manifest: whatever else is there, nothing says that it is what was copied there."""
+    return ConfigurationError(
+        f"no backup at {url}: there is no {MANIFEST_NAME}, which `trimaran backup ship` writes; name a directory that "
+        "was not shipped by its path"
+    )
 
 
 def ship_backup(
@@ -172,7 +181,7 @@ def _put_segments(
     disk: FileSystem,
     store: Objects,
     wanted: Manifest,
-    known: dict[str, StoredObject],
+    known: dict[StoredName, StoredObject],
     segments: Iterator[_Segment],
 ) -> tuple[Manifest, list[StoredObject]]:
     """Write what the store does not have; give the manifest with all objects, and what was written.
@@ -195,7 +204,8 @@ def _put_segments(
                 is_final=segment.is_final,
             )
             written.append(found)
-            draft = wanted.model_copy(update={"objects": [*known.values(), *written], "files": {}})
+            there = known | {each.name: each for each in written}
+            draft = wanted.model_copy(update={"objects": [*there.values()], "files": {}})
             store.put(DRAFT_NAME, draft.model_dump_json().encode())
         objects.append(found)
     return wanted.model_copy(update={"objects": objects}), written
@@ -257,7 +267,7 @@ def _segments(archive: Path, descriptors: list[RecordingDescriptor]) -> Iterator
             end = base + descriptor.segment_file_length
             name = descriptor.segment_file_name(base)
             yield _Segment(
-                name=f"archive/{name}",
+                name=StoredName(f"archive/{name}"),
                 path=archive / name,
                 file_length=descriptor.segment_file_length,
                 length=min(end, stop_position) - base,

@@ -15,34 +15,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.disk.file_system import ReadableFileSystem, read_file
+from trimaran.archive.disk.file_system import ReadableFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.log.member_directory import ArchiveLocation, locate
-from trimaran.service_api.documents import read_document
 
-from .manifest import MANIFEST_NAME, Manifest, StoredObject, decode_file
-from .shipping import read_backup_manifest
+from .manifest import Manifest, StoredObject, decode_file
+from .shipping import no_backup, read_backup_manifest
 
 
 def locate_backup(name: str) -> ArchiveLocation:
-    """Take a backup by path or URL; where there is a manifest, as in a store, as that says.
+    """Take a backup by path or URL; where there is a manifest, as that says. What has a URL must have one.
 
     Raises:
-        ConfigurationError: the URL cannot be opened.
+        ConfigurationError: the URL cannot be opened, or there is no manifest.
         RemoteProtocolError: the manifest cannot be read.
         OSError: the store refused.
     """
     place = locate(name)
-    manifest = _read_local_manifest(place) if place.is_local else read_backup_manifest(ObjectStore(name))
-    if manifest is None:
-        return place
-    return ArchiveLocation(StoredBackup(place, manifest, name.rstrip("/")), place.directory)
-
-
-def _read_local_manifest(place: ArchiveLocation) -> Manifest | None:
-    """Read the manifest of a store that is a directory of this machine; fsspec is not needed for that."""
-    path = place.directory / MANIFEST_NAME
-    return read_document(Manifest, read_file(place.file_system, path)) if path.is_file() else None
+    is_store = "://" in name
+    manifest = read_backup_manifest(ObjectStore(name if is_store else f"file:{place.directory.absolute()}"))
+    if manifest is not None:
+        return ArchiveLocation(StoredBackup(place, manifest, name.rstrip("/")), place.directory)
+    if is_store:
+        raise no_backup(name)
+    return place
 
 
 @dataclass(slots=True, frozen=True)

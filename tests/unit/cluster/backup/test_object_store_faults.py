@@ -171,5 +171,5 @@ def trimaran(*arguments: str) -> Result:
 def test_url_of_no_bucket_and_of_no_server_are_errors_that_name_it(stages: list[Path], s3: S3Server) -> None:
     with pytest.raises(OSError, match="s3://no-such-bucket/x"):
         ship_backup(stages[0], "s3://no-such-bucket/x", now_ms=NOW_MS)
-    with pytest.raises(ConfigurationError, match="no archive"):
+    with pytest.raises(ConfigurationError, match="no backup"):
         [*verify_backup(f"s3://{BUCKET}/nothing")]

@@ -1,0 +1,61 @@
+"""Names that come from outside: in manifests, listings of stores, and documents of others.
+
+The problem: a name is joined to a directory or a URL. One such as `../../x` or `/etc/x` then leads out of it, and code
+that restores, fetches or removes by that name does so for whoever could write the manifest. The idea: there are few
+kinds of names, and each has one form that nothing else has. `take_name` gives a `StoredName` for these alone; a store
+takes no other text, which the type checker holds. Rejected: looking for `..` and `/` in a name, which asks how a path
+could be bad; there is always one way more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, NewType
+
+from trimaran.service_api.errors import RemoteProtocolError
+
+from .segment_names import parse_segment_file_name
+
+StoredName = NewType("StoredName", str)
+"""A name below a directory or a URL that this process made, or has taken with `take_name`."""
+
+_NAME_LIMIT: Final = 200
+_COLD_MANIFEST: Final = re.compile(r"member-(?:0|[1-9][0-9]{0,9})\.json")
+
+
+def _is_segment(text: str) -> bool:
+    folder, _, name = text.partition("/")
+    return folder == "archive" and parse_segment_file_name(name) is not None
+
+
+class NameKind(Enum):
+    """A kind of name: its form as people are told, and whether a text has it."""
+
+    SEGMENT = "archive/RECORDING-POSITION.rec", _is_segment
+    CATALOG = "archive/archive.catalog", "archive/archive.catalog".__eq__
+    RECORDING_LOG = "cluster/recording.log", "cluster/recording.log".__eq__
+    CLUSTER_ID = "cluster/cluster-id", "cluster/cluster-id".__eq__
+    COLD_MANIFEST = "member-ID.json", _COLD_MANIFEST.fullmatch
+
+    def __init__(self, form: str, has_form: Callable[[str], object]) -> None:
+        self.form: Final = form
+        self._has_form: Final = has_form
+
+    def fits(self, text: str) -> bool:
+        """Whether a text is a name of this kind."""
+        return bool(self._has_form(text))
+
+
+def take_name(text: str, *kinds: NameKind) -> StoredName:
+    """Take a name that came from outside: one of the kinds that there can be in its place.
+
+    Raises:
+        RemoteProtocolError: it is none of them. The error shows the name escaped, on one line.
+    """
+    if not any(kind.fits(text) for kind in kinds):
+        shown = ascii(text if len(text) <= _NAME_LIMIT else f"{text[:_NAME_LIMIT]}...")
+        expected = " or ".join(kind.form for kind in kinds)
+        raise RemoteProtocolError(f"name={shown} is no name that can stand here: expected {expected}")
+    return StoredName(text)
