@@ -18,10 +18,13 @@ from typing import Annotated, Any, Final, Literal, NoReturn
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
+
+from trimaran.service_api.printable import printable
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -99,11 +102,26 @@ def new_group(help_text: str) -> typer.Typer:
     )
 
 
+class _PlainConsole(Console):
+    """A console that shows every text as it is: it is no markup, and no command to the terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Text:  # the options of rich
+        """Make a text of a string, with escapes for what is not printable."""
+        return super().render_str(printable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render an object; what is not printable in a text that somebody has made is escaped here."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
 def make_console(width_in_pipe: int = 100) -> Console:
-    """Make the console for standard output: as wide as the terminal, of a fixed width and without colour in a pipe."""
-    if sys.stdout.isatty() or "COLUMNS" in os.environ:
-        return Console(highlight=False)
-    return Console(highlight=False, width=width_in_pipe)
+    """Make the console for standard output: as wide as the terminal, of a fixed width and without colour in a pipe.
+
+    What is printed may come from others: a text in brackets is no markup, and control characters are escaped.
+    """
+    is_as_wide_as_terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return _PlainConsole(highlight=False, markup=False, width=None if is_as_wide_as_terminal else width_in_pipe)
 
 
 def print_rows(
@@ -173,7 +191,7 @@ def print_line(row: Mapping[str, Any]) -> None:
 
 def print_error(reason: str) -> None:
     """Print one line on standard error."""
-    typer.echo(f"trimaran: {reason}", err=True)
+    typer.echo(f"trimaran: {printable(reason)}", err=True)
 
 
 def fail(reason: str, exit_status: int = EXIT_USAGE) -> NoReturn:
@@ -250,10 +268,11 @@ def cell(value: Any) -> str | Text:  # whatever a row holds
         return ABSENT
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return Text(json.dumps(value) if isinstance(value, dict | list) else str(value))
+    return Text(json.dumps(value) if isinstance(value, dict | list) else printable(str(value)))
 
 
 def _write_line(line: str, width: int | None) -> None:
+    line = printable(line)
     sys.stdout.write((line if width is None or len(line) <= width else line[: width - 1] + "…") + "\n")
 
 
