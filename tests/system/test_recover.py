@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.facts import has_facts
 from tests.system.cluster_process import STEADY, SystemCluster
 from tests.system.commands import run_trimaran, started
 from tests.system.directory_checker import log_end_position
@@ -188,6 +189,35 @@ async def test_refused_while_a_majority_lives(data_dir: Path) -> None:
         assert not out.exists()
         cluster.start(0)
         await cluster.wait_for_leader()
+
+
+async def test_refused_while_a_member_that_runs_has_more_and_nothing_is_lost_by_starting_the_other(
+    data_dir: Path,
+) -> None:
+    """Member 2 fell behind, 1 is gone for good, and 0 runs: with the directory of 2 it is a majority."""
+    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+        await requester.request(100)
+        await cluster.wait_for_equal_states()
+        cluster.members[2].kill()
+        await requester.request(100)
+        cluster.members[0].kill()
+        cluster.members[1].kill()
+        await cluster.start(0).wait_for_event("election.state_changed")
+        out = data_dir / "out"
+        arguments = (*directories_of(cluster, 2), "--members", members_of(cluster, 0, 2), "--to", str(out))
+
+        together = await recover("apply", *arguments, "--gone", "1", status=12)
+        given_up = await recover("apply", *arguments, "--gone", "1", "--abandon", "0")
+        shutil.rmtree(out)
+        cluster.start(2)
+        await cluster.wait_for_leader()
+        await requester.request(10)
+
+        assert has_facts(together["stderr"], "Start member 2", "--abandon")
+        assert given_up["written"]
+        await cluster.start(1).wait_for_event("election.closed")
+        await cluster.wait_for_equal_states()
+    cluster.check_answers(requester)
 
 
 async def test_two_disks_are_dead_and_the_third_is_damaged_before_its_snapshot(data_dir: Path) -> None:

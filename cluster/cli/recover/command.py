@@ -80,6 +80,11 @@ GoneOption = Annotated[
     typer.Option("--gone", metavar="ID", help="A member whose machine is gone for good; it is not asked. Repeatable."),
 ]
 
+AbandonOption = Annotated[
+    list[int] | None,
+    typer.Option("--abandon", metavar="ID", help="A member that runs: what only its log has is lost. Repeatable."),
+]
+
 
 @app.command("plan", epilog="Example: trimaran recover plan data/node-0 data/node-1")
 def plan(
@@ -104,6 +109,7 @@ def apply(
     target: TargetOption = None,
     in_place: InPlaceOption = False,
     gone: GoneOption = None,
+    abandoned: AbandonOption = None,
     named: ChooseOption = None,
     old_members: OldMembersOption = None,
     cluster_id: NewClusterIdOption = None,
@@ -111,7 +117,8 @@ def apply(
 ) -> None:
     """Make the directories of a new cluster from the most complete directory that is left.
 
-    Refused while a majority of the old members may be alive. The new cluster has another cluster id, so a member of the
+    Refused while a majority of the old members may be alive, alone or with those whose directories are given, and
+    while a member that runs has more log than these. The new cluster has another cluster id, so a member of the
     old one cannot join it. Run the command once, and copy each directory to the machine of its member.
     """
     if in_place == (target is not None):
@@ -134,7 +141,7 @@ def apply(
     if choice.problems:
         print_recovery(document, output)
         _fail_on(choice.problems)
-    asked = _refuse_living(choice, gone or [])
+    asked = _refuse_living(choice, gone or [], abandoned or [])
     with locked(choice.holdings):
         record = append_recovery_record(
             choice, new_members, cluster_id=new_id, note=_note(choice, new_id, now_ms), now_ms=now_ms
@@ -205,18 +212,21 @@ def _replaced(choice: SalvageChoice, members: Sequence[MemberEndpoints]) -> list
     return found
 
 
-def _refuse_living(choice: SalvageChoice, gone: list[int]) -> list[OldMember]:
-    """Ask the old members; end the command where a majority may be alive."""
+def _refuse_living(choice: SalvageChoice, gone: list[int], abandoned: list[int]) -> list[OldMember]:
+    """Ask the old members; end the command where something that lives would be lost."""
     configuration = choice.configuration
     if configuration is None:
         raise ConfigurationError(
             "no directory says who the old members were: name them with --old-members, so that they can be asked"
         )
-    unknown = sorted(set(gone) - {int(voter) for voter in configuration.voter_ids})
-    if unknown:
-        raise ConfigurationError(f"--gone={unknown[0]} is no voter of the old cluster: {configuration.describe()}")
+    for option, ids in (("--gone", gone), ("--abandon", abandoned)):
+        unknown = sorted(set(ids) - {int(member.member_id) for member in configuration.members})
+        if unknown:
+            raise ConfigurationError(
+                f"{option}={unknown[0]} is no member of the old cluster: {configuration.describe()}"
+            )
     asked = asyncio.run(ask_old_members(configuration, cluster_id=choice.cluster_id, gone=gone))
-    reason = why_not_gone(configuration, asked)
+    reason = why_not_gone(choice, asked, abandoned=abandoned)
     if reason is not None:
         fail(reason, EXIT_REFUSED)
     return asked

@@ -179,7 +179,8 @@ def test_a_directory_with_groups_says_which_to_type(tmp_path: Path) -> None:
     [
         (["--to", "out", "--in-place"], "either --to OUT or --in-place"),
         ([], "either --to OUT or --in-place"),
-        (["--to", "out", "--gone", "7"], "--gone=7 is no voter"),
+        (["--to", "out", "--gone", "7"], "--gone=7 is no member"),
+        (["--to", "out", "--abandon", "7"], "--abandon=7 is no member"),
         (["--to", "out", "--cluster-id", "zz"], "bad cluster id"),
         (["--in-place"], "directories of member_id=1 found=0 expected=1"),
         (["--to", "out", "--choose", "nowhere"], "cannot be used, or is not one of those given"),
