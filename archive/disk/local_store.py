@@ -11,12 +11,20 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
+from trimaran.service_api.errors import ConfigurationError
+
 _FILE_URL: Final = re.compile(r"file:(//)?(?=/)")
 
 
 def path_of_file_url(url: str) -> str | None:
-    """Return the path of a `file:` URL of this machine, such as `file:///data/store`; None for any other text."""
+    """Return the path of a `file:` URL of this machine, such as `file:///data/store`; None for any other text.
+
+    Raises:
+        ConfigurationError: it is a `file:` URL of another machine, or of a relative path.
+    """
     found = _FILE_URL.match(url)
+    if found is None and url.startswith("file://"):
+        raise ConfigurationError(f"url={url!r} expected file:///PATH, with an absolute path of this machine")
     return None if found is None else url[found.end() :]
 
 

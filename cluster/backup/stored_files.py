@@ -17,6 +17,7 @@ from typing import Final
 
 from trimaran.archive.disk.file_system import ReadableFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.archive.format.stored_names import StoredName
 from trimaran.archive.log.member_directory import ArchiveLocation, locate
 
 from .manifest import Manifest, StoredObject, decode_file
@@ -76,7 +77,7 @@ class StoredBackup:
         Raises:
             OSError: the manifest does not name it, or it was to be written, or the store refused.
         """
-        name = path.relative_to(self._directory).as_posix()
+        name = StoredName(path.relative_to(self._directory).as_posix())
         if create or writable:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), name)
         if name in self._small:

@@ -81,11 +81,11 @@ def _campaign_table() -> list[str]:
     hours = sum(row["seconds"] for row in everything) / 3600
     dates = sorted({row["date"] for row in everything})
     pythons = sorted({row["python"] for row in everything})
-    facts = (
-        f"Dates: {', '.join(dates)}. Python {', '.join(pythons)}, one process on a machine of two cores, "
-        f"{hours:.1f} hours. In all {total:,} executions."
-    )
-    return [facts, "", *lines]
+    facts = [
+        f"Dates: {', '.join(dates)}. Python {', '.join(pythons)}, one process on a machine of two cores,",
+        f"{hours:.1f} hours. In all {total:,} executions.",
+    ]
+    return [*facts, "", *lines]
 
 
 def _findings() -> list[tuple[str, str]]:

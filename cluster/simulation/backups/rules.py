@@ -9,6 +9,7 @@ from typing import Final
 
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.files.catalog import parse_catalog
+from trimaran.archive.format.stored_names import StoredName
 from trimaran.service_api.documents import read_document
 from trimaran.service_api.types import LOG_STREAM_ID
 
@@ -94,7 +95,7 @@ class BackupRules:
             self._on_manifest(url.removesuffix(f"/{MANIFEST_NAME}"), objects)
             return
         for place, manifest in self._manifests.items():
-            stored = manifest.by_name.get(url.removeprefix(f"{place}/"))
+            stored = manifest.by_name.get(StoredName(url.removeprefix(f"{place}/")))
             if stored is not None and url.startswith(f"{place}/"):
                 _expect_stored(url, stored, objects)
 
@@ -148,7 +149,7 @@ def _stored_log(place: str, manifest: Manifest, objects: dict[str, bytes]) -> by
     log = next(found for found in catalog.readable if found.stream_id == LOG_STREAM_ID)
     parts = []
     for base, begin, end in log.clip(manifest.log_start_position, manifest.log_stop_position):
-        name = f"archive/{log.segment_file_name(base)}"
+        name = StoredName(f"archive/{log.segment_file_name(base)}")
         stored = manifest.by_name.get(name)
         length = 0 if stored is None else stored.length
         parts.append(objects.get(f"{place}/{name}", b"")[begin - base : min(length, end - base)])

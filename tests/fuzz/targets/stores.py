@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tests.fuzz.target import expect, target
 from trimaran.archive.cold.manifest import ColdManifest, ColdSegment
-from trimaran.archive.format.stored_names import NameKind, take_name
+from trimaran.archive.format.stored_names import NameKind, StoredName, take_name
 from trimaran.cluster.backup.manifest import (
     CATALOG_NAME,
     CLUSTER_ID_NAME,
@@ -55,7 +55,7 @@ def stored_names(data: bytes) -> None:
 def _manifest_seeds() -> Iterator[bytes]:
     parts = [
         StoredObject(name=name, length=96, file_length=128, sha256=DIGEST, is_final=True)
-        for name in ("archive/0-0.rec", "archive/1-131072.rec")
+        for name in map(StoredName, ("archive/0-0.rec", "archive/1-131072.rec"))
     ]
     files = {name: encode_file(b"x") for name in (CATALOG_NAME, RECORDING_LOG_NAME, CLUSTER_ID_NAME)}
     found = Manifest(

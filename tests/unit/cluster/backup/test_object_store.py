@@ -15,6 +15,7 @@ from tests.unit.cluster.backup.backed_up import backed_up
 from tests.unit.cluster.backup.test_agent import payloads
 from tests.unit.cluster.simulation.test_snapshots import Keeper, restart
 from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.archive.format.stored_names import StoredName
 from trimaran.cluster.backup.fetching import fetch_backup
 from trimaran.cluster.backup.manifest import DRAFT_NAME, MANIFEST_NAME, object_digest
 from trimaran.cluster.backup.shipping import Shipped, read_backup_manifest, ship_backup
@@ -25,6 +26,7 @@ from trimaran.service_api import ClusterError, ConfigurationError
 NOW_MS = 1_800_000_000_000
 
 
+FIRST_SEGMENT = StoredName("archive/0-0.rec")
 PLACES = ("memory", "file", "s3")
 
 
@@ -90,7 +92,7 @@ def test_each_copy_writes_what_is_new_and_removes_what_the_backup_has_removed(
     gone = second.manifest.by_name.keys() - third.manifest.by_name.keys()
     assert third.removed_count == len(gone) >= 2  # the older snapshot: the module's recording, and the service's
     assert not any(name.startswith("archive/0-") for name in gone)
-    assert third.manifest.by_name["archive/0-0.rec"] == first.manifest.by_name["archive/0-0.rec"]
+    assert third.manifest.by_name[FIRST_SEGMENT] == first.manifest.by_name[FIRST_SEGMENT]
     assert third.written_bytes < sum(found.length for found in third.manifest.objects)
     assert (again.written_count, again.removed_count) == (0, 0)
     fetch_backup(store.url, tmp_path / "back")
@@ -146,7 +148,7 @@ def test_manifest_is_written_after_all_that_it_names(
     written: list[str] = []
     put = ObjectStore.put
 
-    def noting(self: ObjectStore, name: str, data: bytes) -> None:
+    def noting(self: ObjectStore, name: StoredName, data: bytes) -> None:
         written.append(name)
         put(self, name, data)
 
@@ -159,9 +161,9 @@ def test_manifest_is_written_after_all_that_it_names(
     assert set(written) == {*manifest.by_name, *manifest.files, DRAFT_NAME, MANIFEST_NAME}
 
 
-@pytest.mark.parametrize("name", ["archive/0-0.rec", "archive/1-0.rec"])
+@pytest.mark.parametrize("name", [FIRST_SEGMENT, StoredName("archive/1-0.rec")])
 def test_object_that_was_changed_is_named_and_nothing_is_written(
-    stages: list[Path], store: ObjectStore, tmp_path: Path, name: str
+    stages: list[Path], store: ObjectStore, tmp_path: Path, name: StoredName
 ) -> None:
     ship(stages[1], store)
     data = bytearray(store.read(name))
@@ -180,9 +182,9 @@ RESERVED_VALUE, PAYLOAD = 24, 40
 
 @pytest.mark.parametrize("store", sampled(PLACES, ["s3"]), indirect=True)
 @pytest.mark.parametrize("offset", [RESERVED_VALUE, PAYLOAD])
-@pytest.mark.parametrize("name", ["archive/0-0.rec", "archive/1-0.rec"])
+@pytest.mark.parametrize("name", [FIRST_SEGMENT, StoredName("archive/1-0.rec")])
 def test_verify_names_an_object_with_a_flipped_bit(
-    stages: list[Path], store: ObjectStore, name: str, offset: int
+    stages: list[Path], store: ObjectStore, name: StoredName, offset: int
 ) -> None:
     expected = ship(stages[1], store).manifest.by_name[name]
     data = bytearray(store.read(name))
@@ -199,10 +201,10 @@ def test_verify_names_an_object_with_a_flipped_bit(
 
 
 def test_verify_names_an_object_that_lacks_its_end_and_one_that_is_gone(stages: list[Path], store: ObjectStore) -> None:
-    length = ship(stages[2], store).manifest.by_name["archive/0-0.rec"].length
-    store.put("archive/0-0.rec", store.read("archive/0-0.rec")[: length - 32])
+    length = ship(stages[2], store).manifest.by_name[FIRST_SEGMENT].length
+    store.put(FIRST_SEGMENT, store.read(FIRST_SEGMENT)[: length - 32])
     gone = next(one for one in store.list_names("archive") if one.endswith(".rec") and one != "0-0.rec")
-    store.remove(f"archive/{gone}")
+    store.remove(StoredName(f"archive/{gone}"))
 
     problems = [check.problem or "" for check in verify_backup(store.url)]
 
@@ -214,7 +216,7 @@ def test_verify_names_an_object_that_lacks_its_end_and_one_that_is_gone(stages: 
 def test_verify_of_a_sound_store_says_that_it_has_compared_the_digests(stages: list[Path], store: ObjectStore) -> None:
     """A later copy that is cut off has made the newest object longer: what the manifest names is its beginning."""
     objects = ship(stages[1], store).manifest.objects
-    store.put("archive/0-0.rec", store.read("archive/0-0.rec") + bytes(64))
+    store.put(FIRST_SEGMENT, store.read(FIRST_SEGMENT) + bytes(64))
 
     found = {check.what: check for check in verify_backup(store.url)}
 
@@ -225,7 +227,7 @@ def test_verify_of_a_sound_store_says_that_it_has_compared_the_digests(stages: l
 
 def test_object_that_is_gone_is_named(stages: list[Path], store: ObjectStore, tmp_path: Path) -> None:
     ship(stages[0], store)
-    store.remove("archive/0-0.rec")
+    store.remove(FIRST_SEGMENT)
 
     with pytest.raises(ClusterError, match=r"missing.*archive/0-0\.rec"):
         fetch_backup(store.url, tmp_path / "back")

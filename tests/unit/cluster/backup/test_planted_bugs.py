@@ -19,6 +19,7 @@ from tests.unit.cluster.simulation.small_cluster import SmallCluster
 from tests.unit.cluster.simulation.test_snapshots import Keeper, take
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.files.reader import MessageReader
+from trimaran.archive.format.stored_names import StoredName
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.cluster.backup import fetching, restoring, shipping
@@ -88,7 +89,7 @@ def ship_with_writes(stage: Path, url: str, count: int) -> bool:
     with pytest.MonkeyPatch.context() as patch:
         real, left = ObjectStore.put, iter(range(count))
 
-        def put(self: ObjectStore, name: str, data: bytes) -> None:
+        def put(self: ObjectStore, name: StoredName, data: bytes) -> None:
             if next(left, None) is None:
                 raise OSError("cut off")
             real(self, name, data)

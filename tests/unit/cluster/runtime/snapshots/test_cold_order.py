@@ -18,6 +18,7 @@ from trimaran.archive.cold.manifest import ColdManifest, ColdSegment, read_recor
 from trimaran.archive.cold.store import ColdStore
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.archive.format.stored_names import StoredName
 from trimaran.cluster.runtime.snapshots import cold_shipper
 from trimaran.cluster.runtime.snapshots.cold_shipper import ColdShipper
 
@@ -78,11 +79,11 @@ def checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checker:
     made = Checker(tmp_path / "0", f"file://{tmp_path}/store")
     put, put_file, remove, rename = ObjectStore.put, ObjectStore.put_file, OsFileSystem.remove, OsFileSystem.rename
 
-    def watch_put(self: ObjectStore, name: str, data: bytes) -> None:
+    def watch_put(self: ObjectStore, name: StoredName, data: bytes) -> None:
         put(self, name, data)
         made.look(f"put {name}")
 
-    def watch_put_file(self: ObjectStore, name: str, source: Path) -> None:
+    def watch_put_file(self: ObjectStore, name: StoredName, source: Path) -> None:
         put(self, name, source.read_bytes()[: TERM_LENGTH // 2])
         made.look(f"half of {name}")
         put_file(self, name, source)

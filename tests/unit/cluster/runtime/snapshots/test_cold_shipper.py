@@ -23,6 +23,7 @@ from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.format.layout import COLD_RECORD_NAME
+from trimaran.archive.format.stored_names import StoredName
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.reading.verify import verify_recording
 from trimaran.cluster.runtime.snapshots import cold_shipper
@@ -137,7 +138,7 @@ async def test_a_segment_is_not_deleted_until_the_manifest_names_it(
 ) -> None:
     original, refused = ObjectStore.put, threading.Event()
 
-    def refuse_once(self: ObjectStore, name: str, data: bytes) -> None:
+    def refuse_once(self: ObjectStore, name: StoredName, data: bytes) -> None:
         if "manifests/" in name and not refused.is_set():
             refused.set()
             raise OSError(5, "the store is down")
@@ -155,7 +156,7 @@ async def test_a_store_that_hangs_stops_nobody(tmp_path: Path, url: str, monkeyp
     released = threading.Event()
     original = ObjectStore.put_file
 
-    def hang(self: ObjectStore, name: str, source: Path) -> None:
+    def hang(self: ObjectStore, name: StoredName, source: Path) -> None:
         released.wait(patient(60))
         original(self, name, source)
 
@@ -175,7 +176,7 @@ async def test_an_object_that_is_not_whole_is_written_again(
     original = ObjectStore.put_file
     seen: list[str] = []
 
-    def write_half(self: ObjectStore, name: str, source: Path) -> None:
+    def write_half(self: ObjectStore, name: StoredName, source: Path) -> None:
         original(self, name, source)
         if not seen:
             self.put(name, source.read_bytes()[: TERM_LENGTH // 2])
