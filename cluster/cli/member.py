@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -32,7 +32,7 @@ app: Final = new_group("Change the members of a running cluster.")
 _LOOK_INTERVAL_S: Final = 0.25
 _ASK_TIMEOUT_S: Final = 2.0
 _PROMOTABLE: Final = {kind for kind in MemberKind if kind.is_promotable}
-_REPLACED_BY: Final[dict[str | None, MemberChangeKind]] = {
+_REPLACED_BY: Final[dict[str, MemberChangeKind]] = {
     MemberKind.WITNESS: MemberChangeKind.ADD_WITNESS,
     MemberKind.STANDBY: MemberChangeKind.ADD_STANDBY,
 }
@@ -169,20 +169,26 @@ def replace_member(
     """Replace a member, which may be gone, by a new one with the next free id.
 
     Three changes: the new one is added as a learner, promoted when it has the log, and the old one removed. Start the
-    new process with `trimaran node --join`, the id that this command prints first, and the same endpoint. A witness is
-    replaced by a witness, a standby by a standby.
+    new process with `trimaran node --join`, the id that this command prints once it is added, and the same endpoint. A
+    witness is replaced by a witness, a standby by a standby.
     """
     view = asyncio.run(_ask_view(settings))
     endpoints, new_id = _parse_endpoint(endpoint), view.high_member_id + 1
-    if output is OutputFormat.TABLE:
-        typer.echo(f"member {new_id} replaces member {member_id}")
-    kind = next((one.kind for one in view.members if one.member_id == member_id), None)
-    if kind in _REPLACED_BY:
-        _change(_REPLACED_BY[kind], new_id, timeout, output, settings, endpoints=endpoints)
-    else:
-        _change(MemberChangeKind.ADD, new_id, timeout, output, settings, endpoints=endpoints)
+    replaced = next((one for one in view.members if one.member_id == member_id), None)
+    if replaced is None:
+        _fail_for_stranger(member_id, view)
+    kind = _REPLACED_BY.get(replaced.kind, MemberChangeKind.ADD)
+    _change(kind, new_id, timeout, output, settings, endpoints=endpoints)
+    if output is OutputFormat.TABLE:  # not before: the id of an addition that is refused may become another member's
+        typer.echo(f"member {new_id} at {endpoint} replaces member {member_id}")
+    if kind is MemberChangeKind.ADD:
         _promote_when_ready(new_id, timeout, output, settings)
     _change(MemberChangeKind.REMOVE, member_id, timeout, output, settings)
+
+
+def _fail_for_stranger(member_id: int, view: MembersView) -> NoReturn:
+    known = ", ".join(str(one.member_id) for one in view.members)
+    fail(f"member_id={member_id} is no member: the members are {known}", EXIT_USAGE)
 
 
 def _parse_endpoint(text: str) -> tuple[str, ...]:
@@ -244,8 +250,7 @@ async def _wait_until_ready(member_id: int, timeout_s: float, output: OutputForm
         view = await _ask_view(settings)
         member = next((one for one in view.members if one.member_id == member_id), None)
         if member is None:
-            known = ", ".join(str(one.member_id) for one in view.members)
-            fail(f"member_id={member_id} is no member: the members are {known}", EXIT_USAGE)
+            _fail_for_stranger(member_id, view)
         if member.has_log or member.kind not in _PROMOTABLE or loop.time() >= deadline_s:
             return deadline_s - loop.time()
         if loop.time() - told_s >= _PROGRESS_INTERVAL_S and output is OutputFormat.TABLE:

@@ -48,6 +48,7 @@ async def find_cluster(config: NodeConfig, network: NetworkStack) -> Configurati
         else:
             found = _read(view)
             _expect_own_group(config, found)
+            _expect_free_endpoints(config, found)
             mine = found.find(config.member_id)
             if mine is not None:
                 _expect_own_endpoints(config, mine)
@@ -126,11 +127,32 @@ def _expect_own_group(config: NodeConfig, found: Configuration) -> None:
 
 
 def _expect_own_endpoints(config: NodeConfig, mine: ConfiguredMember) -> None:
+    """Refuse an id that another process may have: this one has no log, and does not know how that one voted.
+
+    Raises:
+        ConfigurationError: the member with this id is elsewhere.
+    """
     if mine.endpoints != config.me.endpoints:
         raise ConfigurationError(
             f"the cluster has member {config.member_id} at {', '.join(mine.endpoints)}, its settings say "
-            f"{', '.join(config.me.endpoints)}: correct the settings, or run `trimaran member move`"
+            f"{', '.join(config.me.endpoints)}: correct the endpoints if they are wrong; if that is another process, "
+            "this one needs an id of its own, which `trimaran member add` or `trimaran member replace` prints"
         )
+
+
+def _expect_free_endpoints(config: NodeConfig, found: Configuration) -> None:
+    """Refuse to wait where the cluster dials another member.
+
+    Raises:
+        ConfigurationError: an endpoint of this process is that of a member with another id.
+    """
+    for member in found.members:
+        if member.member_id != config.member_id and {*member.endpoints} & {*config.me.endpoints}:
+            raise ConfigurationError(
+                f"the cluster has member {member.member_id} at {', '.join(member.endpoints)}, and its settings say "
+                f"member_id={config.member_id} at {', '.join(config.me.endpoints)}: start it with --member-id "
+                f"{member.member_id} if it is that member, or give it endpoints of its own"
+            )
 
 
 def _expect_own_kind(config: NodeConfig, mine: ConfiguredMember) -> None:

@@ -25,6 +25,8 @@ POSITION = 123_456
 CLUSTER_ID = "3f9a0c12d45e77b1"
 GONE = "7,127.0.0.1:5,127.0.0.1:6,127.0.0.1:2,127.0.0.1:3,127.0.0.1:4"
 """A member whose consensus endpoint nothing listens on."""
+FREE = "127.0.0.1:1"
+"""Where no member is."""
 COMMANDS = {
     "suspend": Operation.SUSPEND,
     "resume": Operation.RESUME,
@@ -110,6 +112,29 @@ def test_what_the_leader_did_not_do_ends_the_command_with_the_leaders_reason(
     assert result.exit_code == status
     assert has_facts(result.stderr, f"{operation} {step}", "disk=full")
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_id_of_a_new_member_is_told_once_it_is_that_members() -> None:
+    """The id of an addition that was refused is that of the member that is added next."""
+    command = f"member replace --id 0 --endpoint {FREE}"
+    with cluster(answer(Operation.CHANGE_MEMBERS, ActionStep.REFUSED, "ask again", None)) as members:
+        refused = run(command, members)
+    with cluster(answer(Operation.CHANGE_MEMBERS)) as members:
+        added = run(command, members, "--timeout", "0.2")
+
+    assert refused.exit_code == EXIT_REFUSED
+    assert "member 1" not in refused.stdout
+    assert has_facts(added.stdout, "member 1", "member 0", FREE)
+    assert added.stdout.index("change-members done") < added.stdout.index("member 1 ")
+
+
+def test_nobody_is_added_for_a_member_that_there_is_not() -> None:
+    with cluster(answer(Operation.CHANGE_MEMBERS)) as members:
+        result = run(f"member replace --id 99 --endpoint {FREE}", members)
+
+    assert result.exit_code == EXIT_USAGE
+    assert "done" not in result.stdout
+    assert has_facts(result.stderr, "member_id=99", "members are 0")
 
 
 def test_a_step_and_each_part_are_a_line_as_they_are_told() -> None:

@@ -6,16 +6,24 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import cast
 
+import pytest
+
+from tests.facts import has_facts
 from tests.unit.cluster.core.rosters import configured
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core.membership.configuration import Configuration
 from trimaran.cluster.core.membership.roster import Roster
+from trimaran.cluster.documents.inspection import MembersView, MemberView
+from trimaran.cluster.runtime import joining
 from trimaran.cluster.runtime.files.members_file import MembersFile
-from trimaran.cluster.runtime.joining import settle_roster
+from trimaran.cluster.runtime.joining import find_cluster, settle_roster
 from trimaran.cluster.settings.config import NodeConfig, parse_members
 from trimaran.cluster.simulation.world.network import Network
 from trimaran.cluster.simulation.world.scheduler import Scheduler
+from trimaran.service_api import ConfigurationError
+from trimaran.service_api.transport import NetworkStack
 from trimaran.service_api.types import MemberId
 
 
@@ -57,3 +65,62 @@ def test_the_log_of_a_member_that_joins_says_who_the_members_were_there() -> Non
     assert roster.current.voter_ids == {0, 1, 2}
     assert roster.latest == replace(of(0, 1, 2, 3), log_position=6_400)
     assert [*roster.addresses] == [0, 1, 2, 3]
+
+
+def join_as(member_id: int, at: int, *, found: Configuration) -> Configuration:
+    """Join as a process with an id at the endpoints of another one, and be told the members."""
+    config = NodeConfig(
+        member_id=member_id,
+        members=parse_members(f"{member_id}=host{at}:9000"),
+        join="0=host0:9000",
+        directory=Path("/member"),
+        service="a:B",
+    )
+    return asyncio.run(find_cluster(config, cast("NetworkStack", found)))
+
+
+@pytest.fixture
+def _told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members answer with the configuration that the test passes in the place of a network."""
+
+    async def ask(seeds: object, config: object, network: object) -> tuple[list[MembersView], list[str]]:
+        assert isinstance(network, Configuration)
+        rows = [
+            MemberView.model_construct(
+                member_id=one.member_id,
+                kind=one.kind.value,
+                ingress=one.ingress,
+                consensus=one.consensus,
+                log=one.log,
+                catchup=one.catchup,
+                archive=one.endpoints[4],
+            )
+            for one in network.members
+        ]
+        view = MembersView.model_construct(
+            answered_by=0, members=rows, high_member_id=network.high_member_id, configuration_position=64, group="0/1"
+        )
+        return [view], []
+
+    monkeypatch.setattr(joining, "_ask", ask)
+
+
+@pytest.mark.usefixtures("_told")
+def test_process_without_a_log_is_never_advised_to_move_the_member_that_has_its_id() -> None:
+    """An addition of it was refused, and the id went to another process: a move would give that one's id to this."""
+    assert join_as(3, 3, found=of(0, 1, 2, 3)).find(MemberId(3)) is not None
+
+    with pytest.raises(ConfigurationError) as refused:
+        join_as(3, 8, found=of(0, 1, 2, 3))
+
+    assert has_facts(str(refused.value), "member 3", "host3:9000", "host8:9000", "trimaran member replace")
+    assert "member move" not in str(refused.value)
+
+
+@pytest.mark.usefixtures("_told")
+def test_process_where_the_cluster_dials_a_member_of_another_id_says_so_at_once() -> None:
+    """It would wait for ever, and `trimaran member replace` for it."""
+    with pytest.raises(ConfigurationError) as refused:
+        join_as(9, 3, found=of(0, 1, 2, 3))
+
+    assert has_facts(str(refused.value), "member 3", "member_id=9", "--member-id 3")
