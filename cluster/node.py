@@ -497,7 +497,7 @@ class Node:
         with _naming("consensus", me.consensus):
             await links.start(self._network, consensus, tasks, gate=self.gate)
         advertised = Endpoint.parse(self._config.me.consensus)  # what commands dial
-        await links.start_locally(self._network, self._config.directory, advertised, gate=self.gate)
+        await links.start_locally(self._network, self._config.directory, advertised, tasks, gate=self.gate)
 
     def _make_service_agent(self, services: Sequence[ClusteredService], code: CodeGuard) -> ClusteredServiceAgent:
         ctx = self.module.ctx

@@ -29,8 +29,9 @@ import socket
 import ssl
 import termios
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from .access.handshake_errors import HANDSHAKE_TIMEOUT_S, describe_handshake_error
@@ -495,8 +496,16 @@ class SocketStack(NetworkStack):
     dialled, otherwise TCP. Without `uses_control_sockets` always TCP, as from another machine.
     """
 
-    def __init__(self, *, uses_control_sockets: bool = True, on_bound: OnPurposeBound = lambda _, bound: None) -> None:
+    def __init__(
+        self,
+        *,
+        uses_control_sockets: bool = True,
+        member_directories: Mapping[Endpoint, Path] = MappingProxyType({}),
+        on_bound: OnPurposeBound = lambda _, bound: None,
+    ) -> None:
+        """`member_directories` are known ones of members on this machine, by their consensus endpoints."""
         self._uses_control_sockets = uses_control_sockets
+        self._member_directories = member_directories
         self._on_bound = on_bound
 
     async def listen(
@@ -577,7 +586,9 @@ class SocketStack(NetworkStack):
 
     def _dial_locally(self, purpose: Purpose, endpoint: Endpoint) -> socket.socket | None:
         """Connect to the control socket of a member; None where TCP is to be used."""
-        return connect_locally(endpoint) if purpose is Purpose.DOCUMENTS and self._uses_control_sockets else None
+        if purpose is not Purpose.DOCUMENTS or not self._uses_control_sockets:
+            return None
+        return connect_locally(endpoint, self._member_directories.get(endpoint))
 
     def hold(self, endpoint: Endpoint) -> socket.socket:
         """Take a port without listening on it, until the socket is closed: a way to find one that is free.

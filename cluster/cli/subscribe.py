@@ -41,7 +41,7 @@ from .shared.setting_flags import (
     load_cluster_id_from_flags,
     load_consensus_endpoints,
     load_network_from_flags,
-    with_member_flags,
+    with_client_flags,
 )
 from .shared.watching import TimeoutOption
 
@@ -83,7 +83,7 @@ WaitOption = Annotated[
 ]
 
 
-@with_member_flags
+@with_client_flags
 def hand_out_entries(
     from_position: FromOption = Start.EARLIEST.value,
     kind: KindOption = None,

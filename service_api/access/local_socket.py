@@ -1,20 +1,24 @@
 """The control socket: how a command on a member's machine reaches it, and shows that it may operate it.
 
     DIRECTORY/control.sock                              mode 0600, in the member's directory, which is 0700
-    RUNTIME/NAMESPACE-ENDPOINT -> DIRECTORY             a link, so that a command finds it by the consensus endpoint
+    RUNTIME/NET.MOUNT-ENDPOINT -> DIRECTORY             a link, so that a command finds it by the consensus endpoint
 
 RUNTIME is a directory of the user alone: `trimaran` in `$XDG_RUNTIME_DIR` and in `/run/user/UID`, and `trimaran-UID`
 in the directory for temporary files. A process that runs as a service may not see all of them, so a member links its
-directory in each that it can use, and a command looks in each. NAMESPACE is the inode of the network namespace: in two
-of them, two members may have the same endpoint. Nothing is followed that others could have put there: the directory
-must belong to this user with mode 0700, and must be no link itself.
+directory in each that it can use, and a command looks in each, or in the directory that it is given. NET and MOUNT are
+the inodes of the member's network and mount namespaces: in two network namespaces two members may have the same
+endpoint. Nothing is followed that others could have put there: the directory must belong to this user with mode 0700,
+and must be no link itself.
 
 A path of a Unix socket has at most 107 bytes. So the directory is opened, and the socket is named through
 `/proc/self/fd/N`, however long the path is.
 
 Both sides look at who is at the other end (SO_PEERCRED): a member listens to its own user and to root, and a command
 believes these alone. What a dead member left is replaced when a member starts: the socket in its directory, which is
-locked, its link, and other links to that directory, or to one that is not there any more.
+locked, its link, and other links to that directory. A link to a directory that is not there is removed by members of
+the same mount namespace alone: for others that directory may be there, with a member that runs. Links go for other
+reasons, too: a cleaner of old files, a runtime directory that is made when its user logs in. So a member looks after
+its links for as long as it runs (`ControlSocket.mend`).
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -63,14 +68,14 @@ def is_own_peer(sock: socket.socket) -> bool:
     return uid in (os.geteuid(), 0)
 
 
-def connect_locally(endpoint: Endpoint) -> socket.socket | None:
+def connect_locally(endpoint: Endpoint, directory: Path | None = None) -> socket.socket | None:
     """Connect to the control socket of the member with this consensus endpoint; None: there is none, or nobody listens.
 
-    The socket does not block.
+    `directory` is that member's where the user has named it; it is tried first. The socket does not block.
     """
-    for runtime_directory in runtime_directories():
-        directory = _find_link(runtime_directory, endpoint)
-        sock = None if directory is None else _connect(directory)
+    named = [] if directory is None else [str(directory)]
+    for each in chain(named, *(_find_links(place, endpoint) for place in runtime_directories())):
+        sock = _connect(each)
         if sock is not None:
             return sock
     return None
@@ -88,7 +93,8 @@ def why_not_local(endpoint: Endpoint) -> str:
         except OSError as error:
             problems.append(f"{runtime_directory} is not used: {error.strerror}")
     looked = ", ".join(str(each) for each in runtime_directories())
-    return "; ".join([f"no control socket of {endpoint} answers (looked in {looked})", *problems])
+    advice = "on that member's machine, as its user, name its directory with --directory DIR, or set XDG_RUNTIME_DIR"
+    return "; ".join([f"no control socket of {endpoint} answers (looked in {looked})", *problems, advice])
 
 
 class ControlSocket:
@@ -101,7 +107,7 @@ class ControlSocket:
             OSError: there can be no socket; nothing is left of it.
         """
         self._directory = os.path.abspath(directory)
-        self._endpoint = endpoint
+        self._name = _link_name(endpoint)
         self.problems: list[str] = []
         """Why commands of this user may not find it: what is wrong with each of the runtime directories."""
         self._handle = os.open(directory, _DIRECTORY_FLAGS)
@@ -112,15 +118,32 @@ class ControlSocket:
             self.socket.close()
             os.close(self._handle)
             raise
-        self._linked_directories = [each for each in runtime_directories() if self._publish(each)]
+        self._inode = os.stat(CONTROL_SOCKET_NAME, dir_fd=self._handle, follow_symlinks=False).st_ino
+        self._linked_directories: dict[Path, None] = {}
+        self.mend()
 
     def __repr__(self) -> str:
-        return f"<ControlSocket {self._directory}/{CONTROL_SOCKET_NAME} linked_in={self._linked_directories}>"
+        return f"<ControlSocket {self._directory}/{CONTROL_SOCKET_NAME} linked_in={[*self._linked_directories]}>"
 
     @property
     def is_published(self) -> bool:
         """Whether commands of this user find it."""
         return bool(self._linked_directories)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the socket is still where it was bound: nobody can connect to one that was removed."""
+        try:
+            return os.stat(CONTROL_SOCKET_NAME, dir_fd=self._handle, follow_symlinks=False).st_ino == self._inode
+        except OSError:
+            return False
+
+    def mend(self) -> list[Path]:
+        """Link the directory wherever it is not linked. Returns where that was to be done."""
+        self.problems = []
+        mended = [each for each in runtime_directories() if not self._is_linked(each) and self._publish(each)]
+        self._linked_directories |= dict.fromkeys(mended)
+        return mended
 
     def close(self) -> None:
         """Stop listening, and remove the socket and its links. The directory must still be locked by this process."""
@@ -130,9 +153,8 @@ class ControlSocket:
         os.close(self._handle)
         for runtime_directory in self._linked_directories:
             with contextlib.suppress(OSError), _opened_runtime_directory(runtime_directory, create=False) as handle:
-                name = _link_name(self._endpoint)
-                if os.readlink(name, dir_fd=handle) == self._directory:
-                    os.unlink(name, dir_fd=handle)
+                if os.readlink(self._name, dir_fd=handle) == self._directory:
+                    os.unlink(self._name, dir_fd=handle)
 
     def _bind(self) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -146,17 +168,23 @@ class ControlSocket:
         os.chmod(CONTROL_SOCKET_NAME, _SOCKET_MODE, dir_fd=self._handle)
         self.socket.listen(_BACKLOG)
 
+    def _is_linked(self, runtime_directory: Path) -> bool:
+        try:
+            with _opened_runtime_directory(runtime_directory, create=False) as handle:
+                return os.readlink(self._name, dir_fd=handle) == self._directory
+        except OSError:
+            return False
+
     def _publish(self, runtime_directory: Path) -> bool:
         """Link the member's directory there. Whether that was possible."""
-        name = _link_name(self._endpoint)
-        temporary = f".{os.getpid()}-{name}"
+        temporary = f".{os.getpid()}-{self._name}"
         try:
             with _opened_runtime_directory(runtime_directory, create=True) as handle:
                 _prune(handle, self._directory)
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=handle)
                 os.symlink(self._directory, temporary, dir_fd=handle)
-                os.replace(temporary, name, src_dir_fd=handle, dst_dir_fd=handle)
+                os.replace(temporary, self._name, src_dir_fd=handle, dst_dir_fd=handle)
         except FileNotFoundError:
             return False  # this user has no such place
         except OSError as error:
@@ -166,14 +194,16 @@ class ControlSocket:
 
 
 def _prune(handle: int, directory: str) -> None:
-    """Remove the links to a directory, and those to directories that are not there any more.
+    """Remove the links to a directory, and those of this mount namespace to directories that are not there any more.
 
     A link to this directory is of an earlier member, which had another endpoint: it would lead to the wrong member.
     """
+    namespaces = _namespaces()
     for name in sorted(os.listdir(handle))[:_LINK_LIMIT]:
         with contextlib.suppress(OSError):
             target = os.readlink(name, dir_fd=handle)
-            if target == directory or not os.path.isdir(target):
+            is_of_here = name.partition("-")[0].partition(".")[2] == namespaces.partition(".")[2]
+            if target == directory or (is_of_here and not os.path.isdir(target)):
                 os.unlink(name, dir_fd=handle)
 
 
@@ -205,12 +235,14 @@ def _opened_runtime_directory(path: Path, *, create: bool) -> Iterator[int]:
         os.close(handle)
 
 
-def _find_link(runtime_directory: Path, endpoint: Endpoint) -> str | None:
-    try:
-        with _opened_runtime_directory(runtime_directory, create=False) as handle:
-            return os.readlink(_link_name(endpoint), dir_fd=handle)
-    except OSError:
-        return None
+def _find_links(runtime_directory: Path, endpoint: Endpoint) -> Iterator[str]:
+    """Yield where links for an endpoint lead: that of this mount namespace, then those of others, live or dead."""
+    own_name = _link_name(endpoint)
+    network, tail = own_name.partition(".")[0], own_name.partition("-")[2]
+    with contextlib.suppress(OSError), _opened_runtime_directory(runtime_directory, create=False) as handle:
+        names = [name for name in os.listdir(handle) if name.startswith(f"{network}.") and name.endswith(f"-{tail}")]
+        for name in sorted(names, key=lambda name: (name != own_name, name)):
+            yield os.readlink(name, dir_fd=handle)
 
 
 def _connect(directory: str) -> socket.socket | None:
@@ -240,9 +272,17 @@ def _address(handle: int, directory: str) -> str:
 
 def _link_name(endpoint: Endpoint) -> str:
     host = "127.0.0.1" if endpoint.host == "localhost" else endpoint.host
-    try:
-        namespace = os.stat("/proc/self/ns/net").st_ino
-    except OSError:
-        namespace = 0
-    name = f"{namespace}-{Endpoint(host, endpoint.port)}"
-    return name if len(name.encode()) <= _NAME_LIMIT else sha256(name.encode()).hexdigest()
+    name = str(Endpoint(host, endpoint.port))
+    short = name if len(name.encode()) <= _NAME_LIMIT else sha256(name.encode()).hexdigest()
+    return f"{_namespaces()}-{short}"
+
+
+def _namespaces() -> str:
+    """Name the network and the mount namespace of this process; `0.0` where the system has none."""
+    inodes = []
+    for kind in ("net", "mnt"):
+        try:
+            inodes.append(os.stat(f"/proc/self/ns/{kind}").st_ino)
+        except OSError:
+            inodes.append(0)
+    return ".".join(map(str, inodes))

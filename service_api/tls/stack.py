@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Self
 
 from ..access.private_files import version_of
@@ -84,6 +86,7 @@ class TlsStack(SocketStack):
         is_watched: bool = False,
         now: Now = utc_now,
         uses_control_sockets: bool = True,
+        member_directories: Mapping[Endpoint, Path] = MappingProxyType({}),
     ) -> None:
         """Read the files. Blocks.
 
@@ -92,7 +95,7 @@ class TlsStack(SocketStack):
         Raises:
             ConfigurationError: the user's: a file cannot be used; it names the file, and what to do.
         """
-        super().__init__(uses_control_sockets=uses_control_sockets)
+        super().__init__(uses_control_sockets=uses_control_sockets, member_directories=member_directories)
         self.settings: Final = settings
         self._member_id = member_id
         self._is_watched = is_watched
@@ -273,20 +276,26 @@ def identify(certificate: PeerCertificate | None, cluster_id: ClusterId) -> tupl
 
 
 def client_network(
-    tls: TlsSettings | None, *, cluster_id: ClusterId = NULL_CLUSTER_ID, network: NetworkStack = SOCKETS
+    tls: TlsSettings | None,
+    *,
+    cluster_id: ClusterId = NULL_CLUSTER_ID,
+    network: NetworkStack = SOCKETS,
+    member_directories: Mapping[Endpoint, Path] = MappingProxyType({}),
 ) -> NetworkStack:
     """Return the stack of somebody who only dials: one of these settings, or `network` where there are none.
+
+    `member_directories` are as those of `SocketStack`.
 
     Raises:
         ConfigurationError: the user's: a file cannot be used, or a stack was given as well as settings.
     """
     if tls is None:
-        return network
+        return SocketStack(member_directories=member_directories) if member_directories else network
     if isinstance(network, TlsStack) and network.settings == tls:
         return network
     if network is not SOCKETS:
         raise ConfigurationError("tls and network are given: expected one of them")
-    return TlsStack(tls, cluster_id=cluster_id)
+    return TlsStack(tls, cluster_id=cluster_id, member_directories=member_directories)
 
 
 def serving_network(

@@ -17,13 +17,15 @@ from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
 from tests.system.forked_command import commands_on_path
 from tests.system.test_operations import ordered
 from tests.system.test_tls import Certified, endpoint_of
-from tests.waiting import patient, within
+from tests.waiting import patient, wait_until, within
 from trimaran.archive import ArchiveClient, ArchiveError
 from trimaran.client import AdminRefusedError, ClientConfig, ClusterClient
+from trimaran.cluster.cli.shared.setting_flags import load_network_from_flags
 from trimaran.cluster.documents.operations import Operation, OperationRequest, run_operation
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
-from trimaran.service_api import ClusterError
-from trimaran.service_api.access.local_socket import CONTROL_SOCKET_NAME
+from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api.access import local_socket
+from trimaran.service_api.access.local_socket import CONTROL_SOCKET_NAME, connect_locally, runtime_directories
 from trimaran.service_api.cluster_id import parse_cluster_id
 from trimaran.service_api.documents import Refusal, read_document
 from trimaran.service_api.identity import CallerRole
@@ -138,6 +140,51 @@ async def test_each_of_two_clusters_on_a_machine_is_operated_by_its_own_endpoint
         await ordered(one, "resume")
 
 
+async def test_member_that_lost_its_links_or_its_socket_can_be_operated_again(data_dir: Path) -> None:
+    """A cleaner of old files removes them; another member that does not see the directory did, too."""
+    async with alone(data_dir) as cluster:
+        await cluster.wait_for_leader()
+        consensus = endpoint_of(cluster, 0, "consensus")
+
+        def is_found() -> bool:
+            sock = connect_locally(consensus)
+            if sock is not None:
+                sock.close()
+            return sock is not None
+
+        assert is_found()
+        for place in runtime_directories():
+            for link in place.glob(f"*-{consensus}"):
+                link.unlink()
+        await wait_until(is_found, timeout_s=TIMEOUT_S, what="the link")
+        (cluster.directory_of(0) / CONTROL_SOCKET_NAME).unlink()
+        await wait_until(is_found, timeout_s=TIMEOUT_S, what="the socket")
+
+        await ordered(cluster, "suspend")
+        await ordered(cluster, "resume")
+        assert len(cluster.members[0].events("control_socket.linked_again")) == 1
+        assert len(cluster.members[0].events("control_socket.removed")) == 1
+
+
+async def test_directory_of_a_member_leads_to_its_socket_where_no_link_does(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that sees the directory, and not the runtime directories of the member."""
+    async with alone(data_dir) as cluster:
+        await cluster.wait_for_leader()
+        consensus = endpoint_of(cluster, 0, "consensus")
+        settings = {"members": f"0={cluster.endpoints[0]}", "directory": str(cluster.directory_of(0))}
+        monkeypatch.setattr(local_socket, "runtime_directories", list)
+
+        named = load_network_from_flags(settings)
+        assert await steps_of(cluster, Operation.SUSPEND, named) == ["appended", "committed", "done"]
+        told = await refusal_of(cluster, Operation.RESUME, SOCKETS)
+        assert has_facts(told, f"{consensus}", "--directory", "TCP")
+        with pytest.raises(ConfigurationError, match="--directory="):
+            load_network_from_flags({**settings, "directory": str(data_dir / "nowhere")})
+        await steps_of(cluster, Operation.RESUME, named)
+
+
 async def test_another_user_of_the_machine_does_not_operate_a_member(data_dir: Path) -> None:
     """Where the tests are not root they cannot become another user: there the caller is told apart by its port."""
     async with alone(data_dir) as cluster:
@@ -150,7 +197,7 @@ async def test_another_user_of_the_machine_does_not_operate_a_member(data_dir: P
             "if os.geteuid() == 0:\n"
             f"    os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
             "else:\n"
-            "    import trimaran.service_api.transport as t; t.connect_locally = lambda endpoint: None\n"
+            "    import trimaran.service_api.transport as t; t.connect_locally = lambda endpoint, directory: None\n"
             "print(asyncio.run(ask()))\n"
         )
         command = [sys.executable, "-c", code, str(endpoint_of(cluster, 0, "consensus"))]

@@ -21,13 +21,13 @@ from ...backup.running import run_backup
 from ...backup.settings import BackupSettings
 from ...runtime.host import Host
 from ..shared.logging import configure_logging
-from ..shared.setting_flags import load_members_from_flags, load_network_from_flags, with_member_flags
+from ..shared.setting_flags import load_members_from_flags, load_network_from_flags, with_client_flags
 from .stopping import run_until_signal
 
 _DEFAULTS: Final = BackupSettings(members=())
 
 
-@with_member_flags
+@with_client_flags
 def run(
     directory: Annotated[Path, typer.Option("--directory", help="Where the backup is written; made if need be.")],
     source: Annotated[

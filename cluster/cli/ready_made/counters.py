@@ -13,7 +13,7 @@ import typer
 from trimaran.archive.tool.output import EXIT_FAILED, new_group, print_line
 from trimaran.client.ready_made import SyncCountersClient
 
-from ..shared.setting_flags import with_member_flags
+from ..shared.setting_flags import with_client_flags
 from .client import EntryLimitOption, NamePrefixArgument, UserOption, WaitOption, connected
 
 app: Final = new_group("Counters and rate limits of a cluster that serves them.")
@@ -24,7 +24,7 @@ BoundOption = Annotated[int | None, typer.Option(metavar="NUMBER", help="Refuse 
 
 
 @app.command("add", epilog="Example: trimaran counters add visits 5 --maximum 100 --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def add_to_counter(
     name: NameArgument,
     amount: Annotated[int, typer.Argument(metavar="AMOUNT", help="May be negative.")] = 1,
@@ -40,7 +40,7 @@ def add_to_counter(
 
 
 @app.command("set", epilog="Example: trimaran counters set visits 0 --expected 5 --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def set_counter_value(
     name: NameArgument,
     value: Annotated[int, typer.Argument(metavar="VALUE", show_default=False)],
@@ -57,7 +57,7 @@ def set_counter_value(
 
 
 @app.command("get", epilog="Example: trimaran counters get visits --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def get_counter(name: NameArgument, user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any) -> None:
     """Print a counter's value; 0 if it was never set."""
     with connected(SyncCountersClient, settings, user, timeout) as counters:
@@ -65,7 +65,7 @@ def get_counter(name: NameArgument, user: UserOption = "", timeout: WaitOption =
 
 
 @app.command("delete", epilog="Example: trimaran counters delete visits --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def delete_counter_command(
     name: NameArgument, user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any
 ) -> None:
@@ -76,7 +76,7 @@ def delete_counter_command(
 
 
 @app.command("list", epilog="Example: trimaran counters list vis --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def list_counters_command(
     prefix: NamePrefixArgument = "",
     limit: EntryLimitOption = 1_000,
@@ -91,7 +91,7 @@ def list_counters_command(
 
 
 @app.command("limit", epilog="Example: trimaran counters limit login 5 60 --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def define_limit_command(
     name: LimitArgument,
     count: Annotated[int, typer.Argument(metavar="COUNT", help="Admissions of each key.", show_default=False)],
@@ -108,7 +108,7 @@ def define_limit_command(
 
 
 @app.command("limits", epilog="Example: trimaran counters limits --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def list_limits_command(user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any) -> None:
     """Print all rate limits, one JSON object on each line."""
     with connected(SyncCountersClient, settings, user, timeout) as counters:
@@ -117,7 +117,7 @@ def list_limits_command(user: UserOption = "", timeout: WaitOption = 5.0, **sett
 
 
 @app.command("admit", epilog="Example: trimaran counters admit login 203.0.113.7 --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def ask_admission_command(
     limit: LimitArgument,
     key: Annotated[str, typer.Argument(metavar="KEY", help="Who or what is limited.", show_default=False)],

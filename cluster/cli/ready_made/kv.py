@@ -16,7 +16,7 @@ from trimaran.archive.tool.output import EXIT_FAILED, new_group, print_line
 from trimaran.client.ready_made import SyncKvClient
 from trimaran.service_api.ready_made.kv import key_range
 
-from ..shared.setting_flags import with_member_flags
+from ..shared.setting_flags import with_client_flags
 from .client import EntryLimitOption, UserOption, WaitOption, as_text, connected, read_argument
 
 app: Final = new_group("The key-value store of a cluster that serves it.")
@@ -30,7 +30,7 @@ ExpectedOption = Annotated[
 
 
 @app.command("put", epilog="Example: trimaran kv put jobs/1 waiting --ttl 60 --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def put_key_command(
     key: KeyArgument,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="'-' reads standard input.", show_default=False)],
@@ -47,7 +47,7 @@ def put_key_command(
 
 
 @app.command("get", epilog="Example: trimaran kv get jobs/1 --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def get_key_command(key: KeyArgument, user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any) -> None:
     """Print a key's value; exit status 1 if there is no such key."""
     with connected(SyncKvClient, settings, user, timeout) as kv:
@@ -58,7 +58,7 @@ def get_key_command(key: KeyArgument, user: UserOption = "", timeout: WaitOption
 
 
 @app.command("delete", epilog="Example: trimaran kv delete jobs/ --prefix --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def delete_key_command(
     key: KeyArgument,
     prefix: Annotated[bool, typer.Option("--prefix", help="Delete all keys that begin so, at most 1,000.")] = False,
@@ -74,7 +74,7 @@ def delete_key_command(
 
 
 @app.command("list", epilog="Example: trimaran kv list jobs/ --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def list_keys_command(
     prefix: PrefixArgument = "",
     limit: EntryLimitOption = 1_000,
@@ -98,7 +98,7 @@ def list_keys_command(
 
 
 @app.command("watch", epilog="Example: trimaran kv watch jobs/ --from 1 --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def watch_keys_command(
     prefix: PrefixArgument = "",
     from_revision: Annotated[

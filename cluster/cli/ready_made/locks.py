@@ -21,7 +21,7 @@ from trimaran.client.ready_made import SyncLocksClient
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.ready_made.locks import LockHolder
 
-from ..shared.setting_flags import with_member_flags
+from ..shared.setting_flags import with_client_flags
 from .client import (
     EntryLimitOption,
     NamePrefixArgument,
@@ -40,7 +40,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The lock.", s
 
 
 @app.command("list", epilog="Example: trimaran locks list reports/ --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def list_locks_command(
     prefix: NamePrefixArgument = "",
     limit: EntryLimitOption = 1_000,
@@ -63,7 +63,7 @@ def list_locks_command(
 
 
 @app.command("show", epilog="Example: trimaran locks show reports/daily --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def show_lock_command(name: NameArgument, user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any) -> None:
     """Print who holds a lock and who waits for it, in order; exit status 1 if nobody holds it."""
     with connected(SyncLocksClient, settings, user, timeout) as locks:
@@ -85,7 +85,7 @@ def _shown(holder: LockHolder) -> dict[str, object]:
 @app.command(
     "run", epilog="Example: trimaran locks run daily --wait 60 --config trimaran-data/cluster.toml -- make report"
 )
-@with_member_flags
+@with_client_flags
 def run_locked_command(
     name: NameArgument,
     command: Annotated[

@@ -19,7 +19,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.ready_made.queue import MessageState, QueueSchedule, QueueSettings, QueueStats
 from trimaran.service_api.ready_made.queue.messages import DEFAULT_LEASE_S
 
-from ..shared.setting_flags import with_member_flags
+from ..shared.setting_flags import with_client_flags
 from .client import EntryLimitOption, UserOption, WaitOption, as_text, connected, read_argument
 
 app: Final = new_group("Queues and schedules of a cluster that serves them.")
@@ -36,7 +36,7 @@ HeaderOption = Annotated[
 
 
 @app.command("send", epilog="Example: trimaran queue send mail 'to: ann' --key 7 --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def send_message_command(
     queue: QueueArgument,
     body: BodyArgument,
@@ -56,7 +56,7 @@ def send_message_command(
 
 
 @app.command("receive", epilog="Example: trimaran queue receive mail --ack --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def receive_messages_command(
     queue: QueueArgument,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1_000, help="How many at most.")] = 1,
@@ -91,7 +91,7 @@ def receive_messages_command(
 
 
 @app.command("ack", epilog="Example: trimaran queue ack 17 --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def ack_message_command(
     receipt: ReceiptArgument, user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any
 ) -> None:
@@ -101,7 +101,7 @@ def ack_message_command(
 
 
 @app.command("nack", epilog="Example: trimaran queue nack 17 --delay 60 --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def nack_message_command(
     receipt: ReceiptArgument,
     delay: Annotated[
@@ -118,7 +118,7 @@ def nack_message_command(
 
 
 @app.command("stats", epilog="Example: trimaran queue stats --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def show_queue_stats(
     queue: Annotated[str, typer.Argument(metavar="[QUEUE]", help="Only this one. [default: all]")] = "",
     user: UserOption = "",
@@ -132,7 +132,7 @@ def show_queue_stats(
 
 
 @app.command("define", epilog="Example: trimaran queue define mail --max-deliveries 9 --config cluster.toml")
-@with_member_flags
+@with_client_flags
 def define_queue_command(
     queue: QueueArgument,
     max_deliveries: Annotated[int | None, typer.Option(help="A message that fails so often is dead.")] = None,
@@ -163,7 +163,7 @@ def define_queue_command(
 
 
 @app.command("dead", epilog="Example: trimaran queue dead mail --revive --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def show_dead_messages(
     queue: QueueArgument,
     revive: Annotated[bool, typer.Option("--revive", help="Make each that is printed ready again.")] = False,
@@ -195,7 +195,7 @@ def show_dead_messages(
 
 
 @app.command("purge", epilog="Example: trimaran queue purge mail --state dead --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def purge_queue_command(
     queue: QueueArgument,
     state: Annotated[
@@ -215,7 +215,7 @@ def purge_queue_command(
     "schedule",
     epilog="Example: trimaran queue schedule nightly mail report --cron '0 2 * * *' --config cluster.toml",
 )
-@with_member_flags
+@with_client_flags
 def schedule_messages_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the schedule.", show_default=False)],
     queue: QueueArgument,
@@ -241,7 +241,7 @@ def schedule_messages_command(
 
 
 @app.command("schedules", epilog="Example: trimaran queue schedules --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def list_schedules_command(user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any) -> None:
     """Print all schedules by name, one JSON object on each line."""
     with connected(SyncQueueClient, settings, user, timeout) as queues:
@@ -250,7 +250,7 @@ def list_schedules_command(user: UserOption = "", timeout: WaitOption = 5.0, **s
 
 
 @app.command("unschedule", epilog="Example: trimaran queue unschedule nightly --config trimaran-data/cluster.toml")
-@with_member_flags
+@with_client_flags
 def delete_schedule_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the schedule.", show_default=False)],
     user: UserOption = "",

@@ -15,8 +15,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from trimaran.archive.log.group_directories import find_group_count, group_directory
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.tls import TlsSettings, client_network
 from trimaran.service_api.transport import NetworkStack
 
@@ -47,7 +49,7 @@ _ASKING: Final = (
     "group",
     *(name for name in NodeConfig.model_fields if name.startswith(TLS_PREFIX)),
 )
-"""The settings of a command that asks members."""
+"""The settings of a command that is a client."""
 
 
 def setting_parameters(names: Collection[str] | None = None) -> list[inspect.Parameter]:
@@ -89,18 +91,24 @@ def with_setting_flags(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_member_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags of members, their cluster, TLS, and the directory of one of them; else as `with_setting_flags`."""
+    return _with_flags(function, (*_ASKING, "directory"))
+
+
+def with_client_flags(function: Callable[..., None]) -> Callable[..., None]:
     """Add the flags of members, their cluster, and TLS to a command; otherwise as `with_setting_flags`."""
     return _with_flags(function, _ASKING)
 
 
 def with_health_flags(function: Callable[..., None]) -> Callable[..., None]:
     """Add the flags of `with_member_flags` and the limits of health to a command; otherwise as `with_setting_flags`."""
-    return _with_flags(function, (*_ASKING, *(field.name for field in fields(HealthLimits))))
+    return _with_flags(function, (*_ASKING, "directory", *(field.name for field in fields(HealthLimits))))
 
 
 def _with_flags(function: Callable[..., None], names: Collection[str] | None) -> Callable[..., None]:
     own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + setting_parameters(names)
+    others = None if names is None else {*names} - {p.name for p in own}
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + setting_parameters(others)
 
     def command(**values: Any) -> None:
         function(**values)
@@ -214,7 +222,42 @@ def load_network_from_flags(settings: dict[str, Any]) -> NetworkStack:
     Raises:
         ConfigurationError: the user's: see `load_tls`; or a file cannot be used.
     """
-    return client_network(load_tls_from_flags(settings), cluster_id=load_cluster_id_from_flags(settings))
+    return client_network(
+        load_tls_from_flags(settings),
+        cluster_id=load_cluster_id_from_flags(settings),
+        member_directories=_find_member_directory(settings),
+    )
+
+
+def _find_member_directory(settings: dict[str, Any]) -> dict[Endpoint, Path]:
+    """Find the directory of a member on this machine that flags, environment or file name, by its consensus endpoint.
+
+    Settings may be those of another machine, so only a flag has to name a directory of a member.
+
+    Raises:
+        ConfigurationError: the user's: see `load_members`; or no member that the settings know has that directory.
+    """
+    text = load_given_from_flags(settings)[0].get("directory")
+    if text is None:
+        return {}
+    from ...runtime.files.mark_file import MARK_FILE_NAME, read_cluster_mark_file  # few commands name a directory
+
+    _, group_index = load_groups_from_flags(settings)
+    directory = Path(text)
+    if group_index is not None and find_group_count(directory) is not None:
+        directory = group_directory(directory, group_index)
+    endpoints = load_consensus_endpoints(settings)
+    try:
+        member_id = read_cluster_mark_file(directory / "cluster" / MARK_FILE_NAME).member_id
+    except (OSError, ClusterError) as error:
+        if settings.get("directory") is None:
+            return {}
+        raise ConfigurationError(f"--directory={text}: it does not say which member's it is: {error}") from error
+    if member_id in endpoints:
+        return {Endpoint.parse(endpoints[member_id]): directory}
+    if settings.get("directory") is None:
+        return {}
+    raise ConfigurationError(f"--directory={text} is of member {member_id}: expected one of {sorted(endpoints)}")
 
 
 def load_health_limits_from_flags(settings: dict[str, Any]) -> HealthLimits:

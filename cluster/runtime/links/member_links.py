@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +39,14 @@ from trimaran.service_api.access.permissions import Permission, describe_refusal
 from trimaran.service_api.cluster_id import ClusterId, describe_other_cluster, is_other_cluster
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
+from trimaran.service_api.transport import (
+    Listener,
+    LocalListener,
+    NetworkStack,
+    Purpose,
+    as_member_transport,
+    as_stream_transport,
+)
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
@@ -87,6 +94,11 @@ _UNKNOWN_LIMIT: Final = 16
 
 _STATUS_LIMIT: Final = 8
 """Status answers that may be on their way at once on an endpoint; more are refused, and the client may ask again."""
+
+_LOOK_INTERVAL_S: Final = 2.0
+"""Between two looks at whether the control socket and its links are still there."""
+
+_ListenLocally = Callable[[], Awaitable[LocalListener | None]]
 
 _STRANGER_TIMEOUT_S: Final = 2.0
 """How long a connection may take to say what it is and to ask, and to take the answer."""
@@ -228,21 +240,50 @@ class MemberLinks:
             inbound.answer(self._notice)
 
     async def start_locally(
-        self, network: NetworkStack, directory: Path, endpoint: Endpoint, *, gate: ConnectionGate
+        self,
+        network: NetworkStack,
+        directory: Path,
+        endpoint: Endpoint,
+        tasks: ActivityScope,
+        *,
+        gate: ConnectionGate,
     ) -> None:
-        """Listen on the control socket, too, where there can be one; without it commands here are strangers."""
+        """Listen on the control socket, too, where there can be one; without it commands here are strangers.
+
+        The socket and its links are looked after until the task group ends.
+        """
+        listen = partial(network.listen_locally, directory, endpoint, partial(_Inbound, self), gate=gate)
+        listener = await self._listen_locally(listen)
+        if listener is not None:
+            tasks.create_task(self._look_after(listener, listen), name="control-socket")
+
+    async def _listen_locally(self, listen: _ListenLocally) -> LocalListener | None:
         try:
-            listener = await network.listen_locally(
-                directory, endpoint, lambda accepted: _Inbound(self, accepted), gate=gate
-            )
+            listener = await listen()
         except OSError as error:
-            logger.warning("control_socket.unavailable", directory=str(directory), reason=str(error))
-            return
-        if listener is None:
-            return
-        self._listeners.append(listener)
-        if not listener.control.is_published:
-            logger.warning("control_socket.not_published", reasons=listener.control.problems)
+            logger.warning("control_socket.unavailable", reason=str(error))
+            return None
+        if listener is not None:
+            self._listeners.append(listener)
+            if not listener.control.is_published:
+                logger.warning("control_socket.not_published", reasons=listener.control.problems)
+        return listener
+
+    async def _look_after(self, listener: LocalListener, listen: _ListenLocally) -> None:
+        """Put the control socket and its links back when something has removed them.
+
+        A look takes 0.1 ms on the loop: three directories, most of them in memory.
+        """
+        found: LocalListener | None = listener
+        while found is not None:
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+            if not found.control.is_there:
+                logger.warning("control_socket.removed", control=repr(found.control))
+                found.close()
+                self._listeners.remove(found)
+                found = await self._listen_locally(listen)
+            elif mended := found.control.mend():
+                logger.warning("control_socket.linked_again", runtime_directories=[*map(str, mended)])
 
     def send(self, member_id: MemberId, message: Message) -> None:
         """Send a message now, or drop it when the link is down, about to be, or choked.

@@ -11,11 +11,12 @@ from typing import cast
 import pytest
 
 from tests.facts import has_facts
+from tests.unit.cluster.cli.shared.test_inspection import members_view
 from tests.unit.cluster.core.rosters import configured
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core.membership.configuration import Configuration
 from trimaran.cluster.core.membership.roster import Roster
-from trimaran.cluster.documents.inspection import MembersView, MemberView
+from trimaran.cluster.documents.inspection import MembersView
 from trimaran.cluster.runtime import joining
 from trimaran.cluster.runtime.files.members_file import MembersFile
 from trimaran.cluster.runtime.joining import find_cluster, settle_roster
@@ -85,20 +86,16 @@ def _told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def ask(seeds: object, config: object, network: object) -> tuple[list[MembersView], list[str]]:
         assert isinstance(network, Configuration)
+        (row,) = members_view(0).members
         rows = [
-            MemberView.model_construct(
-                member_id=one.member_id,
-                kind=one.kind.value,
-                ingress=one.ingress,
-                consensus=one.consensus,
-                log=one.log,
-                catchup=one.catchup,
-                archive=one.endpoints[4],
+            row.model_copy(
+                update=dict(zip(("ingress", "consensus", "log", "catchup", "archive"), one.endpoints, strict=True))
+                | {"member_id": one.member_id, "kind": one.kind.value}
             )
             for one in network.members
         ]
-        view = MembersView.model_construct(
-            answered_by=0, members=rows, high_member_id=network.high_member_id, configuration_position=64, group="0/1"
+        view = members_view(0).model_copy(
+            update={"members": rows, "high_member_id": network.high_member_id, "configuration_position": 64}
         )
         return [view], []
 

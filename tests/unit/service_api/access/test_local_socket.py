@@ -117,6 +117,76 @@ def test_what_a_dead_member_left_is_replaced(runtime: Path, directory: Path) -> 
     control.close()
 
 
+def test_links_that_went_are_made_again_and_others_are_left_alone(runtime: Path, directory: Path) -> None:
+    control = ControlSocket(directory, ENDPOINT)
+    (link,) = runtime.iterdir()
+    assert control.mend() == []
+
+    link.unlink()
+    assert connect_locally(ENDPOINT) is None
+    assert control.mend() == [runtime]
+    assert is_reached(control, ENDPOINT)
+
+    link.unlink()
+    link.symlink_to("/elsewhere")
+    assert control.mend() == [runtime]
+    assert is_reached(control, ENDPOINT)
+    runtime.rename(runtime.with_name("gone"))
+    assert control.mend() == [runtime]
+    control.close()
+    assert os.listdir(runtime) == []
+
+
+def test_link_is_removed_only_by_a_member_that_would_see_the_directory(
+    runtime: Path, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another mount namespace it is that of a member that runs where the directory is there."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "dead").mkdir()
+    own = local_socket._namespaces()
+    dead = ControlSocket(tmp_path / "dead", Endpoint("127.0.0.1", 9003))
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(local_socket, "_namespaces", lambda: f"{own.partition('.')[0]}.1")
+        theirs = ControlSocket(tmp_path / "theirs", OTHER)
+    (tmp_path / "theirs").rename(tmp_path / "hidden")
+    (tmp_path / "dead").rename(tmp_path / "removed")
+
+    control = ControlSocket(directory, ENDPOINT)
+
+    assert sorted(name.partition("-")[2] for name in os.listdir(runtime)) == [str(ENDPOINT), str(OTHER)]
+    (tmp_path / "hidden").rename(tmp_path / "theirs")
+    assert is_reached(theirs, OTHER)
+    assert is_reached(control, ENDPOINT)
+    for each in (dead, theirs, control):
+        each.close()
+
+
+def test_directory_that_is_named_is_tried_first_and_needs_no_link(runtime: Path, directory: Path) -> None:
+    control = ControlSocket(directory, ENDPOINT)
+    for link in runtime.iterdir():
+        link.unlink()
+
+    sock = connect_locally(ENDPOINT, directory)
+
+    assert sock is not None
+    sock.close()
+    assert connect_locally(ENDPOINT, directory.with_name("another")) is None
+    assert has_facts(why_not_local(ENDPOINT), f"{ENDPOINT}", "--directory")
+    control.close()
+
+
+def test_socket_that_was_removed_or_replaced_is_known_to_be_gone(runtime: Path, directory: Path) -> None:
+    control = ControlSocket(directory, ENDPOINT)
+    assert control.is_there
+
+    (directory / CONTROL_SOCKET_NAME).unlink()
+    assert not control.is_there
+    (directory / CONTROL_SOCKET_NAME).write_text("")
+    assert not control.is_there
+    control.close()
+    assert not control.is_there
+
+
 def test_what_is_no_socket_is_not_replaced(runtime: Path, directory: Path) -> None:
     (directory / CONTROL_SOCKET_NAME).write_text("precious")
 
