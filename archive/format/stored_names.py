@@ -1,7 +1,7 @@
 """Names that come from outside: in manifests, listings of stores, and documents of others.
 
 The problem: a name is joined to a directory or a URL. One such as `../../x` or `/etc/x` then leads out of it, and code
-that restores, fetches or removes by that name does so for whoever could write the manifest. The idea: there are few
+that restores, fetches or removes by that name does so for anyone who can write the manifest. The idea: there are few
 kinds of names, and each has one form that nothing else has. `take_name` gives a `StoredName` for these alone; a store
 takes no other text, which the type checker holds. Rejected: looking for `..` and `/` in a name, which asks how a path
 could be bad; there is always one way more.

@@ -101,7 +101,7 @@ class Manifest(Document):
         return {found.name: found for found in self.objects}
 
 
-def read_manifest(data: bytes, place: str) -> Manifest:
+def decode_manifest(data: bytes, place: str) -> Manifest:
     """Read the manifest that was found at a place.
 
     Raises:

@@ -48,9 +48,9 @@ from .manifest import (
     RECORDING_LOG_NAME,
     Manifest,
     StoredObject,
+    decode_manifest,
     encode_file,
     object_digest,
-    read_manifest,
 )
 
 
@@ -86,7 +86,7 @@ def read_backup_manifest(store: Objects, name: StoredName = MANIFEST_NAME) -> Ma
         OSError: the store refused.
     """
     try:
-        return read_manifest(store.read(name), f"{store.url}/{name}")
+        return decode_manifest(store.read(name), f"{store.url}/{name}")
     except FileNotFoundError:
         return None
 

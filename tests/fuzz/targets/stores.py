@@ -14,8 +14,8 @@ from trimaran.cluster.backup.manifest import (
     RECORDING_LOG_NAME,
     Manifest,
     StoredObject,
+    decode_manifest,
     encode_file,
-    read_manifest,
 )
 from trimaran.service_api.documents import read_document
 from trimaran.service_api.errors import RemoteProtocolError
@@ -76,7 +76,7 @@ def _manifest_seeds() -> Iterator[bytes]:
 def backup_manifest(data: bytes) -> None:
     """The manifest of a backup: refused, or each file that it names lies below the backup, once, and is bounded."""
     try:
-        found = read_manifest(data, "manifest.json")
+        found = decode_manifest(data, "manifest.json")
     except RemoteProtocolError as error:
         expect(str(error).isprintable(), "a refusal can be shown", error=str(error))
         return
@@ -85,7 +85,7 @@ def backup_manifest(data: bytes) -> None:
         _expect_inside(name)
     expect(len(names) == len({*names}), "each file is named once", names=names)
     expect(all(0 <= each.length <= each.file_length <= 1 << 30 for each in found.objects), "lengths are bounded")
-    expect(read_manifest(found.model_dump_json().encode(), "") == found, "a manifest is read as it was written")
+    expect(decode_manifest(found.model_dump_json().encode(), "") == found, "a manifest is read as it was written")
 
 
 def _cold_seeds() -> Iterator[bytes]:
