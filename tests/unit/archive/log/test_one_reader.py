@@ -60,6 +60,7 @@ NAMES_OF_FILES: Final = {
     "archive/files/catalog.py",
     "archive/format/layout.py",
     "archive/format/segment_names.py",
+    "archive/format/stored_names.py",
     "cluster/simulation/disk_faults.py",
     "cluster/simulation/member_disks.py",
 }

@@ -14,6 +14,7 @@ import pytest
 
 from tests.facts import has_facts
 from tests.unit.cluster.backup.backed_up import backed_up
+from trimaran.archive.format.stored_names import NameKind
 from trimaran.cluster.backup.fetching import fetch_backup
 from trimaran.cluster.backup.manifest import DRAFT_NAME, MANIFEST_NAME
 from trimaran.cluster.backup.shipping import ship_backup
@@ -95,6 +96,16 @@ def test_name_that_no_backup_has_is_refused_by_all_who_read_the_manifest(
     assert outside.read_text() == "mine"
     assert not target.exists()
     assert {path.name for path in tmp_path.iterdir()} == {"a", "outside"}
+
+
+def test_planted_belief_in_names_is_found(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plant of the rule: what the tests here look at is what the names would do."""
+    rewrite(store, add_file("../outside"))
+    monkeypatch.setattr(NameKind, "fits", lambda kind, text: True)
+
+    fetch_backup(f"file://{store}", tmp_path / "back")
+
+    assert (tmp_path / "outside").read_text() == "theirs"
 
 
 @pytest.mark.parametrize("name", [MANIFEST_NAME, DRAFT_NAME])
