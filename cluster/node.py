@@ -46,6 +46,7 @@ from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent, NodeEnd
 from .runtime.answering.inspector import Inspector
 from .runtime.answering.operation_handler import OperationHandler
+from .runtime.answering.order_relay import OrderRelay
 from .runtime.answering.status_publisher import StatusPublisher
 from .runtime.cluster_identity import ClusterIdentity
 from .runtime.container_requests import ContainerRequests
@@ -144,7 +145,11 @@ class Node:
         self._audit = AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=host.clock.monotonic_ns)
         self.upkeep = self._make_upkeep(host)
         self._operations = OperationHandler(
-            self.agent, audit=self._audit, depart=self.departure.run, scrub=self.upkeep.ask
+            self.agent,
+            relay=OrderRelay(self.module, host.network),
+            audit=self._audit,
+            depart=self.departure.run,
+            scrub=self.upkeep.ask,
         )
         self.gate = make_gate(config, host.descriptor_limit)
         self._ingress = Ingress.of_config(self.agent, ctx, config, gate=self.gate, trim_memory=host.trim_memory)

@@ -183,6 +183,10 @@ class NetworkStack(ABC):
         """
         return None
 
+    def reaches_locally(self, endpoint: Endpoint) -> bool:
+        """Whether documents of the member with this consensus endpoint are asked for at its control socket."""
+        return False
+
     @abstractmethod
     async def dial(
         self,
@@ -583,6 +587,13 @@ class SocketStack(NetworkStack):
             local.settimeout(timeout_s)
             return local
         return socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
+
+    def reaches_locally(self, endpoint: Endpoint) -> bool:
+        """Whether a control socket for the endpoint is found, and answers."""
+        sock = self._dial_locally(Purpose.DOCUMENTS, endpoint)
+        if sock is not None:
+            sock.close()
+        return sock is not None
 
     def _dial_locally(self, purpose: Purpose, endpoint: Endpoint) -> socket.socket | None:
         """Connect to the control socket of a member; None where TCP is to be used."""

@@ -2,8 +2,9 @@
 
 The request is a connection to the *consensus* endpoint of the leader, or of the member that is to stop, on
 `OPERATION_STREAM_ID` with one JSON document, `OperationRequest`; the answer is one `OperationProgress` for each step,
-the last one marked final. Operators and members may ask (`trimaran.service_api.access.permissions`): at the leader's
-control socket, or with a certificate. A client that disconnects before the end knows only the last step it received.
+the last one marked final. Operators and members may ask (`trimaran.service_api.access.permissions`): at a control
+socket, or with a certificate. With TLS a member that does not lead passes the request on to the leader. A client that
+disconnects before the end knows only the last step it received.
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ class OperationRequest(Document):
     """Of `raise-feature-level`: to which; None: the highest that every member can."""
     cluster_id: ClusterIdLine | None = None
     """The cluster that is meant; None: whichever answers. A member of another one refuses."""
+    passed_on_for: Line | None = None
+    """For whom a member asks that was asked itself and does not lead; None: who asks, asks for itself."""
 
 
 class OperationProgress(Document):
@@ -124,6 +127,7 @@ async def run_operation(
     target_member_id: int | None = None,
     feature_level: int | None = None,
     cluster_id: ClusterId = NULL_CLUSTER_ID,
+    passed_on_for: str | None = None,
     network: NetworkStack = SOCKETS,
 ) -> AsyncGenerator[OperationProgress, None]:
     """Ask a member, at its consensus endpoint (`host:port`), and give each step; ends with the final one.
@@ -140,6 +144,7 @@ async def run_operation(
         target_member_id=target_member_id,
         feature_level=feature_level,
         cluster_id=format_cluster_id(cluster_id),
+        passed_on_for=passed_on_for,
     )
     request = wanted.model_dump_json().encode()
     has_begun = False

@@ -1,8 +1,10 @@
 """The common part of `trimaran suspend|resume|shutdown|abort`, `snapshot take`, `entry skip` and `leader transfer`.
 
-The leader is found by asking every member, and does what is asked; each step is printed as it is told. Then every
-member is looked at until it has done its part; after a stop of one member, that one alone. A member that cannot be
-reached is named and not waited for.
+The leader is found by asking every member, and does what is asked; each step is printed as it is told. While the leader
+changes, the command follows: what a member has refused, or could not be asked, is asked of the one that leads then.
+Where the leader does not know the caller, a member of this machine does, and passes the order on. Then every member is
+looked at until it has done its part; after a stop of one member, that one alone. A member that cannot be reached is
+named and not waited for.
 
 Exit status: 0 done by the leader and by every member that can be reached; 1 it failed, or it is not known whether it is
 done, or a member did not do its part in time; 2 wrong usage; 3 no member can be reached; 11 no leader; 12 refused, by
@@ -15,7 +17,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from enum import StrEnum
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 import typer
 from pydantic import BaseModel, ConfigDict
@@ -33,7 +35,8 @@ from trimaran.archive.tool.output import (
 )
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.member_status import MemberStatus, find_leader
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.member_status import MemberStatus, find_leader, is_in_term, term_order
 from trimaran.service_api.transport import NetworkStack
 
 from ...core.control_toggle import ActionStep
@@ -48,6 +51,8 @@ _STOPPING: Final = frozenset({Operation.SHUTDOWN, Operation.ABORT, Operation.STO
 _RESTARTING: Final = frozenset({Operation.SKIP_ENTRY})
 """Members answer nobody for a moment while they do these."""
 _GONE: Final = frozenset({Outcome.REFUSED, Outcome.UNREACHABLE})
+_ELECTION_S: Final = 5.0
+"""How long a command waits for a leader while there is none."""
 
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="The longest time for the whole command.")
@@ -142,12 +147,14 @@ async def _carry_out(
 ) -> None:
     deadline_s = asyncio.get_running_loop().time() + timeout_s
     operation, asked_id = wanted.operation, wanted.asked_member_id
+    asking = _Asking(wanted, endpoints, deadline_s, output, cluster_id, network)
     if asked_id is None:
-        leader = await _find_leader(endpoints, timeout_s, cluster_id, network)
-        asked_id = leader.member_id
-        if wanted.change is not None and wanted.change.endpoints:
-            await _expect_to_belong(wanted.change, leader, min(timeout_s, _STATUS_TIMEOUT_S), network)
-    steps = await _ask(wanted, asked_id, endpoints[asked_id], timeout_s, output, cluster_id, network)
+        asked_id, answer = await asking.ask_leader()
+    else:
+        answer = await asking.ask(asked_id)
+    if answer.failure is not None:
+        fail(answer.failure, answer.exit_status)
+    steps = answer.steps
     last = steps[-1]
     parts: list[MemberPart] = []
     watched = {asked_id: endpoints[asked_id]} if operation is Operation.STOP_MEMBER else endpoints
@@ -177,59 +184,167 @@ async def _carry_out(
         fail(f"{operation}: members {late} did not finish within {timeout_s:g} s", EXIT_FAILED)
 
 
-async def _ask(
-    wanted: _Wanted,
-    asked_id: int,
-    endpoint: str,
-    timeout_s: float,
-    output: OutputFormat,
-    cluster_id: ClusterId,
-    network: NetworkStack,
-) -> list[OperationProgress]:
-    """Have one member do it, and print each step as it is told."""
-    steps: list[OperationProgress] = []
-    asking = run_operation(
-        endpoint,
-        wanted.operation,
-        timeout_s,
-        log_position=wanted.log_position,
-        change=wanted.change,
-        target_member_id=wanted.target_member_id,
-        feature_level=wanted.feature_level,
-        cluster_id=cluster_id,
-        network=network,
-    )
-    try:
-        async with aclosing(asking) as progress:
-            async for step in progress:
-                steps.append(step)
-                _print_step(step, output)
-    except StatusQueryError as error:
-        if error.outcome is Outcome.NOT_ALLOWED:
-            who = f"member {asked_id}" if wanted.asked_member_id is not None else f"member {asked_id}, the leader"
-            fail(f"{wanted.operation} refused by {who}: {error.detail}", EXIT_REFUSED)
-        fail(str(error), EXIT_FAILED if wanted.asked_member_id is None else EXIT_UNREACHABLE)
-    except ClusterError as error:
-        fail(str(error), EXIT_FAILED)
-    return steps
+class _Answer(NamedTuple):
+    """What came of asking one member."""
+
+    steps: list[OperationProgress]
+    failure: str | None = None
+    """Why there is no last step."""
+    exit_status: int = 0
+    outcome: Outcome = Outcome.ANSWERED
+    is_begun: bool = True
+    """Whether it may have been begun without a last step."""
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether surely nothing was done, so that another member may be asked."""
+        if self.failure is not None:
+            return not self.is_begun
+        return self.steps[-1].step is ActionStep.REFUSED
 
 
-async def _find_leader(
-    endpoints: Mapping[int, str], timeout_s: float, cluster_id: ClusterId, network: NetworkStack
-) -> MemberStatus:
-    limit_s = min(timeout_s, _STATUS_TIMEOUT_S)
-    reports = await ask_members(endpoints, limit_s, cluster_id=cluster_id, network=network)
-    other = next((report for report in reports if report.outcome is Outcome.OTHER_CLUSTER), None)
-    if other is not None:
-        fail(f"refused: {other.detail}", EXIT_REFUSED)
-    statuses = [report.status for report in reports if report.status is not None]
-    if not statuses:
-        fail("no member can be reached: " + "; ".join(_why_not(report) for report in reports), EXIT_UNREACHABLE)
-    _expect_one_cluster(statuses)
+class _Leader(NamedTuple):
+    """The leader as the members tell it."""
+
+    member_id: int
+    leadership_term_id: int | None
+    asked: MemberStatus
+    """The member to ask: the leader, or one that passes the order on."""
+
+
+class _Asking:
+    """Asks members of one cluster for one operation."""
+
+    def __init__(
+        self,
+        wanted: _Wanted,
+        endpoints: Mapping[int, str],
+        deadline_s: float,
+        output: OutputFormat,
+        cluster_id: ClusterId,
+        network: NetworkStack,
+    ) -> None:
+        self._wanted, self._endpoints, self._output = wanted, endpoints, output
+        self._deadline_s = deadline_s
+        self._cluster_id, self._network = cluster_id, network
+
+    def __repr__(self) -> str:
+        return f"<_Asking {self._wanted.operation} left_s={self._left_s:.1f}>"
+
+    @property
+    def _left_s(self) -> float:
+        return max(0.05, self._deadline_s - asyncio.get_running_loop().time())
+
+    async def ask_leader(self) -> tuple[int, _Answer]:
+        """Have the leader do it; where another member leads by then, that one. Returns who led, and the answer."""
+        change = self._wanted.change
+        undone: dict[tuple[int, int | None], _Answer] = {}
+        while True:
+            newest = next(reversed(undone.values()), None)
+            leader = await self._find_leader(newest)
+            key = leader.member_id, leader.leadership_term_id
+            if key in undone:
+                return leader.member_id, undone[key]
+            if change is not None and change.endpoints:
+                await _expect_to_belong(change, leader.asked, min(self._left_s, _STATUS_TIMEOUT_S), self._network)
+            answer = await self.ask(leader.asked.member_id)
+            if answer.outcome is Outcome.NOT_ALLOWED:
+                answer = await self._ask_here(leader.member_id) or answer
+            if not answer.is_undone:
+                return leader.member_id, answer
+            undone[key] = answer
+
+    async def ask(self, asked_id: int) -> _Answer:
+        """Have one member do it, and print each step as it is told."""
+        wanted, steps = self._wanted, list[OperationProgress]()
+        asking = run_operation(
+            self._endpoints[asked_id],
+            wanted.operation,
+            self._left_s,
+            log_position=wanted.log_position,
+            change=wanted.change,
+            target_member_id=wanted.target_member_id,
+            feature_level=wanted.feature_level,
+            cluster_id=self._cluster_id,
+            network=self._network,
+        )
+        try:
+            async with aclosing(asking) as progress:
+                async for step in progress:
+                    steps.append(step)
+                    _print_step(step, self._output)
+        except StatusQueryError as error:
+            if error.outcome is Outcome.NOT_ALLOWED:
+                who = f"member {asked_id}" if wanted.asked_member_id is not None else f"member {asked_id}, the leader"
+                told = f"{wanted.operation} refused by {who}: {error.detail}"
+                return _Answer(steps, told, EXIT_REFUSED, error.outcome, is_begun=False)
+            status = EXIT_FAILED if wanted.asked_member_id is None else EXIT_UNREACHABLE
+            return _Answer(steps, str(error), status, error.outcome, is_begun=False)
+        except ClusterError as error:
+            return _Answer(steps, str(error), EXIT_FAILED, Outcome.PARTIAL)
+        return _Answer(steps)
+
+    async def _ask_here(self, leader_id: int) -> _Answer | None:
+        """Have a member on this machine pass the order on; None where there is none, or it does not pass it on."""
+        for member_id, endpoint in self._endpoints.items():
+            if member_id != leader_id and self._network.reaches_locally(Endpoint.parse(endpoint)):
+                answer = await self.ask(member_id)
+                if not answer.is_undone:
+                    return answer
+        return None
+
+    async def _find_leader(self, newest: _Answer | None) -> _Leader:
+        """Ask every member who leads, for a while where the leader just changes.
+
+        Without a leader the command ends, with what was answered last, or because there is none.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = min(self._deadline_s, loop.time() + _ELECTION_S)
+        while True:
+            limit_s = min(self._left_s, _STATUS_TIMEOUT_S)
+            reports = await ask_members(self._endpoints, limit_s, cluster_id=self._cluster_id, network=self._network)
+            other = next((report for report in reports if report.outcome is Outcome.OTHER_CLUSTER), None)
+            if other is not None:
+                fail(f"refused: {other.detail}", EXIT_REFUSED)
+            statuses = [report.status for report in reports if report.status is not None]
+            if not statuses:
+                fail("no member can be reached: " + "; ".join(_why_not(each) for each in reports), EXIT_UNREACHABLE)
+            _expect_one_cluster(statuses)
+            is_unknown = any(report.outcome is Outcome.NOT_ALLOWED for report in reports)
+            leader = _judge_leader(statuses, is_unknown=is_unknown)
+            if leader is not None:
+                return leader
+            if loop.time() >= until_s or not any(_awaits_leader(status) for status in statuses):
+                if newest is not None:
+                    _end_undone(self._wanted.operation, newest)
+                fail(
+                    "no leader among the members that answer; run `trimaran status` to see each member", EXIT_NO_LEADER
+                )
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+
+
+def _judge_leader(statuses: Sequence[MemberStatus], *, is_unknown: bool) -> _Leader | None:
+    """Find who leads; where members do not tell the caller, by what those tell that follow."""
     leader = find_leader(statuses)
-    if leader is None:
-        fail("no leader among the members that answer; run `trimaran status` to see each member", EXIT_NO_LEADER)
-    return leader
+    if leader is not None:
+        return _Leader(leader.member_id, leader.leadership_term_id, leader)
+    following = [status for status in statuses if is_in_term(status) and status.leader_member_id is not None]
+    if not is_unknown or not following:
+        return None
+    asked = max(following, key=term_order)
+    assert asked.leader_member_id is not None
+    return _Leader(asked.leader_member_id, asked.leadership_term_id, asked)
+
+
+def _awaits_leader(status: MemberStatus) -> bool:
+    """Whether a member is in an election, or follows a leader that is gone."""
+    return not is_in_term(status) or status.leader_member_id is not None
+
+
+def _end_undone(operation: Operation, answer: _Answer) -> NoReturn:
+    if answer.failure is not None:
+        fail(answer.failure, answer.exit_status)
+    fail(f"{operation} refused: {answer.steps[-1].detail}", EXIT_REFUSED)
 
 
 def _expect_one_cluster(statuses: Sequence[MemberStatus]) -> None:
@@ -282,7 +397,8 @@ def _part_of(operation: Operation, report: MemberReport, log_position: int, *, i
     if status is None:
         if operation in _STOPPING and report.outcome in _GONE:
             return _make_part(operation, report, OperationPart.DONE, "it does not run")
-        if is_late or (report.outcome in _GONE and operation not in _RESTARTING):
+        is_gone = report.outcome in _GONE and operation not in _RESTARTING
+        if is_late or is_gone or report.outcome is Outcome.NOT_ALLOWED:
             return _make_part(operation, report, OperationPart.UNREACHABLE, _why_not(report))
         return None
     if operation not in _STOPPING and _has_done(operation, status, log_position):

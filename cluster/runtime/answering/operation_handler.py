@@ -28,6 +28,7 @@ from ...core.membership.member_change import MemberChange
 from ...documents.operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
 from ..agent import ConsensusModuleAgent
 from .document_server import DocumentRow
+from .order_relay import OrderRelay
 
 _TOGGLES: Final = {
     Operation.SUSPEND: ControlToggle.SUSPEND,
@@ -42,6 +43,9 @@ _TOGGLES: Final = {
 }
 """The actions of the whole cluster that the consensus module is asked for; `OperationHandler._begin` has the others."""
 
+_OF_ONE_MEMBER: Final = frozenset({Operation.STOP_MEMBER, Operation.SCRUB})
+"""What the member that is asked does itself, whether it leads or not."""
+
 
 class OperationHandler:
     """Where this member is asked: by its own process, on the consensus endpoint, or at its control socket."""
@@ -50,11 +54,13 @@ class OperationHandler:
         self,
         agent: ConsensusModuleAgent,
         *,
+        relay: OrderRelay,
         audit: AuditTrail,
         depart: Callable[[], AsyncGenerator[fx.ActionProgressed, None]],
         scrub: Callable[[], object],
     ) -> None:
         self._agent = agent
+        self._relay = relay
         self._depart = depart
         self._scrub = scrub
         self._audit = audit
@@ -113,7 +119,7 @@ class OperationHandler:
         outcome, log_position, detail = "unknown", None, "the caller left before the end"
         last: fx.ActionProgressed | None = None
         try:
-            async with aclosing(self._run(document)) as steps:
+            async with aclosing(self._run(document, asker)) as steps:
                 async for step in steps:
                     outcome, detail = str(step.step), step.detail
                     log_position = log_position if step.log_position is None else step.log_position
@@ -148,8 +154,10 @@ class OperationHandler:
             detail = printable_line(effect.detail)
             self._audit.ended(action, asker, str(effect.step), **facts, log_position=effect.log_position, detail=detail)
 
-    async def _run(self, document: OperationRequest) -> AsyncGenerator[fx.ActionProgressed, None]:
-        """Do it, unless another cluster was meant."""
+    async def _run(
+        self, document: OperationRequest, asker: AcceptedConnection
+    ) -> AsyncGenerator[fx.ActionProgressed, None]:
+        """Do it, or have the leader do it, unless another cluster was meant."""
         ctx, demanded = self._agent.module.ctx, parse_cluster_id(document.cluster_id or "")
         if demanded not in (NULL_CLUSTER_ID, ctx.cluster_id, ctx.whole_cluster_id):
             yield fx.ActionProgressed(
@@ -161,7 +169,9 @@ class OperationHandler:
                 is_final=True,
             )
             return
-        async with aclosing(self._begin(document)) as steps:
+        is_passed_on = document.operation not in _OF_ONE_MEMBER and self._relay.passes_on(document)
+        running = self._relay.run(document, asker) if is_passed_on else self._begin(document)
+        async with aclosing(running) as steps:
             async for step in steps:
                 yield step
 

@@ -16,6 +16,7 @@ from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.documents.operations import Operation, OperationProgress, OperationRequest
 from trimaran.cluster.runtime.agent import ConsensusModuleAgent
 from trimaran.cluster.runtime.answering.operation_handler import _TOGGLES, OperationHandler
+from trimaran.cluster.runtime.answering.order_relay import OrderRelay
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.permissions import Permission
@@ -45,6 +46,7 @@ class Asked:
         self.actions: list[tuple[ControlToggle, int | None]] = []
         config = SimpleNamespace(member_id=0)
         module = SimpleNamespace(ctx=SimpleNamespace(cluster_id=CLUSTER, whole_cluster_id=0, config=config))
+        relay = SimpleNamespace(passes_on=lambda order: False)
 
         async def run_action(wanted: ActionRequested) -> AsyncGenerator[fx.ActionProgressed, None]:
             self.actions.append((wanted.action, wanted.log_position))
@@ -59,6 +61,7 @@ class Asked:
         self.scrubs: list[bool] = []
         self.handler = OperationHandler(
             cast(ConsensusModuleAgent, SimpleNamespace(module=module, run_action=run_action)),
+            relay=cast(OrderRelay, relay),
             depart=lambda: run_action(ActionRequested(0, ControlToggle.INACTIVE)),
             scrub=lambda: self.scrubs.append(True),
             audit=AuditTrail(info=log, warn=log, monotonic_ns=lambda: 0),
