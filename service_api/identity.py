@@ -8,10 +8,12 @@ A certificate names one identity per cluster, as a URI among its subject alterna
     trimaran://CLUSTER/operator/NAME    does everything that an observer may, and operates the cluster
 
 CLUSTER is the cluster id in 16 hexadecimal digits. Where an issuer gives out URIs of SPIFFE only, the same stands at
-the end of such a URI: `spiffe://any.domain/any/path/trimaran/CLUSTER/member/1`. Which authority may sign is the
-setting of the one who verifies; its name in the URI counts for nothing.
+the end of such a URI: `spiffe://example.org/any/path/trimaran/CLUSTER/member/1`. An issuer that lets workloads choose a
+part of their path would let them choose what they are, so only URIs count that begin with the trust domain and the path
+which the one who verifies has in its settings, and go on with `/trimaran/` at once.
 
-A caller that shows nothing is a stranger. `service_api.access.permissions` says what each may do.
+A caller that shows nothing is a stranger. `service_api.access.permissions` says what each may do, and
+`service_api.access.rights` whether what a caller shows counts now.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}"
 
 _ROLE_AND_NAME: Final = rf"(?P<cluster>{CLUSTER_ID_PATTERN})/(?P<role>member|client|observer|operator)/(?P<name>.+)"
 _OWN_URI: Final = re.compile(rf"trimaran://{_ROLE_AND_NAME}")
-_SPIFFE_URI: Final = re.compile(rf"spiffe://[a-z0-9._-]+(?:/[\w.-]+)*/trimaran/{_ROLE_AND_NAME}")
+_SPIFFE_PREFIX: Final = r"spiffe://[a-z0-9._-]+(?:/[A-Za-z0-9._-]+)*"
+"""A trust domain, and perhaps a path. Source: SPIFFE-ID §2.1, §2.2."""
+_SPIFFE_URI: Final = re.compile(rf"(?P<prefix>{_SPIFFE_PREFIX})/trimaran/{_ROLE_AND_NAME}")
 _EXPECTED: Final = (
     "expected trimaran://CLUSTER/ROLE/NAME with 16 hexadecimal digits, one of member, client, observer and operator, "
     "and a member id or a name of letters, digits and . _ @ + -"
@@ -47,6 +51,11 @@ class CallerRole(StrEnum):
     OBSERVER = "observer"
     OPERATOR = "operator"
     MEMBER = "member"
+    CONTACT = "contact"
+    """Shows a member's identity, and the configuration here has no such member. Its links are heard all the same: the
+    member has just been removed, or other members say that there is one."""
+    OUTSIDER = "outsider"
+    """Shows an identity of the cluster that does not count: a removed member's, or one of a member never added."""
 
 
 class Proof(StrEnum):
@@ -96,18 +105,27 @@ class Identity:
         return f"trimaran://{format_cluster_id(self.cluster_id)}/{self.role}/{self.name}"
 
 
-def is_identity_uri(uri: str) -> bool:
-    """Whether a URI means to be an identity: other URIs of a certificate are nobody's business here."""
-    return uri.startswith("trimaran://") or (uri.startswith("spiffe://") and "/trimaran/" in uri)
+def is_spiffe_prefix(text: str) -> bool:
+    """Whether a text is a trust domain of SPIFFE, perhaps with a path: `spiffe://example.org/ns/prod`."""
+    return re.fullmatch(_SPIFFE_PREFIX, text) is not None
 
 
-def identities_of(uris: Iterable[str]) -> list[Identity]:
-    """Read every identity among the URIs of a certificate.
+def spiffe_prefix_of(uri: str) -> str:
+    """Return the prefix with which a URI of SPIFFE is an identity; empty for any other URI."""
+    found = _SPIFFE_URI.fullmatch(uri)
+    return "" if found is None else found["prefix"]
+
+
+def identities_of(uris: Iterable[str], spiffe_prefix: str = "") -> list[Identity]:
+    """Read every identity among the URIs of a certificate: others are nobody's business here.
+
+    URIs of SPIFFE count that have exactly this prefix before `/trimaran/`; none do without a prefix.
 
     Raises:
         ConfigurationError: one is badly written, or two are of the same cluster.
     """
-    identities = [Identity.parse(uri) for uri in uris if is_identity_uri(uri)]
+    begins = ("trimaran://", f"{spiffe_prefix}/trimaran/") if spiffe_prefix else ("trimaran://",)
+    identities = [Identity.parse(uri) for uri in uris if uri.startswith(begins)]
     clusters = [identity.cluster_id for identity in identities]
     if len(clusters) != len(set(clusters)):
         named = ", ".join(str(identity) for identity in identities)
@@ -123,6 +141,12 @@ class Caller:
     name: str
     """Empty for a stranger."""
     proof: Proof
+    reason: str = ""
+    """Why what it shows does not count, or counts for less."""
+    advice: str = ""
+    """What can be done about that."""
+    is_gone: bool = False
+    """Whether what it shows will never count again."""
 
     @classmethod
     def of_identity(cls, identity: Identity) -> Self:
@@ -131,11 +155,13 @@ class Caller:
 
     @property
     def member_id(self) -> MemberId | None:
-        """The id of a member that has shown it; None for anybody else."""
-        return MemberId(int(self.name)) if self.role is CallerRole.MEMBER else None
+        """The id of a member that has shown it, and is heard; None for anybody else."""
+        return MemberId(int(self.name)) if self.role in (CallerRole.MEMBER, CallerRole.CONTACT) else None
 
     def __str__(self) -> str:
-        return f"{self.role} {self.name} (by {self.proof})" if self.name else str(self.role)
+        if not self.name:
+            return str(self.role)
+        return f"{self.role} {self.name} (by {self.proof}){f': {self.reason}' if self.reason else ''}"
 
 
 STRANGER: Final = Caller(CallerRole.STRANGER, "", Proof.NONE)

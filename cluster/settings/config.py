@@ -190,6 +190,13 @@ class NodeConfig(BaseSettings):
             "cluster if its id is known, else by its host name"
         ),
     ] = "auto"
+    tls_spiffe_prefix: Annotated[
+        Text,
+        Field(
+            description="trust domain and path with which a URI of SPIFFE in a certificate is an identity, such as "
+            "spiffe://example.org/ns/prod; empty: no such URI is"
+        ),
+    ] = ""
     insecure_plaintext: Annotated[
         Switch,
         Field(

@@ -21,7 +21,7 @@ class Permission(StrEnum):
     """What can be allowed to a caller. The text names it in refusals, in the audit trail, and in docs/security.md."""
 
     SESSION = "session"
-    """To ask for a client session: the authenticator decides."""
+    """To ask for a client session: the authenticator decides. An identity that does not count is no help to get one."""
     PROBES = "probes"
     """`/livez` and `/readyz`."""
     METRICS = "metrics"
@@ -64,13 +64,13 @@ class Row(NamedTuple):
     roles: frozenset[CallerRole]
 
 
-_STRANGER, _CLIENT, _OBSERVER, _OPERATOR, _MEMBER = CallerRole
+_STRANGER, _CLIENT, _OBSERVER, _OPERATOR, _MEMBER, _CONTACT, _OUTSIDER = CallerRole
 _EVERYBODY: Final = frozenset(CallerRole)
 _READERS: Final = frozenset({_OBSERVER, _OPERATOR, _MEMBER})
 _OPERATING: Final = Row(False, frozenset({_OPERATOR, _MEMBER}))
 
 PERMISSIONS: Final[Mapping[Permission, Row]] = {
-    Permission.SESSION: Row(True, _EVERYBODY),
+    Permission.SESSION: Row(True, _EVERYBODY - {_CONTACT, _OUTSIDER}),
     Permission.PROBES: Row(True, _EVERYBODY),
     Permission.METRICS: Row(False, _READERS),
     Permission.STATUS: Row(True, _READERS),
@@ -79,7 +79,7 @@ PERMISSIONS: Final[Mapping[Permission, Row]] = {
     Permission.ARCHIVE_WRITING: Row(True, frozenset({_OPERATOR, _MEMBER})),
     Permission.SNAPSHOT_SHIPPING: Row(True, frozenset({_OPERATOR, _MEMBER})),
     Permission.BACKUP: Row(True, _READERS),
-    Permission.MEMBER_LINK: Row(True, frozenset({_MEMBER})),
+    Permission.MEMBER_LINK: Row(True, frozenset({_MEMBER, _CONTACT})),
     Permission.SUSPEND: _OPERATING,
     Permission.RESUME: _OPERATING,
     Permission.SNAPSHOT: _OPERATING,

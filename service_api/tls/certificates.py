@@ -54,14 +54,14 @@ class Certificate:
         """When it expires, in milliseconds since the Unix epoch."""
         return int(self.not_after.timestamp() * 1_000)
 
-    def identities(self) -> list[Identity]:
-        """Return the identities that it names.
+    def identities(self, spiffe_prefix: str = "") -> list[Identity]:
+        """Return the identities that it names, as `identities_of`.
 
         Raises:
             ConfigurationError: one is badly written, or two are of the same cluster.
         """
         try:
-            return identities_of(self.uris)
+            return identities_of(self.uris, spiffe_prefix)
         except ConfigurationError as error:
             raise ConfigurationError(f"{error}; certificate file={self.file}") from None
 

@@ -54,7 +54,7 @@ class TlsCredentials:
             expect_private(Path(settings.key), "key file")
             for certificate in chain:
                 certificate.expect_valid(now)
-            chain[0].identities()
+            chain[0].identities(settings.spiffe_prefix)
         loaded = cls(settings, tuple(chain), tuple(authorities))
         loaded.dialling_context(checks_name=False)  # whether OpenSSL takes the files
         return loaded
@@ -73,7 +73,7 @@ class TlsCredentials:
         Raises:
             ConfigurationError: the user's: it is of another cluster, or of several.
         """
-        found = self.chain[0].identities() if self.chain else []
+        found = self.chain[0].identities(self.settings.spiffe_prefix) if self.chain else []
         if not found:
             return None
         if cluster_id == NULL_CLUSTER_ID and len(found) == 1:
@@ -109,8 +109,10 @@ class TlsCredentials:
         if identity is None or identity.role is not CallerRole.MEMBER or identity.member_id != member_id:
             raise ConfigurationError(
                 f"certificate is not member {member_id}'s: file={self.settings.certificate} "
-                f"identity={'none' if identity is None else identity} expected the URI {wanted} among its subject "
-                "alternative names: use this member's file, or have a certificate issued with it"
+                f"identity={'none' if identity is None else identity} uris={', '.join(self.chain[0].uris) or 'none'} "
+                f"expected the URI {wanted} among its subject alternative names, or one of SPIFFE that begins with the "
+                f"setting tls_spiffe_prefix={self.settings.spiffe_prefix!r}: use this member's file, or have a "
+                "certificate issued with it"
             )
         self._shake_hands_with_itself()
         return identity

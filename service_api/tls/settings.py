@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Final, Self
 
 from ..errors import ConfigurationError
+from ..identity import is_spiffe_prefix
 
 SYSTEM_AUTHORITIES: Final = "system"
 """The value of `authorities` that stands for the authorities that the operating system trusts."""
@@ -49,6 +50,10 @@ class TlsSettings:
     `cluster`, as a member of the cluster that is demanded, whatever its address is; `auto`: by cluster where the
     cluster's id is known, by a setting or by the own certificate, and else by name."""
 
+    spiffe_prefix: str = ""
+    """With which trust domain and path a URI of SPIFFE is an identity, such as `spiffe://example.org/ns/prod`: what
+    follows must be `/trimaran/CLUSTER/ROLE/NAME`. Empty: no URI of SPIFFE is one."""
+
     def __post_init__(self) -> None:
         if not self.authorities:
             raise ConfigurationError(
@@ -60,6 +65,11 @@ class TlsSettings:
             )
         if self.verify not in VERIFY_VALUES:
             raise ConfigurationError(f"tls verify={self.verify!r}: expected one of {', '.join(VERIFY_VALUES)}")
+        if self.spiffe_prefix and not is_spiffe_prefix(self.spiffe_prefix):
+            raise ConfigurationError(
+                f"tls spiffe_prefix={self.spiffe_prefix!r}: expected a trust domain and perhaps a path, without a "
+                "slash at the end: spiffe://example.org/ns/prod"
+            )
 
     @classmethod
     def of_values(cls, values: Mapping[str, str]) -> Self | None:
@@ -69,7 +79,7 @@ class TlsSettings:
             ConfigurationError: they do not fit together.
         """
         given = {field.name: values[field.name] for field in fields(cls) if values.get(field.name)}
-        if not given.keys() - {"verify"}:
+        if not given.keys() - {"verify", "spiffe_prefix"}:
             return None
         return cls(**{"authorities": "", **given})
 

@@ -34,7 +34,7 @@ from ..access.private_files import version_of
 from ..cluster_id import NULL_CLUSTER_ID, ClusterId, describe_other_cluster, format_cluster_id
 from ..endpoint import Endpoint
 from ..errors import ConfigurationError
-from ..identity import STRANGER, Caller, CallerRole, Identity, identities_of
+from ..identity import STRANGER, Caller, CallerRole, Identity, identities_of, spiffe_prefix_of
 from ..transport import (
     SOCKETS,
     Encryption,
@@ -115,6 +115,10 @@ class TlsStack(SocketStack):
     def __repr__(self) -> str:
         return f"<TlsStack cluster_id={format_cluster_id(self.cluster_id)} member_id={self._member_id}>"
 
+    def identify(self, certificate: PeerCertificate | None) -> tuple[Caller, str]:
+        """Return who shows a certificate that was verified, and what it shows where that makes it a stranger."""
+        return identify(certificate, self.cluster_id, self.settings.spiffe_prefix)
+
     # --- the files
 
     @property
@@ -149,7 +153,7 @@ class TlsStack(SocketStack):
     def _own_identity(self, credentials: TlsCredentials) -> Identity | None:
         if self._member_id is not None:
             return credentials.expect_member(self._member_id, self._demanded)
-        if not credentials.chain or not credentials.chain[0].identities():
+        if not credentials.chain or not credentials.chain[0].identities(self.settings.spiffe_prefix):
             return None
         return credentials.identity(self._demanded)
 
@@ -219,7 +223,7 @@ class _Accepting(Encryption):
         return context
 
     def identify(self, certificate: PeerCertificate | None) -> tuple[Caller, str]:
-        caller, detail = identify(certificate, self.stack.cluster_id)
+        caller, detail = self.stack.identify(certificate)
         if self.purpose in _MEMBERS_ONLY and caller.role is not CallerRole.MEMBER:
             raise PeerRefusedError(f"only members may connect here: it shows {detail or caller}")
         return caller, detail
@@ -245,7 +249,7 @@ class _Dialling(Encryption):
 
     def identify(self, certificate: PeerCertificate | None) -> tuple[Caller, str]:
         stack = self.stack
-        caller, detail = identify(certificate, stack.cluster_id)
+        caller, detail = stack.identify(certificate)
         if self._is_by_name:
             return caller, detail
         if caller.role is not CallerRole.MEMBER or self.member_id not in (None, caller.member_id):
@@ -257,13 +261,13 @@ class _Dialling(Encryption):
         return caller, detail
 
 
-def identify(certificate: PeerCertificate | None, cluster_id: ClusterId) -> tuple[Caller, str]:
+def identify(certificate: PeerCertificate | None, cluster_id: ClusterId, spiffe_prefix: str = "") -> tuple[Caller, str]:
     """Return who shows a certificate that was verified, and what it shows where that makes it a stranger."""
     if not certificate:
         return STRANGER, "no certificate"
     uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
     try:
-        identities = identities_of(uris)
+        identities = identities_of(uris, spiffe_prefix)
     except ConfigurationError as error:
         return STRANGER, f"a certificate with a {error}"
     for identity in identities:
@@ -272,6 +276,8 @@ def identify(certificate: PeerCertificate | None, cluster_id: ClusterId) -> tupl
     if identities:
         other = describe_other_cluster(identities[0].cluster_id, expected=cluster_id)
         return STRANGER, f"the certificate of {identities[0]}: {other}"
+    if unpinned := [uri for uri in uris if spiffe_prefix_of(uri)]:
+        return STRANGER, f"a certificate of {unpinned[0]}, and the setting says {spiffe_prefix=}"
     return STRANGER, f"a certificate without an identity: subject={certificate.get('subject')}"
 
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -232,6 +233,20 @@ async def test_with_tls_operators_operate_and_clients_and_observers_do_not(data_
 
         callers = [(line["action"], line["caller"], line["proof"]) for line in audit(cluster, "ended")]
         assert callers == [("suspend", "ops", "certificate"), ("resume", "local", "local socket")]
+
+
+async def test_a_spiffe_path_that_a_workload_chose_is_no_operator(data_dir: Path) -> None:
+    """Docs/security.md said that any path before `/trimaran/` would do."""
+    certified = Certified(data_dir)
+    shown = certified.issuer.of_spiffe(CallerRole.OPERATOR, "eve", prefix="spiffe://prod.example/ns/guest")
+    eve = TlsStack(replace(shown, verify="name"), uses_control_sockets=False)
+    pinned = {"tls_spiffe_prefix": "spiffe://prod.example/ns/trimaran"}
+    async with certified.cluster(member_count=1, settings={**STEADY, **pinned}) as cluster:
+        await cluster.wait_for_leader()
+
+        assert has_facts(await refusal_of(cluster, Operation.ABORT, eve), "operator or member", "stranger")
+
+        assert [line["action"] for line in audit(cluster, "refused")] == ["abort"]
 
 
 async def test_a_client_of_an_operators_certificate_has_snapshots_taken_and_others_do_not(data_dir: Path) -> None:

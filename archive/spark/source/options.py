@@ -32,6 +32,7 @@ STREAM_OPTIONS: Final = frozenset(
         "tlsCertificate",
         "tlsKey",
         "tlsVerify",
+        "tlsSpiffePrefix",
     }
 )
 """Those of streams only: a stream's reader checks them, a batch read refuses them."""

@@ -1,8 +1,8 @@
 """The options of a stream: those of a batch read that make sense for one, and three of its own.
 
 `startingPosition`, `maxBytesPerTrigger` and `commitFrom` are a stream's, and `tlsAuthorities`, `tlsCertificate`,
-`tlsKey`, `tlsVerify` and `clusterId` for the members that `commitFrom` names; `path` may be a comma-separated list of
-members' directories; `committed` is true unless told.
+`tlsKey`, `tlsVerify`, `tlsSpiffePrefix` and `clusterId` for the members that `commitFrom` names; `path` may be a
+comma-separated list of members' directories; `committed` is true unless told.
 """
 
 from __future__ import annotations
@@ -120,6 +120,7 @@ def _parse_commit_from(text: str) -> tuple[Endpoint, ...]:
 def _parse_tls(given: Mapping[str, str]) -> TlsSettings | None:
     """Read the options of TLS; without any the environment's `TRIMARAN_TLS_*` count."""
     values = {name: given.get(f"tls{name}", "") for name in ("authorities", "certificate", "key", "verify")}
+    values["spiffe_prefix"] = given.get("tlsspiffeprefix", "")
     return TlsSettings.of_values(values) or TlsSettings.of_environment()
 
 

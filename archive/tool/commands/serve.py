@@ -75,6 +75,13 @@ def serve(
         str, typer.Option(envvar="TRIMARAN_TLS_CERTIFICATE", help="The certificate to show, in PEM.")
     ] = "",
     tls_key: Annotated[str, typer.Option(envvar="TRIMARAN_TLS_KEY", help="Its private key, in PEM.")] = "",
+    tls_spiffe_prefix: Annotated[
+        str,
+        typer.Option(
+            envvar="TRIMARAN_TLS_SPIFFE_PREFIX",
+            help="Trust domain and path with which a URI of SPIFFE is an identity: spiffe://example.org/ns/prod.",
+        ),
+    ] = "",
     cluster_id: Annotated[
         str,
         typer.Option(
@@ -91,7 +98,12 @@ def serve(
 ) -> None:
     """Serve an archive over TCP: record, replay, edit, copy. Stops in order on SIGTERM and SIGINT."""
     config = _make_config(term_length, segment_length, file_sync_level)
-    tls = {"authorities": tls_authorities, "certificate": tls_certificate, "key": tls_key}
+    tls = {
+        "authorities": tls_authorities,
+        "certificate": tls_certificate,
+        "key": tls_key,
+        "spiffe_prefix": tls_spiffe_prefix,
+    }
     network = _make_network(tls, cluster_id, is_plaintext_allowed=insecure_plaintext)
     _expect_known_callers(Endpoint(host, port), network, authenticator)
     own_cluster_id = parse_cluster_id(cluster_id) or network.cluster_id

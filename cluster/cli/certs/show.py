@@ -10,7 +10,7 @@ import typer
 
 from trimaran.archive.tool.output import OutputFormat, OutputOption, print_rows
 from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.identity import CallerRole, Identity
+from trimaran.service_api.identity import CallerRole, Identity, spiffe_prefix_of
 from trimaran.service_api.tls.certificates import CLIENT_USAGE, SERVER_USAGE, Certificate, read_certificates, utc_now
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A file of certificates in PEM format.")]
@@ -40,6 +40,7 @@ def explain(certificate: Certificate, now: datetime) -> dict[str, Any]:  # as JS
     identities: list[Identity] = []
     try:
         identities = certificate.identities()
+        identities += [Identity.parse(uri) for uri in certificate.uris if spiffe_prefix_of(uri)]
         certificate.expect_valid(now)
     except ConfigurationError as error:
         problem = str(error)
@@ -62,6 +63,8 @@ def _uses(certificate: Certificate, identities: list[Identity]) -> list[str]:
         return ["to verify and to sign other certificates (tls authorities)"]
     usages = certificate.usages or (SERVER_USAGE, CLIENT_USAGE)
     uses = [f"{_USES[identity.role]}: {identity}" for identity in identities if CLIENT_USAGE in usages]
+    if prefixes := sorted({prefix for uri in certificate.uris if (prefix := spiffe_prefix_of(uri))}):
+        uses.append(f"of these, URIs of SPIFFE where the setting tls_spiffe_prefix is {' or '.join(prefixes)}")
     if SERVER_USAGE in usages:
         uses += [f"to listen as {name}" for name in certificate.names]
     elif any(identity.role is CallerRole.MEMBER for identity in identities):

@@ -65,6 +65,28 @@ def test_what_is_no_identity_is_refused_with_its_value(uri: str) -> None:
         Identity.parse(uri)
 
 
+OF_SPIFFE = f"trimaran/{CLUSTER}/operator/x"
+
+
+@pytest.mark.parametrize(
+    ("uri", "counts"),
+    [
+        (f"spiffe://prod.example/ns/trimaran-system/{OF_SPIFFE}", True),
+        (f"spiffe://prod.example/{OF_SPIFFE}", False),
+        (f"spiffe://prod.example/ns/guest/{OF_SPIFFE}", False),
+        (f"spiffe://prod.example/ns/trimaran-system/sa/guest/{OF_SPIFFE}", False),
+        (f"spiffe://prod.example/ns/trimaran-system-2/{OF_SPIFFE}", False),
+        (f"spiffe://other.example/ns/trimaran-system/{OF_SPIFFE}", False),
+    ],
+)
+def test_a_spiffe_uri_counts_with_the_trust_domain_and_the_path_of_the_setting_alone(uri: str, counts: bool) -> None:
+    """Whichever workload could choose its path was an operator."""
+    pinned = identities_of([uri], "spiffe://prod.example/ns/trimaran-system")
+
+    assert [identity.role for identity in pinned] == [CallerRole.OPERATOR] * counts
+    assert identities_of([uri]) == []
+
+
 def test_other_uris_of_a_certificate_are_nobody_s_business() -> None:
     uris = ["https://example.org/", "spiffe://prod.example/web", f"trimaran://{CLUSTER}/client/x"]
 

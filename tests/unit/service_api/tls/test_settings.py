@@ -23,6 +23,8 @@ def test_settings_are_read_from_the_environment() -> None:
         ({"authorities": "a", "certificate": "c.pem"}, r"certificate='c\.pem' .*key=''.*both"),
         ({"authorities": "a", "key": "k"}, "certificate='' .*key='k'.*both"),
         ({"authorities": "a", "verify": "never"}, "verify='never'.*auto, name, cluster"),
+        ({"authorities": "a", "spiffe_prefix": "spiffe://a/b/"}, "spiffe_prefix='spiffe://a/b/'.*without a slash"),
+        ({"authorities": "a", "spiffe_prefix": "https://a/b"}, "spiffe_prefix='https://a/b'.*trust domain"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(values: dict[str, str], message: str) -> None:

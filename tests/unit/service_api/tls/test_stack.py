@@ -168,6 +168,22 @@ async def test_who_shows_nothing_of_this_cluster_is_a_stranger_and_cannot_speak_
         assert server.gate.count(Purpose.LOG) == 0
 
 
+@pytest.mark.parametrize("pinned", ["", "spiffe://prod.example/ns/trimaran", "spiffe://prod.example/ns/guest"])
+async def test_a_spiffe_uri_is_an_identity_with_the_trust_domain_and_path_of_the_setting_alone(
+    issuer: Issuer, pinned: str
+) -> None:
+    shown = issuer.of_spiffe(CallerRole.OPERATOR, "eve", prefix="spiffe://prod.example/ns/guest")
+    caller = TlsStack(replace(shown, verify="name"))
+
+    async with serving(replace(issuer.member(1), spiffe_prefix=pinned), Purpose.CONSENSUS) as server:
+        assert await say_hello(caller, server) == b"hello"
+        accepted = await server.accepted.get()
+
+    is_pinned = pinned == "spiffe://prod.example/ns/guest"
+    assert accepted.caller.role is (CallerRole.OPERATOR if is_pinned else CallerRole.STRANGER)
+    assert is_pinned or f"spiffe_prefix={pinned!r}" in accepted.caller_detail
+
+
 @pytest.mark.parametrize("role", [CallerRole.CLIENT, CallerRole.OPERATOR])
 @on_both_loops
 async def test_a_client_cannot_reach_a_link_of_members(issuer: Issuer, role: CallerRole) -> None:
