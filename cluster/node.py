@@ -19,7 +19,9 @@ from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.archive.store.replay import ReplayLimit
 from trimaran.service_api import ClusteredService, ConfigurationError, ServiceFailedError
 from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.rights import Rights
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.identity import CallerRole
 from trimaran.service_api.typed.directory import check_services
 from trimaran.service_api.types import (
     BACKUP_STREAM_ID,
@@ -151,7 +153,9 @@ class Node:
             depart=self.departure.run,
             scrub=self.upkeep.ask,
         )
-        self.gate = make_gate(config, host.descriptor_limit)
+        self._rights = Rights(self._audit)
+        self._rights.decide(CallerRole.MEMBER, ctx.roster.judge)
+        self.gate = make_gate(config, host.descriptor_limit, self._rights)
         self._ingress = Ingress.of_config(self.agent, ctx, config, gate=self.gate, trim_memory=host.trim_memory)
         self.gathered_ingress = self._ingress.gathered
         self.service_agent = self._make_service_agent(services, code)
@@ -367,7 +371,14 @@ class Node:
                 copy_state=self._copy_state,
             ),
             fetcher=self._make_fetcher(tasks),
-            roster=MemberRoster(self._links, log, self._files.members, tasks=tasks, on_failed=self.agent.terminate),
+            roster=MemberRoster(
+                self._links,
+                log,
+                self._files.members,
+                tasks=tasks,
+                review_rights=lambda: self._rights.review(self.gate),
+                on_failed=self.agent.terminate,
+            ),
             divergence=DivergenceReporter(config.directory, config.service),
             tasks=tasks,
         )

@@ -25,13 +25,14 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Self
 
 from .access.line_limiter import LINE_INTERVAL_NS, LineLimiter
 from .access.permissions import Permission, is_permitted
+from .access.rights import Rights
 from .connection_purpose import Purpose
 from .descriptors import DescriptorBudget
 from .identity import STRANGER, Caller
@@ -45,7 +46,7 @@ OWN_LINE_LIMIT: Final = 20
 
 REFUSAL_KINDS: Final = (
     *("limit", "address_limit", "evicted", "deadline", "descriptors", "superseded", "handshake", "foreign_user"),
-    "other_cluster",
+    *("other_cluster", "no_right"),
 )
 """Why a connection is refused, or ended before it is anybody's."""
 
@@ -82,9 +83,9 @@ class AcceptedConnection:
     __slots__ = (
         "_deadline",
         "_gate",
+        "_given",
         "_transport",
         "address",
-        "caller",
         "caller_detail",
         "end",
         "is_admitted",
@@ -93,12 +94,13 @@ class AcceptedConnection:
         "is_over",
         "knows_caller",
         "purpose",
+        "shown",
     )
 
     def __init__(self, gate: ConnectionGate, purpose: Purpose, address: str) -> None:
         self.purpose: Final = purpose
         self.address: Final = address
-        self.caller = STRANGER
+        self.shown = STRANGER
         """Who it has shown to be, once the connection is made."""
         self.caller_detail = ""
         """What it has shown where that makes it a stranger, such as the certificate of another cluster."""
@@ -113,6 +115,8 @@ class AcceptedConnection:
         self.end: Callable[[str], None] = self._abort
         """Ends the connection, with the reason; its owner may have a better way."""
         self._gate = gate
+        self._given: tuple[Permission, ...] = ()
+        """What its caller was told that it may have."""
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -121,11 +125,27 @@ class AcceptedConnection:
 
     def identify(self, caller: Caller, detail: str = "") -> None:
         """Take who the caller is, from a port that tells callers apart."""
-        self.caller, self.caller_detail, self.knows_caller = caller, detail, True
+        self.shown, self.caller_detail, self.knows_caller = caller, detail, True
+
+    @property
+    def caller(self) -> Caller:
+        """Who the caller is now: what it has shown may have ceased to count."""
+        return self._gate.rights.judge(self.shown)
 
     def may(self, permission: Permission) -> bool:
-        """Whether its caller may have something, by the table of `access.permissions`."""
-        return is_permitted(permission, self.caller, knows_caller=self.knows_caller)
+        """Whether its caller may have something, by the table of `access.permissions`; what it may have is noted."""
+        is_given = is_permitted(permission, self.caller, knows_caller=self.knows_caller)
+        if is_given and self.knows_caller and permission not in self._given:
+            self._given = (*self._given, permission)
+        return is_given
+
+    @property
+    def lost_permissions(self) -> list[Permission]:
+        """What its caller was given, and may not have any more."""
+        if not self._given:
+            return []
+        caller = self.caller
+        return [each for each in self._given if not is_permitted(each, caller, knows_caller=True)]
 
     def attach(self, transport: asyncio.Transport) -> None:
         """Take the transport, once it is made; one that was ended before is ended now."""
@@ -218,6 +238,7 @@ class ConnectionGate:
         limits: Mapping[Purpose, GateLimits] | None = None,
         *,
         descriptors: DescriptorBudget | None = None,
+        rights: Rights | None = None,
         warn: Warn = lambda event, **fields: None,
         call_later: CallLater | None = None,
     ) -> None:
@@ -226,6 +247,8 @@ class ConnectionGate:
         self.call_later: Final = _call_later if call_later is None else call_later
         self.descriptors: Final = descriptors
         """None where descriptors are not limited."""
+        self.rights: Final = Rights() if rights is None else rights
+        """What callers are now by what they show."""
         self._crowds = {purpose: _Crowd() for purpose in Purpose}
         self.refused_counts: Counter[tuple[str, str]] = Counter()
         """By purpose and kind, one of `REFUSAL_KINDS`."""
@@ -256,6 +279,11 @@ class ConnectionGate:
     def pending_count(self, purpose: Purpose) -> int:
         """Count those of them that are not known to be anybody's; some may be by now."""
         return len(self._crowds[purpose].pending)
+
+    def connections(self) -> Iterator[AcceptedConnection]:
+        """Yield every connection; those of one purpose in the order of their coming, admitted ones first."""
+        for crowd in self._crowds.values():
+            yield from [*crowd.admitted, *crowd.pending]
 
     # --- what a listener asks
 

@@ -375,7 +375,10 @@ class ConsensusModule:
             self.ctx.members[event.member_id].live_join_position = event.position
 
     def _on_members_heard(self, event: ev.MembersHeard) -> None:
-        self.membership.hear(event.configuration, is_trusted=event.is_trusted)
+        if event.is_rumour:
+            self.ctx.roster.hear_rumour(event.configuration)
+        else:
+            self.membership.hear(event.configuration, is_trusted=event.is_trusted)
 
     def _on_reluctance_changed(self, event: ev.ReluctanceChanged) -> None:
         self.ctx.note_reluctance(event.kind, event.detail)

@@ -228,7 +228,9 @@ class MembersHeard:
 
     configuration: Configuration
     is_trusted: bool
-    """Whether it surely is a member: this one dialled it, or its certificate says so."""
+    """Whether it surely is a member: this one dialled it, or its certificate says so, and it is known."""
+    is_rumour: bool = False
+    """Whether it shows a member's certificate, and nobody else calls it a member."""
 
 
 @dataclass(slots=True)

@@ -65,10 +65,12 @@ class Outcome(StrEnum):
 class StatusQueryError(ClusterError):
     """A member was asked and gave no status; `outcome` and `detail` say what happened instead."""
 
-    def __init__(self, outcome: Outcome, detail: str) -> None:
+    def __init__(self, outcome: Outcome, detail: str, *, is_for_good: bool = False) -> None:
         super().__init__(f"{outcome}: {detail}")
         self.outcome = outcome
         self.detail = detail
+        self.is_for_good = is_for_good
+        """Whether the caller showed the certificate of a member that was removed."""
 
 
 async def query_status(
@@ -253,7 +255,8 @@ class _AnswerReader(asyncio.Protocol):
             return
         assert self._transport is not None
         way = "control socket" if is_local(self._transport) else f"TCP: {why_not_local(self._endpoint)}"
-        self._fail(Outcome.NOT_ALLOWED, f"{refusal.refused}; {refusal.advice}; asked by {way}")
+        detail = f"{refusal.refused}; {refusal.advice}; asked by {way}"
+        self._fail(Outcome.NOT_ALLOWED, detail, is_for_good=refusal.is_for_good)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._parser.buffered_bytes:
@@ -278,7 +281,7 @@ class _AnswerReader(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _fail(self, outcome: Outcome, detail: str) -> None:
+    def _fail(self, outcome: Outcome, detail: str, *, is_for_good: bool = False) -> None:
         if not self._is_done:
             self._is_done = True
-            self.documents.put_nowait(StatusQueryError(outcome, detail))
+            self.documents.put_nowait(StatusQueryError(outcome, detail, is_for_good=is_for_good))

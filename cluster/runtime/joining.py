@@ -23,6 +23,7 @@ from trimaran.service_api.types import MemberId
 from ..core.membership.configuration import Configuration, ConfiguredMember, MemberKind, find_configuration_fault
 from ..core.membership.roster import Roster
 from ..documents.inspection import MembersView, inspect_member
+from ..documents.query import StatusQueryError
 from ..settings.config import NodeConfig, parse_members
 from .files.members_file import MembersFile
 
@@ -56,10 +57,10 @@ async def find_cluster(config: NodeConfig, network: NetworkStack) -> Configurati
                 logger.info("member.joins", members=found.describe(), log_position=found.log_position)
                 return found
             if config.member_id <= found.high_member_id:
-                raise ConfigurationError(
-                    f"member_id={config.member_id} is no member of this cluster, and can become none: ids only rise, "
-                    f"so that none is used twice, and the highest was {found.high_member_id}; the next free one is "
-                    f"{found.high_member_id + 1}"
+                raise _no_member_any_more(
+                    config,
+                    f"ids only rise, so that none is used twice, and the highest was {found.high_member_id}; the next "
+                    f"free one is {found.high_member_id + 1}",
                 )
             reason = (
                 f"member_id={config.member_id} is no member yet: the members are {found.describe()}; run `trimaran "
@@ -73,15 +74,21 @@ async def find_cluster(config: NodeConfig, network: NetworkStack) -> Configurati
 
 
 async def _ask(seeds: Sequence[str], config: NodeConfig, network: NetworkStack) -> tuple[list[MembersView], list[str]]:
-    """Ask all at once. Returns the answers that know of a committed configuration, and why there are no others."""
+    """Ask all at once. Returns the answers that know of a committed configuration, and why there are no others.
 
-    async def ask(endpoint: str) -> MembersView | str:
+    Raises:
+        ConfigurationError: an answer says that this member was removed, or an endpoint is none.
+    """
+
+    async def ask(endpoint: str) -> MembersView | str | ConfigurationError:
         try:
             view = await inspect_member(
                 endpoint, MembersView, _ASK_TIMEOUT_S, cluster_id=config.cluster_id, network=network
             )
-        except ConfigurationError:
-            raise
+        except ConfigurationError as error:
+            return error
+        except StatusQueryError as error:
+            return _no_member_any_more(config, error.detail) if error.is_for_good else f"{endpoint}: {error}"
         except ClusterError as error:
             return f"{endpoint}: {error}"
         if not 0 < view.configuration_position <= view.commit_position:
@@ -90,8 +97,21 @@ async def _ask(seeds: Sequence[str], config: NodeConfig, network: NetworkStack) 
 
     async with asyncio.TaskGroup() as group:
         asked = [group.create_task(ask(endpoint)) for endpoint in seeds]
-    answers = [task.result() for task in asked]
-    return [one for one in answers if not isinstance(one, str)], [one for one in answers if isinstance(one, str)]
+    views, refusals = [], []
+    for answer in (task.result() for task in asked):
+        if isinstance(answer, ConfigurationError):
+            raise answer
+        if isinstance(answer, str):
+            refusals.append(answer)
+        else:
+            views.append(answer)
+    return views, refusals
+
+
+def _no_member_any_more(config: NodeConfig, reason: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"member_id={config.member_id} is no member of this cluster, and can become none: {reason}"
+    )
 
 
 def _read(view: MembersView) -> Configuration:

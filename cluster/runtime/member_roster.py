@@ -1,4 +1,4 @@
-"""Performs what the core asks for when the members change: dial them, tell them, remember them."""
+"""Performs what the core asks for when the members change: dial them, tell them, remember them, end lost rights."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ class MemberRoster:
         file: MembersFile,
         *,
         tasks: ActivityScope,
+        review_rights: Callable[[], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self._links = links
         self._log = log
         self._file = file
         self._tasks = tasks
+        self._review_rights = review_rights
         self._on_failed = on_failed
         self._storing = asyncio.Lock()
         self.handlers: dict[type, Callable[[Any], Any]] = {  # Any: each takes the effect that it is keyed by
@@ -47,9 +49,10 @@ class MemberRoster:
         return f"<MemberRoster {self._file!r}>"
 
     def _on_roster_changed(self, _: fx.RosterChanged) -> None:
-        """Dial who is new, and nobody who is gone."""
+        """Dial who is new, and nobody who is gone; what was given to who is none any more ends."""
         self._links.dial_roster()
         self._log.dial_roster()
+        self._review_rights()
 
     def _on_committed(self, effect: fx.ConfigurationCommitted) -> None:
         """Say who the members are, to all that can hear it, and remember it."""

@@ -1,4 +1,4 @@
-"""The audit trail: one log line for each privileged action that begins, ends, or is refused.
+"""The audit trail: one log line for each privileged action that begins, ends, or is refused, and each lost right.
 
 Each line says what (`action`), who (`role`, `caller`, `proof`), from where (`address`, `endpoint`), the parameters of
 the action, and how it ended (`outcome`). Refusals are somebody else's doing, so their number is not in our hands: of
@@ -7,7 +7,7 @@ each action and role the first is logged at once, and further ones every 10 seco
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..connection_purpose import Purpose
@@ -55,6 +55,10 @@ class AuditTrail:
         """It has ended; `facts` are its parameters and what became of it."""
         self._info("audit.action_ended", **_describe(action, asker), outcome=outcome, **facts)
 
+    def right_ended(self, actions: Sequence[str], caller: Caller, **facts: object) -> None:
+        """A caller may not do any more what it was let in for, and its connections end."""
+        self._warn("audit.right_ended", actions=[str(each) for each in actions], **_describe_caller(caller), **facts)
+
     def refused(self, action: str, asker: Asker, reason: str, **parameters: object) -> None:
         """Somebody asked for what it may not have."""
         count = self._refusals.count((action, asker.caller.role), self._monotonic_ns())
@@ -72,12 +76,13 @@ class AuditTrail:
 
 
 def _describe(action: str, asker: Asker) -> dict[str, object]:
-    caller = asker.caller
     return {
         "action": str(action),
-        "role": str(caller.role),
-        "caller": caller.name,
-        "proof": str(caller.proof),
+        **_describe_caller(asker.caller),
         "address": asker.address,
         "endpoint": asker.purpose.value,
     }
+
+
+def _describe_caller(caller: Caller) -> dict[str, object]:
+    return {"role": str(caller.role), "caller": caller.name, "proof": str(caller.proof)}

@@ -1,19 +1,26 @@
-"""Planted bugs and directed scenarios of callers that claim more than they have shown: another member, an operator."""
+"""Planted bugs and directed scenarios of callers that claim more than they have shown, or show what does not count."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from trimaran.cluster.core.member_settings import settings_of
+from trimaran.cluster.core.membership.configuration import Configuration, ConfiguredMember, MemberKind
+from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
+from trimaran.cluster.core.membership.roster import Roster
 from trimaran.cluster.documents.operations import Operation, run_operation
 from trimaran.cluster.messages.consensus import AppendPosition
+from trimaran.cluster.messages.settings import MembersNotice
 from trimaran.cluster.runtime.links import member_links
 from trimaran.cluster.simulation.cluster import Member
+from trimaran.cluster.simulation.rules import expect
 from trimaran.service_api import ClusterError
 from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.access.rights import Rights
+from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.identity import Caller, CallerRole, Proof
 from trimaran.service_api.transport import Purpose
@@ -22,6 +29,7 @@ from trimaran.service_api.wire.frame import encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message
 
+from .membership_scenarios import change_members
 from .plant import Plant, Planting
 
 if TYPE_CHECKING:
@@ -93,6 +101,69 @@ async def _order(scene: Scene, leader: Member) -> None:
                 pass
 
 
+def a_removed_member_that_asks_on(scene: Scene) -> None:
+    """Who has a removed member's certificate keeps a link open, and orders the cluster to stand still."""
+    leader = scene.start()
+    scene.add_client()
+    scene.run_until(lambda: scene.history.acknowledged_count >= 20, 10, "a cluster serves")
+    removed, other = scene.followers()
+    scene.cluster.network.identify("thief", Caller(CallerRole.MEMBER, str(removed.member_id), Proof.CERTIFICATE))
+    links: list[asyncio.Transport] = []
+    scene.cluster.add_client("thief", lambda: _link(scene, [leader, other], removed.member_id, links))
+    scene.run_until(lambda: len(links) == 2, 5, "a member's certificate opens links")
+    remove = MemberChange(MemberChangeKind.REMOVE, removed.member_id)
+    change_members(scene, remove, lambda kind: kind is None)
+    over = "the links of a removed member end"
+    scene.run_until(lambda: all(link.is_closing() for link in links), 10, over)
+    scene.cluster.clients["thief"].kill()
+    scene.cluster.add_client("thief", lambda: _order(scene, leader))
+    scene.expect_service("only operators and members keep a cluster from serving", for_s=3, gap_s=1)
+
+
+async def _link(scene: Scene, members: Sequence[Member], claimed: MemberId, links: list[asyncio.Transport]) -> None:
+    """Open links as a member, and keep them."""
+    for member in members:
+        assert member.node is not None
+        endpoint = Endpoint.parse(member.config.me.consensus)
+        transport, _ = await scene.cluster.network.dial(Purpose.CONSENSUS, endpoint, asyncio.Protocol)
+        setup = SetupFrame(session_id=claimed, stream_id=CONSENSUS_STREAM_ID, member_id=claimed)
+        settings = settings_of(member.node.module.ctx).model_copy(update={"member_id": claimed})
+        transport.write(setup.encode() + _framed(settings))
+        links.append(transport)
+    await asyncio.Event().wait()
+
+
+def a_member_that_was_never_added(scene: Scene) -> None:
+    """Who has the certificate of a member that is none says that the members are others, to all that there are."""
+    leader = scene.start()
+    scene.add_client()
+    scene.run_until(lambda: scene.history.acknowledged_count >= 20, 10, "a cluster serves")
+    forger = MemberId(9)
+    scene.cluster.network.identify("forger", Caller(CallerRole.MEMBER, str(forger), Proof.CERTIFICATE))
+    scene.cluster.add_client("forger", lambda: _say_members(scene, leader, forger))
+    scene.expect_service("a cluster serves that is told of other members", for_s=3, gap_s=1)
+    members = [*scene.cluster.members.values()]
+    expect(all(member.is_running for member in members), "members go by their log", cluster=scene.cluster)
+
+
+async def _say_members(scene: Scene, leader: Member, forger: MemberId) -> None:
+    """Say to every member, again and again, that the forger is the only one."""
+    assert leader.node is not None
+    ctx = leader.node.module.ctx
+    address = scene.cluster.endpoints_at(forger, 0)
+    alone = Configuration.of_settings([ConfiguredMember(forger, MemberKind.VOTER, address)])
+    notice = MembersNotice(member_id=forger, log_position=1 << 40, cluster_members=alone.encode_text())
+    setup = SetupFrame(session_id=forger, stream_id=CONSENSUS_STREAM_ID, member_id=forger)
+    settings = settings_of(ctx).model_copy(update={"member_id": forger})
+    while True:
+        for member in [*scene.cluster.members.values()]:
+            endpoint = Endpoint.parse(member.config.me.consensus)
+            with contextlib.suppress(OSError):
+                transport, _ = await scene.cluster.network.dial(Purpose.CONSENSUS, endpoint, asyncio.Protocol)
+                transport.write(setup.encode() + _framed(settings) + _framed(notice))
+        await asyncio.sleep(20 * _INTERVAL_S)
+
+
 def _believe_setup_frames(planting: Planting) -> None:
     """The member id of a setup frame is not held against the certificate."""
 
@@ -115,6 +186,40 @@ def _check_no_permission(planting: Planting) -> None:
     planting.replace(AcceptedConnection, "may", may_everything)
 
 
+def _keep_the_rights_of_who_is_removed(planting: Planting) -> None:
+    """A member's certificate counts for as long as it is valid."""
+    real = Roster.judge
+
+    def judge(self: Roster, shown: Caller) -> Caller:
+        if real(self, shown) != shown:
+            planting.ran()
+        return shown
+
+    planting.replace(Roster, "judge", judge)
+
+
+def _let_open_connections_be(planting: Planting) -> None:
+    """What was given before a right ended is kept."""
+
+    def review(self: Rights, gate: ConnectionGate) -> None:
+        if any(connection.lost_permissions for connection in gate.connections()):
+            planting.ran()
+
+    planting.replace(Rights, "review", review)
+
+
+def _believe_rumours(planting: Planting) -> None:
+    """A member's certificate is enough to be believed who the members are."""
+    real = Roster.vouches_for
+
+    def vouches_for(self: Roster, member_id: MemberId) -> bool:
+        if not real(self, member_id):
+            planting.ran()
+        return True
+
+    planting.replace(Roster, "vouches_for", vouches_for)
+
+
 PLANTS = (
     Plant(
         "setup-frame-believed",
@@ -129,5 +234,26 @@ PLANTS = (
         "a caller has what the table of permissions gives to its role",
         _check_no_permission,
         scenario="orders-of-others",
+    ),
+    Plant(
+        "right-outlives-member",
+        18,
+        "what a member's certificate may do is decided with the members that the log names",
+        _keep_the_rights_of_who_is_removed,
+        scenario="removed-member-asks-on",
+    ),
+    Plant(
+        "open-connection-kept",
+        18,
+        "a connection ends with the right that it was let in for",
+        _let_open_connections_be,
+        scenario="removed-member-asks-on",
+    ),
+    Plant(
+        "rumour-believed",
+        16,
+        "who the members are is believed from a member alone",
+        _believe_rumours,
+        scenario="member-never-added",
     ),
 )

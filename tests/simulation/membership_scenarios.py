@@ -115,7 +115,7 @@ def _add_standby(scene: Scene, source: Member | None) -> Member:
     scene.cluster.set_log_source(member, None if source is None else source.member_id)
     scene.cluster.start(number)
     add = MemberChange(MemberChangeKind.ADD_STANDBY, number, scene.cluster.endpoints_at(number, 0))
-    _change(scene, add, lambda kind: kind is not None)
+    change_members(scene, add, lambda kind: kind is not None)
     scene.run_until(
         lambda: member.node is not None and member.node.module.follower is not None, 20, "a standby takes part"
     )
@@ -144,13 +144,13 @@ def _add_two(scene: Scene) -> list[Member]:
         member = scene.cluster.add_member(number, current.members)
         scene.cluster.start(number)
         add = MemberChange(MemberChangeKind.ADD, number, scene.cluster.endpoints_at(number, 0))
-        _change(scene, add, lambda kind: kind is not None)
-        _change(scene, MemberChange(MemberChangeKind.PROMOTE, number), lambda kind: kind is MemberKind.VOTER)
+        change_members(scene, add, lambda kind: kind is not None)
+        change_members(scene, MemberChange(MemberChangeKind.PROMOTE, number), lambda kind: kind is MemberKind.VOTER)
         made.append(member)
     return made
 
 
-def _change(scene: Scene, change: MemberChange, is_done: Callable[[MemberKind | None], bool]) -> None:
+def change_members(scene: Scene, change: MemberChange, is_done: Callable[[MemberKind | None], bool]) -> None:
     """Order a change until the members are as it makes them."""
 
     def is_fulfilled() -> bool:

@@ -53,7 +53,12 @@ from .damage_scenarios import (
     data_that_turned_into_padding,
 )
 from .digest_scenarios import a_member_whose_service_differs
-from .identity_plants import a_member_that_speaks_as_another, orders_of_who_may_not_give_them
+from .identity_plants import (
+    a_member_that_speaks_as_another,
+    a_member_that_was_never_added,
+    a_removed_member_that_asks_on,
+    orders_of_who_may_not_give_them,
+)
 from .membership_scenarios import (
     a_member_that_was_alone,
     a_standby_whose_source_stands_still,
@@ -668,6 +673,8 @@ SCENARIOS: Final = {
     "connections-that-say-nothing": Scenario(connections_that_say_nothing),
     "member-as-another": Scenario(a_member_that_speaks_as_another),
     "orders-of-others": Scenario(orders_of_who_may_not_give_them),
+    "removed-member-asks-on": Scenario(a_removed_member_that_asks_on),
+    "member-never-added": Scenario(a_member_that_was_never_added),
 }
 
 

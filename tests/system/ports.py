@@ -43,7 +43,9 @@ from trimaran.service_api.types import (
 )
 from trimaran.service_api.wire.frame import encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.session import SessionConnectRequest
+from trimaran.service_api.wire.message import decode_message
+from trimaran.service_api.wire.session import EventCode, SessionConnectRequest, SessionEvent
+from trimaran.service_api.wire.stream import FrameParser
 
 DOCUMENT: Final = ROOT / "docs" / "security.md"
 BEGIN: Final = "<!-- The table is written by `python -m tests.system.ports`. -->"
@@ -51,6 +53,8 @@ END: Final = "<!-- End of the table. -->"
 
 _TARGET: Final = 0
 _CLAIMED: Final = 1
+_REMOVED: Final = 3
+_NEVER_ADDED: Final = 7
 _ANSWER_S: Final = 10.0
 _STAYS_S: Final = 2.0
 """A connection that is not ended within this time is let in, at a port where the member has nothing to say."""
@@ -92,6 +96,8 @@ def make_callers(issuer: Issuer, scratch: Path) -> dict[str, NetworkStack]:
         "client": TlsStack(issuer.of(CallerRole.CLIENT, "app")),
         "observer": TlsStack(issuer.of(CallerRole.OBSERVER, "app")),
         "operator": TlsStack(issuer.of(CallerRole.OPERATOR, "ops")),
+        f"member {_NEVER_ADDED}, never added": TlsStack(issuer.member(_NEVER_ADDED)),
+        f"member {_REMOVED}, removed": TlsStack(issuer.member(_REMOVED)),
         "member 2": TlsStack(issuer.member(2)),
         "member 1": TlsStack(issuer.member(_CLAIMED)),
     }
@@ -123,7 +129,9 @@ async def _open_session(network: NetworkStack, endpoint: Endpoint) -> bool:
     )
     data = SetupFrame(session_id=0, stream_id=INGRESS_STREAM_ID).encode()
     data += encode_frame(request.encode(), stream_id=INGRESS_STREAM_ID)
-    return bool(await _read(network, Purpose.INGRESS, endpoint, data, _ANSWER_S))
+    answer = await _read(network, Purpose.INGRESS, endpoint, data, _ANSWER_S)
+    events = [] if not answer else [decode_message(each.payload) for each in FrameParser().feed(answer)]
+    return any(not isinstance(each, SessionEvent) or each.code is not EventCode.ERROR for each in events)
 
 
 async def _speak_as_member(network: NetworkStack, endpoint: Endpoint) -> bool:
@@ -207,7 +215,7 @@ async def measure(data_dir: Path) -> dict[str, dict[str, bool]]:
     """Try everything at a member of a real cluster; by caller, then by port."""
     certificates = data_dir / "certs"
     issuer = Issuer.create(certificates)
-    for member_id in range(3):
+    for member_id in range(4):
         issuer.member(member_id)
     callers = make_callers(issuer, data_dir)
     settings = {
@@ -217,9 +225,11 @@ async def measure(data_dir: Path) -> dict[str, dict[str, bool]]:
         "tls_certificate": str(certificates / "member-{member_id}.pem"),
         "tls_key": str(certificates / "member-{member_id}.key"),
     }
-    cluster = SystemCluster(data_dir / "members", settings=settings, network=callers["operator"])
+    cluster = SystemCluster(data_dir / "members", member_count=4, settings=settings, network=callers["operator"])
     async with cluster:
         await cluster.wait_for_leader()
+        await cluster.change_members("remove", "--id", str(_REMOVED), asked=range(4))
+        await cluster.members.pop(_REMOVED).wait_exit()
         listening = await cluster.members[_TARGET].wait_for_event("metrics.listening")
         member = parse_members(f"0=127.0.0.1:{cluster.processes.base_ports[_TARGET]}")[0]
         endpoints: Mapping[str, str] = {**member.model_dump(), "metrics": listening["endpoint"]}

@@ -5,17 +5,26 @@ counts. *Contacts* are what other members' committed configurations say of addre
 with them those that are there now, hears them and votes for them; they are counted nowhere.
 
 A member that the log removes is still spoken to until the removal is committed and it has heard so (`leaving`).
+
+By the configuration it is decided, too, what the certificate of a member is worth (`judge`). Contacts and members that
+leave are heard, and that is all: hearsay gives nobody a right.
+
+Where connections show who they are, contacts may be a *rumour*: a process told them that shows a member's certificate,
+and nobody else calls it a member. A member whose log is so old that all others are new to it has no other way back. A
+rumour moves no member that is known, and is over once a member that is known tells of the members.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.groups.group import Group
+from trimaran.service_api.identity import Caller, CallerRole
 from trimaran.service_api.types import MemberId
 
-from ..members import ClusterMember
+from ..members import ClusterMember, quorum_threshold
 from .configuration import Configuration, ConfigurationCause, ConfigurationHistory, ConfiguredMember, MemberKind
 
 
@@ -25,6 +34,7 @@ class Roster:
     __slots__ = (
         "_committed_position",
         "_contacts",
+        "_is_rumour",
         "_leaving",
         "_of_settings",
         "_seen_position",
@@ -55,6 +65,8 @@ class Roster:
         self._of_settings = {member.member_id: member for member in first.members}
         self._contacts: Configuration | None = None
         """The newest committed configuration that another member spoke of, while it is newer than the own one."""
+        self._is_rumour = False
+        """Whether that other member is one by its own word alone."""
         self._leaving: dict[MemberId, ConfiguredMember] = {}
         self.change_count = -1
         """How often the history had changed when this was brought up to date: another number than its own is stale."""
@@ -78,15 +90,16 @@ class Roster:
 
     @property
     def latest(self) -> Configuration:
-        """The newest configuration that is known, from the log or by hearsay: whom to dial, and where."""
-        return self.current if self._contacts is None else self._contacts
+        """The newest configuration that is known, from the log or by hearsay that is no rumour."""
+        return self.current if self._contacts is None or self._is_rumour else self._contacts
 
     @property
     def addresses(self) -> dict[MemberId, ConfiguredMember]:
         """Where everyone is dialled, this member included if it is a member."""
         known = {**self._leaving, **{member.member_id: member for member in self.current.members}}
         if self._contacts is not None:
-            known.update({member.member_id: member for member in self._contacts.members})
+            heard = {member.member_id: member for member in self._contacts.members}
+            known = {**heard, **known} if self._is_rumour else {**known, **heard}
         return {
             member_id: self._of_settings.get(member_id, known[member_id])
             if known[member_id].is_as_formed
@@ -197,13 +210,48 @@ class Roster:
 
     def hear(self, configuration: Configuration) -> bool:
         """Take in a committed configuration that another member speaks of. Returns whether it is news."""
-        newest = self.latest
-        if configuration.log_position <= newest.log_position:
+        if self._is_rumour and configuration.log_position >= self.current.log_position:
+            self._set_contacts(None)
+        if configuration.log_position <= self.latest.log_position:
             return False
-        self._contacts = configuration
+        self._set_contacts(configuration)
+        return True
+
+    def hear_rumour(self, configuration: Configuration) -> None:
+        """Take in what a process says that is a member by its own word alone, where this member is cut off.
+
+        While a majority of the members that count is reachable, one of these has the next configuration, if there is
+        one, and tells it.
+        """
+        reachable = sum(one.is_reachable or one.member_id == self.member_id for one in self.voting_members)
+        if reachable < quorum_threshold(len(self.voting_members)) and (
+            configuration.log_position > (self._contacts or self.current).log_position
+        ):
+            self._set_contacts(configuration, is_rumour=True)
+
+    def _set_contacts(self, configuration: Configuration | None, *, is_rumour: bool = False) -> None:
+        self._contacts, self._is_rumour = configuration, is_rumour
         self.change_count = -1
         self.refresh()
-        return True
+
+    def vouches_for(self, member_id: MemberId) -> bool:
+        """Whether more than a rumour says that there is such a member, here or at a member that is known."""
+        return member_id in self._leaving or any(one.find(member_id) for one in (self.current, self.latest))
+
+    def judge(self, shown: Caller) -> Caller:
+        """Return what the holder of a member's certificate is by the configuration in this member's log."""
+        member_id, current = MemberId(int(shown.name)), self.current
+        if current.find(member_id) is not None:
+            return shown
+        role = CallerRole.CONTACT if member_id in self.members else CallerRole.OUTSIDER
+        is_gone = member_id <= current.high_member_id and current.log_position <= self._committed_position
+        advice = (
+            f"ids only rise, so that none is used twice: the next free one is {current.high_member_id + 1}"
+            if is_gone
+            else f"run `trimaran member add --id {member_id}`"
+        )
+        reason = f"the members are {current.describe()}"
+        return replace(shown, role=role, reason=reason, advice=advice, is_gone=is_gone)
 
     def dismiss(self, member_id: MemberId) -> None:
         """Speak no more to a member that is none any more."""
@@ -224,7 +272,7 @@ class Roster:
         self.change_count = history.change_count
         current = history.current
         if self._contacts is not None and self._contacts.log_position <= current.log_position:
-            self._contacts = None
+            self._contacts, self._is_rumour = None, False
         if current.log_position > self._seen_position and len(history.entries) > 1:
             self._leaving.update({member.member_id: member for member in history.entries[-2].members})
         self._seen_position = current.log_position

@@ -58,8 +58,10 @@ def answering_once(answer: Callable[[bytes], Awaitable[bytes]]) -> Answerer:
 
 def encode_refusal(permission: Permission, asker: AcceptedConnection) -> bytes:
     """Make the frame that a caller gets instead of what it asked for."""
-    refused = describe_refusal(permission, asker.caller)
-    refusal = Refusal(refused=printable_line(refused), advice=printable_line(ADVICE))
+    caller = asker.caller
+    refused = describe_refusal(permission, caller)
+    advice = printable_line(caller.advice or ADVICE)
+    refusal = Refusal(refused=printable_line(refused), advice=advice, is_for_good=caller.is_gone)
     return encode_frame(refusal.model_dump_json().encode(), stream_id=REFUSAL_STREAM_ID)
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from trimaran.archive.net.server.archive_server import CONNECTION_LIMIT as ARCHIVE_CONNECTION_LIMIT
+from trimaran.service_api.access.rights import Rights
 from trimaran.service_api.connection_gate import ConnectionGate, GateLimits
 from trimaran.service_api.descriptors import DescriptorBudget
 from trimaran.service_api.transport import Purpose
@@ -33,7 +34,7 @@ _PER_MEMBER: Final = 8
 logger = structlog.get_logger()
 
 
-def make_gate(config: NodeConfig, descriptor_limit: int | None) -> ConnectionGate:
+def make_gate(config: NodeConfig, descriptor_limit: int | None, rights: Rights) -> ConnectionGate:
     """Make the gate of a member; `descriptor_limit` is that of its process, None where there is none to keep."""
     others = max(len(config.members), _MEMBER_COUNT) - 1
     consensus, archive = _CONSENSUS + _PER_MEMBER * others, ARCHIVE_CONNECTION_LIMIT
@@ -73,4 +74,4 @@ def make_gate(config: NodeConfig, descriptor_limit: int | None) -> ConnectionGat
         Purpose.LOG: fixed(_LOG),
         Purpose.CATCHUP: fixed(_LOG),
     }
-    return ConnectionGate(limits, descriptors=budget, warn=logger.warning)
+    return ConnectionGate(limits, descriptors=budget, rights=rights, warn=logger.warning)

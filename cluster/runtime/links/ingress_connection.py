@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import structlog
 
 from trimaran.service_api import ClusterError, LocalProtocolError, RemoteProtocolError
-from trimaran.service_api.access.permissions import Permission
+from trimaran.service_api.access.permissions import Permission, describe_refusal
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, describe_other_cluster, is_other_cluster
 from trimaran.service_api.connection_gate import AcceptedConnection
@@ -590,24 +590,24 @@ class IngressConnection(asyncio.BufferedProtocol):
         if difference_bytes:
             self._ingress.change_unfinished(difference_bytes)
 
-    def _refuse_other_cluster(self, encoded: bytes) -> None:
-        """End the connection of a client that means another cluster.
+    def _refuse_asker(self, kind: str, reason: str, encoded: bytes) -> None:
+        """End the connection of a client that can have no session here, for what it means or shows.
 
         A request for a session is answered, which ends the client's search; without one it would try elsewhere.
         """
-        reason = describe_other_cluster(self._ingress.find_cluster_id(), expected=self._meant_cluster_id)
         _, template_id, schema_id, _ = peek_header(encoded)
         is_request = (template_id, schema_id) == (SessionConnectRequest.TEMPLATE_ID, SessionConnectRequest.SCHEMA_ID)
         if is_request and self._transport is not None:
             request = SessionConnectRequest.decode(encoded)
             self._transport.write(self._encode_end(reason, request.correlation_id))
-        self._accepted.refuse("other_cluster", reason)
+        self._accepted.refuse(kind, reason)
 
     def _on_message(self, encoded: bytes) -> None:
         ingress, connection_id = self._ingress, self.connection_id
         post, soon = ingress.owner.post, ingress.owner.post_soon
         if is_other_cluster(self._meant_cluster_id, ingress.find_cluster_id(), whole=ingress.whole_cluster_id):
-            self._refuse_other_cluster(encoded)
+            reason = describe_other_cluster(ingress.find_cluster_id(), expected=self._meant_cluster_id)
+            self._refuse_asker("other_cluster", reason, encoded)
             return
         _, template_id, schema_id, _ = peek_header(encoded)
         if (template_id, schema_id) == (SessionMessageHeader.TEMPLATE_ID, SessionMessageHeader.SCHEMA_ID):
@@ -627,7 +627,10 @@ class IngressConnection(asyncio.BufferedProtocol):
                 soon(ev.ClientKeepAlive(connection_id, term_id, session_id))
             return
         message = decode_message(encoded, registry=INGRESS_MESSAGES)
-        if isinstance(message, SessionConnectRequest):
+        is_asking = isinstance(message, (SessionConnectRequest, ChallengeResponse))
+        if is_asking and not self._accepted.may(Permission.SESSION):
+            self._refuse_asker("no_right", describe_refusal(Permission.SESSION, self._accepted.caller), encoded)
+        elif isinstance(message, SessionConnectRequest):
             soon(ev.ClientConnect(connection_id, message, self._certified_principal(), self._accepted.address))
         elif isinstance(message, SessionCloseRequest):
             soon(ev.ClientClose(connection_id, message.leadership_term_id, message.cluster_session_id))

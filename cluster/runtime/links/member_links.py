@@ -18,14 +18,16 @@ connection that does not say in time what it is, or does not take its answer, is
 nothing for long. The same documents are to be had at the control socket, where the callers may operate this member:
 what others ask at the endpoint does not keep them waiting.
 
-Where the endpoint tells callers apart, a link must be of the member that it says (`speaker`).
+Where the endpoint tells callers apart, a link must be of the member that it says (`speaker`), and of one that is
+spoken to. The certificate of any other member gets one answer, who the members are, and the link ends: so a member that
+was removed while it was down learns of it. What such a process says of the members is a rumour (`roster`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +41,7 @@ from trimaran.service_api.access.permissions import Permission, describe_refusal
 from trimaran.service_api.cluster_id import ClusterId, describe_other_cluster, is_other_cluster
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.identity import CallerRole
 from trimaran.service_api.transport import (
     Listener,
     LocalListener,
@@ -61,7 +64,7 @@ from trimaran.service_api.wire.message import (
     registry_key,
     registry_of,
 )
-from trimaran.service_api.wire.stream import FrameParser
+from trimaran.service_api.wire.stream import FrameParser, StreamFrame
 
 from ...core import effects as fx
 from ...core.events import FeatureLevelSaid, LeaderSaid, MembersHeard, StandbySaid
@@ -361,15 +364,20 @@ class MemberLinks:
             reason = f"{found}; {remedy(self._settings, theirs, self._roster)}"
             logger.error("member.settings_differed", peer_member_id=member_id, reason=reason)
 
-    def _on_notice(self, notice: MembersNotice, *, is_trusted: bool) -> None:
-        """A member says who the members are.
+    def _on_notice(self, notice: MembersNotice, *, shows_member: bool) -> None:
+        """A member says who the members are; `shows_member` if its connection has shown that it is that member.
 
         Raises:
             RemoteProtocolError: that cannot be read.
         """
         configuration = decode_text(notice.cluster_members, notice.log_position)
         if configuration is not None and configuration.log_position > 0:
-            self._on_members_heard(MembersHeard(configuration, is_trusted))
+            is_known = self._roster.vouches_for(MemberId(notice.member_id))
+            self._on_members_heard(
+                MembersHeard(
+                    configuration, is_trusted=shows_member and is_known, is_rumour=shows_member and not is_known
+                )
+            )
 
     def _on_outbound_lost(self, member_id: MemberId) -> None:
         """Forget what the member said: the next connection begins with it."""
@@ -468,7 +476,7 @@ class _Outbound(asyncio.Protocol):
                     if isinstance(told, MemberSettings):
                         self._links._on_answered_settings(self._peer_id, told)
                     elif self._peer_id not in self._links.differences:
-                        self._links._on_notice(told, is_trusted=True)
+                        self._links._on_notice(told, shows_member=True)
         except RemoteProtocolError as error:
             logger.warning("consensus_link.answer_refused", peer_member_id=self._peer_id, reason=str(error))
             assert self._transport is not None
@@ -495,6 +503,8 @@ class _Inbound(asyncio.Protocol):
         self._is_heard: bool | None = None
         """None until the member has said what its settings are."""
         self._is_status = False
+        self._is_outsider = False
+        """Whether it has had its one answer."""
         self._request: DocumentRequest | None = None
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -520,10 +530,11 @@ class _Inbound(asyncio.Protocol):
             self._request = None
 
     def data_received(self, data: bytes) -> None:
-        if self._is_status or (self._request is not None and self._request.is_asked):
+        if self._is_status or self._is_outsider or (self._request is not None and self._request.is_asked):
             return  # it has its answer, or waits for it
         try:
-            for frame in self._parser.feed(data):
+            frames = self._parser.feed(data)
+            for index, frame in enumerate(frames):
                 if self._request is not None:
                     assert self._deadline is not None
                     self._deadline.cancel()
@@ -542,6 +553,9 @@ class _Inbound(asyncio.Protocol):
                         assert self._transport is not None
                         self._request = server.open(setup.stream_id, self._accepted, self._transport)
                         continue
+                    if self._accepted.caller.role is CallerRole.OUTSIDER:
+                        self._answer_outsider(setup, frames[index + 1 :])
+                        return
                     self._peer_id = self._identify(setup)
                 elif frame.type == TYPE_DATA:
                     if self._is_heard is None:
@@ -555,7 +569,7 @@ class _Inbound(asyncio.Protocol):
                     message = decode_message(raw, HEADER_LENGTH, registry=_ACCEPTED)
                     self._check_sender(message)
                     if type(message) is MembersNotice:
-                        self._links._on_notice(message, is_trusted=self._accepted.knows_caller)
+                        self._links._on_notice(message, shows_member=self._accepted.knows_caller)
                         continue
                     if self._peer_id not in self._links._roster.members:
                         continue  # it was told who the members are, and is none of them
@@ -601,6 +615,35 @@ class _Inbound(asyncio.Protocol):
             expect_speaker(self._accepted, setup)
         self._links.on_inbound(peer_id, self._accepted)
         return peer_id
+
+    def _answer_outsider(self, setup: SetupFrame, frames: Sequence[StreamFrame]) -> None:
+        """Tell a member that is none who the members are, take what it says of them, and end the link.
+
+        Raises:
+            RemoteProtocolError: it claims to be another one than it shows, or its messages cannot be read.
+        """
+        links, accepted, transport = self._links, self._accepted, self._transport
+        try:
+            with audited(links._audit, accepted, setup):
+                expect_speaker(accepted, setup)
+        except RemoteProtocolError:
+            if setup.stream_id != CONSENSUS_STREAM_ID or accepted.shown.member_id != setup.member_id:
+                raise
+        said = [
+            decode_message(frame.payload, registry=_GREETING)
+            for frame in frames
+            if frame.type == TYPE_DATA and is_of(_GREETING, frame.raw, HEADER_LENGTH)
+        ]
+        if said and isinstance(said[0], MemberSettings) and difference(links._settings, said[0]) is None:
+            for message in said:
+                assert isinstance(message, (MemberSettings, MembersNotice))
+                _check_speaker(message, MemberId(setup.member_id))
+                if isinstance(message, MembersNotice):
+                    links._on_notice(message, shows_member=True)
+        self._is_outsider = True
+        assert transport is not None
+        transport.write(links._notice)
+        transport.close()  # once it is written; the deadline bounds how long that takes
 
     def _on_settings(self, encoded: bytes) -> None:
         """Take the first message of a member, and listen to it from now on, or not."""
@@ -660,6 +703,8 @@ class _Inbound(asyncio.Protocol):
             self._refuse(f"{missing} within {_STRANGER_TIMEOUT_S:g} s: {self._request!r}")
         elif self._is_status:
             self._refuse(f"status was not read within {_STRANGER_TIMEOUT_S:g} s")
+        elif self._is_outsider:
+            self._refuse(f"who the members are was not read within {_STRANGER_TIMEOUT_S:g} s")
         else:
             received = self._parser.buffered_bytes
             missing = "setup frame" if self._peer_id is None else "settings of a member"

@@ -35,8 +35,8 @@ CONNECTION_METRICS: Final = (
         "counter",
         "connections that were refused or ended before they were anybody's: at the `limit` or `address_limit`, "
         "`evicted` for newer ones, past a `deadline`, for want of `descriptors`, `superseded` by newer links of a "
-        "member, without agreement on encryption (`handshake`), of a `foreign_user` at a control socket, or meant for "
-        "an `other_cluster`",
+        "member, without agreement on encryption (`handshake`), of a `foreign_user` at a control socket, meant for an "
+        "`other_cluster`, or with an identity that has `no_right` any more",
         lambda v: [
             ((purpose.value, kind), v.gate.refused_counts[purpose.value, kind])
             for purpose in v.gate.purposes

@@ -19,7 +19,7 @@ GET = b"GET /metrics HTTP/1.1\r\nHost: a\r\n"
 def from_address(peer: object, caller: Caller = STRANGER) -> AcceptedConnection:
     accepted = ConnectionGate().enter(Purpose.METRICS, peer)
     assert accepted is not None
-    accepted.caller = caller
+    accepted.shown = caller
     return accepted
 
 

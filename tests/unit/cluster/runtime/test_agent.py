@@ -96,6 +96,7 @@ class Rig:
                 cast(LogControl, parts),
                 MembersFile(Path("members"), None, MemoryFileSystem()),
                 tasks=tasks,
+                review_rights=lambda: None,
                 on_failed=lambda error: parts.journal.append(error),
             ),
             tasks=tasks,

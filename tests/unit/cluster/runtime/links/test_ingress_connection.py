@@ -167,7 +167,7 @@ def test_session_that_is_bound_has_no_deadline(owner: FakeIngressOwner) -> None:
 def test_the_name_of_a_clients_certificate_is_its_principal(role: CallerRole, principal: bytes) -> None:
     owner = FakeIngressOwner()
     client = Client(Ingress(owner, gate=quiet_gate()))
-    client.connection._accepted.caller = Caller(role, "app", Proof.CERTIFICATE)
+    client.accepted.identify(Caller(role, "app", Proof.CERTIFICATE))
     connect = connect_request()
 
     client.send(control(connect))

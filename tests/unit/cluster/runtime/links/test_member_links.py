@@ -7,7 +7,8 @@ import socket
 import pytest
 from structlog.testing import capture_logs
 
-from tests.unit.cluster.core.rosters import roster_at
+from tests.unit.cluster.core.rosters import roster, roster_at
+from tests.unit.cluster.runtime.fake_transport import FakeTransport
 from tests.unit.cluster.runtime.links.linked import (
     ASK,
     ME,
@@ -342,6 +343,39 @@ async def test_who_speaks_as_a_member_and_is_not_that_one_is_in_the_audit_trail_
     assert [tuple(line[name] for name in names) for line in audited] == [
         ("member link", role, "127.0.0.1", "consensus", ONE)
     ]
+
+
+def outsider(member_id: int, *, claims: int | None = None) -> tuple[Links, FakeTransport]:
+    """Links that know their members' certificates, and one that a member opens that is none."""
+    mine = Links()
+    mine.gate.rights.decide(CallerRole.MEMBER, mine.links._roster.judge)
+    mine.links.tell_members(mine.links._roster.current)
+    heard = roster(0, 8).current.encode_text()
+    said = MembersNotice(member_id=MemberId(member_id), log_position=99, cluster_members=heard)
+    first = setup(member_id if claims is None else claims)
+    data = first + framed(said) + framed(canvass(member_id))
+    _, transport = mine.accepted(data, caller=Caller(CallerRole.MEMBER, str(member_id), Proof.CERTIFICATE))
+    return mine, transport
+
+
+async def test_a_member_that_is_none_is_told_so_and_its_link_ends() -> None:
+    """One that was removed while it was down could not learn of it otherwise."""
+    mine, transport = outsider(7)
+
+    notice = MembersNotice(member_id=ME, log_position=1, cluster_members=mine.links._roster.current.encode_text())
+    assert transport.take_written() == framed(notice)
+    assert transport.is_closed
+    assert mine.messages == []
+    assert [(heard.is_trusted, heard.is_rumour, heard.configuration.log_position) for heard in mine.heard] == [
+        (False, True, 99)
+    ]
+
+
+async def test_a_member_that_is_none_does_not_speak_as_another() -> None:
+    mine, transport = outsider(7, claims=ONE)
+
+    assert transport.is_aborted
+    assert (transport.take_written(), mine.messages, mine.heard) == (b"", [], [])
 
 
 @pytest.mark.parametrize(("setting", "value", "said"), DIFFERENCES)

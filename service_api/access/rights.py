@@ -1,0 +1,62 @@
+"""Rights follow the state: whether an identity that was shown counts now, asked again whenever that may have changed.
+
+A certificate says who its holder was when it was issued. What it is worth is decided here, by one function for each
+role, with what is known now: a member's with the configuration in the log. The function is asked each time somebody
+asks for something, so nobody is given anything by what held before. What is open already ends with `review`, which the
+owner of that knowledge calls when it changes: each connection that was given what its caller may not have any more.
+
+A role without a function counts as it was shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..identity import Caller, CallerRole
+from .audit import AuditTrail
+
+if TYPE_CHECKING:
+    from ..connection_gate import AcceptedConnection, ConnectionGate
+
+Judge = Callable[[Caller], Caller]
+"""Returns what the holder of an identity is now: the same, or one of another role, with the reason."""
+
+
+class Rights:
+    """What the callers of one process are now."""
+
+    def __init__(self, audit: AuditTrail | None = None) -> None:
+        self._audit = audit
+        self._judges: dict[CallerRole, Judge] = {}
+
+    def __repr__(self) -> str:
+        return f"<Rights judged={sorted(self._judges)}>"
+
+    def decide(self, role: CallerRole, judge: Judge) -> None:
+        """Have a function decide about the holders of a role, from now on."""
+        self._judges[role] = judge
+
+    def judge(self, shown: Caller) -> Caller:
+        """Return what a caller is now that shows an identity."""
+        judge = self._judges.get(shown.role)
+        return shown if judge is None else judge(shown)
+
+    def review(self, gate: ConnectionGate) -> None:
+        """End the connections that were given what their callers may not have any more; one audit line for a caller."""
+        lost: dict[Caller, list[AcceptedConnection]] = {}
+        for connection in gate.connections():
+            if connection.lost_permissions:
+                lost.setdefault(connection.shown, []).append(connection)
+        for shown, connections in lost.items():
+            reason = str(connections[0].caller)
+            if self._audit is not None:
+                self._audit.right_ended(
+                    sorted({each for connection in connections for each in connection.lost_permissions}),
+                    shown,
+                    reason=reason,
+                    addresses=sorted({connection.address for connection in connections}),
+                    connection_count=len(connections),
+                )
+            for connection in connections:
+                connection.refuse("no_right", reason)
