@@ -30,6 +30,7 @@ from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.log_control import LogControl
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, FrameHeader, ReadableBuffer, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
+from trimaran.service_api.wire.log.log_rules import Before, what_follows
 
 from .plant import Plant, Planting
 
@@ -207,11 +208,11 @@ def _read_without_looking(planting: Planting) -> None:
     """What is read back from the recording goes by its headers: the payload is taken as it is."""
     real = range_reader._valid_frames_length
 
-    def valid_frames_length(rules: FrameRules, data: bytes, position: int) -> int:
-        length = real(replace(rules, checksummed=False), data, position)
-        if length != real(rules, data, position):
+    def valid_frames_length(rules: FrameRules, data: bytes, position: int, before: Before) -> tuple[int, Before]:
+        found = real(replace(rules, checksummed=False), data, position, before)
+        if found != real(rules, data, position, before):
             planting.ran()
-        return length
+        return found
 
     planting.replace(range_reader, "_valid_frames_length", valid_frames_length)
 
@@ -228,9 +229,9 @@ def _take_any_padding(planting: Planting) -> None:
         return None
 
     def skip_valid_frames(
-        self: FrameRules, buffer: ReadableBuffer, offset: int, position: int, end: int
-    ) -> tuple[int, int | None]:
-        following, last = real_skip(self, buffer, offset, position, end)
+        self: FrameRules, buffer: ReadableBuffer, offset: int, position: int, end: int, before: Before = Before.UNKNOWN
+    ) -> tuple[int, int | None, Before]:
+        following, last, before = real_skip(self, buffer, offset, position, end, before)
         while following + HEADER_LENGTH <= end:
             header, at = unpack_header(buffer, following), position + following - offset
             if (
@@ -242,9 +243,11 @@ def _take_any_padding(planting: Planting) -> None:
                 break
             planting.ran()
             last, following = following, following + header.aligned_length
-            more, last_of_more = real_skip(self, buffer, following, position + following - offset, end)
+            more, last_of_more, before = real_skip(
+                self, buffer, following, position + following - offset, end, Before.UNKNOWN
+            )
             following, last = more, last if last_of_more is None else last_of_more
-        return following, last
+        return following, last, before
 
     planting.replace(FrameRules, "find_checksum_fault", find_checksum_fault)
     planting.replace(FrameRules, "skip_valid_frames", skip_valid_frames)
@@ -256,16 +259,21 @@ def _take_any_version(planting: Planting) -> None:
 
     class Lenient(FrameRules):
         def skip_valid_frames(
-            self, buffer: ReadableBuffer, offset: int, position: int, end: int
-        ) -> tuple[int, int | None]:
-            following, last = super().skip_valid_frames(buffer, offset, position, end)
+            self,
+            buffer: ReadableBuffer,
+            offset: int,
+            position: int,
+            end: int,
+            before: Before = Before.UNKNOWN,
+        ) -> tuple[int, int | None, Before]:
+            following, last, after = super().skip_valid_frames(buffer, offset, position, end, before)
             header = unpack_header(buffer, offset)
             known = header._replace(version=0)
             is_whole = offset + header.aligned_length <= end
             if last is not None or known == header or not is_whole or self.find_header_fault(known, position):
-                return following, last
+                return following, last, after
             planting.ran()
-            return offset + header.aligned_length, offset
+            return offset + header.aligned_length, offset, what_follows(header, before)
 
     def init(self: LogReceiver, log_buffer: LogBuffer, rules: FrameRules, history: ConfigurationHistory) -> None:
         real_init(self, log_buffer, Lenient(**asdict(rules)), history)
