@@ -31,6 +31,7 @@ from ..frame import (
     UNFRAGMENTED,
     FrameHeader,
     ReadableBuffer,
+    align,
 )
 from ..sbe import MESSAGE_HEADER
 from .layout import (
@@ -129,7 +130,8 @@ def find_order_fault(
 def find_length_fault(frame_length: int, flags: int, body: ReadableBuffer) -> str | None:
     """Return why a data frame of a log has another length than what it holds.
 
-    `body` is the frame after its header, with the zeros that align it.
+    `body` is the frame after its header, with the zeros that align it. A message that would take more or fewer of
+    these is no fault of the frame: who decodes it says that it cannot.
     """
     length = frame_length - HEADER_LENGTH
     if bytes(body[length:]) != _ZEROS[frame_length & 31]:
@@ -142,20 +144,21 @@ def find_length_fault(frame_length: int, flags: int, body: ReadableBuffer) -> st
         return None
     expected = MESSAGE_HEADER.size + block_length
     for _ in range(count):
-        if expected + _DATA_LENGTH.size > length:
-            return f"message does not fit in its frame: frame_length={frame_length} template_id={template_id}"
+        if expected + _DATA_LENGTH.size > len(body):
+            return None
         expected += _DATA_LENGTH.size + _DATA_LENGTH.unpack_from(body, expected)[0]
-    is_open = template_id == SESSION_MESSAGE_HEADER or version > LOG_SCHEMA_VERSION
-    if length < expected or (length > expected and not is_open):
-        return (
-            f"message does not fill its frame: frame_length={frame_length} template_id={template_id} "
-            f"expected={HEADER_LENGTH + expected}"
-        )
-    return None
+    if align(HEADER_LENGTH + expected) != HEADER_LENGTH + len(body) or length == expected:
+        return None
+    if length > expected and (template_id == SESSION_MESSAGE_HEADER or version > LOG_SCHEMA_VERSION):
+        return None
+    return (
+        f"message does not fill its frame: frame_length={frame_length} template_id={template_id} "
+        f"expected={HEADER_LENGTH + expected}"
+    )
 
 
 def is_alike_by_length(frame_length: int, body: ReadableBuffer) -> bool:
-    """Return whether a frame with a whole message is valid, and so is any of its length, block and template id."""
+    """Return whether a whole message fits its frame, and with it any of its length, block length and template id."""
     if body[_TEMPLATE_ID] == SESSION_MESSAGE_HEADER:
         return True
     return VAR_DATA_COUNTS.get(body[_TEMPLATE_ID]) == 0 and find_length_fault(frame_length, UNFRAGMENTED, body) is None
