@@ -321,7 +321,11 @@ class FrameRules:
         count = (end - offset) // length
         is_log = self.is_cluster_log
         run = None
-        if not is_log or is_alike_by_length(header[0], view[offset + HEADER_LENGTH : offset + length]):
+        if (
+            not is_log
+            or view[offset + HEADER_LENGTH + _TEMPLATE_ID] == SESSION_MESSAGE_HEADER
+            or is_alike_by_length(header[0], view[offset + HEADER_LENGTH : offset + length])
+        ):
             run = FrameRun.probe(view, offset, length, count)
         if run is not None:
             valid_count = run.count_valid(

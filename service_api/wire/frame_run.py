@@ -233,11 +233,14 @@ def _count_of_log(view: memoryview, words: array[int], length: int, count: int, 
     frame's end; reserved values are looked at unless the checksums cover them. `words` are the rows of `view` as 4-byte
     words, `length` is the bytes of a row. One byte of each row is a slice of `bytes`: 6 instructions a row.
     """
-    rows, row = bytes(view[: count * length]), length >> 2
-    count = count_agreeing(templates := rows[_TEMPLATE_BYTE::length], templates[:1] * count, 1)
-    if rows[_TEMPLATE_BYTE] != SESSION_MESSAGE_HEADER:
+    rows, row, frame_length = bytes(view), length >> 2, words[_FRAME_LENGTH]
+    templates = rows[_TEMPLATE_BYTE : count * length : length]
+    if templates.count(templates[0]) != count:
+        count = count_agreeing(templates, templates[:1] * count, 1)
+    if templates[0] != SESSION_MESSAGE_HEADER:
         count = _count_uniform(words, _BLOCK_AND_TEMPLATE, row, count)
-    frame_length = words[_FRAME_LENGTH]
+    if frame_length == length and checksummed:
+        return count
     first_word = (frame_length + 3) >> 2
     for byte in range(frame_length, first_word << 2):
         if any(rows[byte : count * length : length]):

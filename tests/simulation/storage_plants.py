@@ -28,6 +28,7 @@ from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.files import node_state_file, recording_log_file
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.log_control import LogControl
+from trimaran.service_api.wire import frame_rules
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, FrameHeader, ReadableBuffer, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.log.log_rules import Before, what_follows
@@ -251,6 +252,40 @@ def _take_any_padding(planting: Planting) -> None:
 
     planting.replace(FrameRules, "find_checksum_fault", find_checksum_fault)
     planting.replace(FrameRules, "skip_valid_frames", skip_valid_frames)
+
+
+def _take_any_flags(planting: Planting) -> None:
+    """The flags and the reserved value of a log's frames are taken as those of an application's are."""
+    _say_nothing(planting, "find_flags_fault")
+
+
+def _take_any_order(planting: Planting) -> None:
+    """Each frame of a log is judged by itself, whatever lies before it."""
+    _say_nothing(planting, "find_order_fault")
+
+
+def _say_nothing(planting: Planting, rule: str) -> None:
+    real = getattr(frame_rules, rule)
+
+    def find_no_fault(*args: Any) -> None:  # passed on as they come
+        if real(*args) is not None:
+            planting.ran()
+
+    planting.replace(frame_rules, rule, find_no_fault)
+
+
+def _take_any_length(planting: Planting) -> None:
+    """A frame of a log may end before its message does."""
+    real = FrameRules._skip_frames_of_one_length
+    _say_nothing(planting, "find_length_fault")
+
+    def skip(self: FrameRules, *args: Any) -> int:  # passed on as they come
+        following = real(replace(self, is_cluster_log=False), *args)
+        if following != real(self, *args):
+            planting.ran()
+        return following
+
+    planting.replace(FrameRules, "_skip_frames_of_one_length", skip)
 
 
 def _take_any_version(planting: Planting) -> None:
@@ -479,6 +514,15 @@ PLANTS = (
         _take_any_padding,
         "data-turned-padding",
     ),
+    Plant("any-flags", 6, "a log has flags and reserved values of leaders only", _take_any_flags, "reserved-value"),
+    Plant(
+        "any-order",
+        6,
+        "a fragment follows a fragment, and a message follows the end of one",
+        _take_any_order,
+        "entry-without-beginning",
+    ),
+    Plant("any-length", 6, "a frame of a log ends where its message does", _take_any_length, "entry-too-short"),
     Plant(
         "gate-skips-a-rule",
         6,

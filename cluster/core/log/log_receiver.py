@@ -56,12 +56,11 @@ class LogReceiver:
                     self._committed = decode_commit_frame(buffer, offset)
                     offset += HEADER_LENGTH
                     continue
-                valid_end, last, before = skip_valid_frames(
-                    view, offset, log_buffer.append_position, end, log_buffer.before
-                )
+                position = log_buffer.append_position
+                valid_end, last, before = skip_valid_frames(view, offset, position, end, log_buffer.before)
                 if last is not None:
                     frames = bytes(view[offset:valid_end])
-                    self._history.note_frames(frames, log_buffer.append_position)
+                    self._history.note_frames(frames, position)
                     log_buffer.append(frames)
                     log_buffer.note_before(before)
                 else:
