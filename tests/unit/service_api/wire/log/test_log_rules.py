@@ -8,109 +8,32 @@ from typing import Final
 
 import pytest
 
+from tests.facts import has_facts
 from tests.unit.cluster.log_rules import log_rules
-from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.service_api.types import (
-    CloseReason,
-    ClusterSessionId,
-    CorrelationId,
-    MemberId,
-    TermId,
-    TimeUnit,
+from tests.unit.service_api.wire.log.sample_logs import (
+    MTU,
+    ROOM,
+    TERM_LENGTH,
+    make_log,
+    make_publisher,
+    new_term,
+    session_message,
 )
 from trimaran.service_api.wire.frame import (
     FLAG_END,
     HEADER_LENGTH,
+    encode_padding,
     iter_headers,
     unpack_header,
 )
-from trimaran.service_api.wire.log.log_rules import Before
-from trimaran.service_api.wire.log.messages import (
-    NewLeadershipTermEvent,
-    SessionCloseEvent,
-    SessionOpenEvent,
-    TimerEvent,
-    encode_session_message,
-)
+from trimaran.service_api.wire.frame_rules import FrameRules
+from trimaran.service_api.wire.log.log_rules import Before, what_follows
 
-TERM_LENGTH: Final = 64 << 10
-MTU: Final = 1408
-RULES: Final = replace(log_rules(term_length_bytes=TERM_LENGTH, mtu_length_bytes=MTU), is_cluster_log=True)
-ROOM: Final = MTU - HEADER_LENGTH - 32
-"""The payload of a session message that fills a frame."""
+RULES: Final = log_rules(term_length_bytes=TERM_LENGTH, mtu_length_bytes=MTU)
 
 
-def make_publisher(position: int = 0, *, checksums: bool = True) -> LogPublisher:
-    return LogPublisher(
-        LogBuffer(position=position, retained_bytes=1 << 20),
-        log_session_id=7,
-        initial_term_id=0,
-        term_length_bytes=TERM_LENGTH,
-        mtu_length_bytes=MTU,
-        checksums=checksums,
-    )
-
-
-def new_term(position: int = 0) -> NewLeadershipTermEvent:
-    return NewLeadershipTermEvent(
-        leadership_term_id=TermId(1),
-        log_position=0,
-        timestamp=1,
-        term_base_log_position=position,
-        leader_member_id=MemberId(0),
-        log_session_id=7,
-        time_unit=TimeUnit.MILLIS,
-    )
-
-
-def session_message(length: int, random: Random) -> bytes:
-    payload = bytes(random.randrange(1, 256) for _ in range(length))
-    return encode_session_message(1, 1, 5, payload)
-
-
-def make_log(*, checksums: bool = True, seed: int = 1) -> bytes:
-    """Every kind of message, runs of uniform ones, fragments that fill their frames, and padding between two terms."""
-    random, publisher = Random(seed), make_publisher(checksums=checksums)
-    publisher.append_positioned(new_term())
-    for name in ("", "127.0.0.1:1", "a" * 40):
-        publisher.append_message(
-            SessionOpenEvent(
-                leadership_term_id=TermId(1),
-                correlation_id=CorrelationId(1),
-                cluster_session_id=ClusterSessionId(1),
-                timestamp=2,
-                response_stream_id=102,
-                response_channel=name,
-                encoded_principal=name.encode()[:3],
-            ).encode()
-        )
-    lengths = [40] * 40 + [1, 33, 40, 41] + [0, ROOM, ROOM + 1, 2 * (MTU - 32) - 32, 3 * (MTU - 32) - 32 + 5, ROOM, 7]
-    for length in lengths:
-        publisher.append_message(session_message(length, random))
-    for number in range(20):
-        publisher.append_message(
-            TimerEvent(leadership_term_id=TermId(1), correlation_id=CorrelationId(number), timestamp=3).encode()
-        )
-    while publisher.log_buffer.append_position < TERM_LENGTH:
-        publisher.append_message(session_message(2 * ROOM, random))
-    publisher.append_message(
-        SessionCloseEvent(
-            leadership_term_id=TermId(1),
-            cluster_session_id=ClusterSessionId(1),
-            timestamp=4,
-            close_reason=CloseReason.CLIENT_ACTION,
-        ).encode()
-    )
-    for length in lengths:
-        publisher.append_message(session_message(length, random))
-    return b"".join(publisher.log_buffer.take_pending())
-
-
-def walk_slowly(data: bytes, rules=RULES, before: Before = Before.UNKNOWN) -> int:
+def walk_slowly(data: bytes, rules: FrameRules = RULES, before: Before = Before.UNKNOWN) -> int:
     """Where the valid frames of `data`, a log from 0 on, end by the readable rules."""
-    from trimaran.service_api.wire.log.log_rules import what_follows
-
     offset = 0
     while len(data) - offset >= HEADER_LENGTH and rules.find_fault(data, offset, offset, before) is None:
         header = unpack_header(data, offset)
@@ -119,7 +42,7 @@ def walk_slowly(data: bytes, rules=RULES, before: Before = Before.UNKNOWN) -> in
     return min(offset, len(data))
 
 
-def walk_fast(data: bytes, rules=RULES) -> int:
+def walk_fast(data: bytes, rules: FrameRules = RULES) -> int:
     offset, before = 0, Before.UNKNOWN
     while True:
         offset, last, before = rules.skip_valid_frames(data, offset, offset, len(data), before)
@@ -169,3 +92,67 @@ def test_a_flipped_bit_of_a_header_is_found_where_it_is_or_at_the_next_frame(che
         else:
             assert end <= place[0] + 2 * MTU or unpack_header(data, place[0]).flags & FLAG_END == 0
     assert {byte for byte, _ in unseen} <= {0}, "only lengths of messages that do not say how long they are"
+
+
+def frames_of(*lengths: int) -> list[bytes]:
+    """The frames of session messages of these lengths, one after the other."""
+    publisher = make_publisher()
+    for length in lengths:
+        publisher.append_message(session_message(length, Random(3)))
+    data = b"".join(publisher.log_buffer.take_pending())
+    return [data[at : at + header.aligned_length] for at, header in iter_headers(data)]
+
+
+def test_a_message_that_a_dead_leader_left_without_an_end_is_followed_by_the_next_term() -> None:
+    first, *_ = frames_of(2 * ROOM)
+    publisher = make_publisher(len(first))
+    publisher.append_positioned(new_term(len(first)))
+    data = first + b"".join(publisher.log_buffer.take_pending())
+
+    assert walk_slowly(data) == walk_fast(data) == len(data)
+
+
+def test_another_message_may_not_follow_one_without_an_end() -> None:
+    first, *_ = frames_of(2 * ROOM)
+    publisher = make_publisher(len(first))
+    publisher.append_message(session_message(40, Random(3)))
+    data = first + b"".join(publisher.log_buffer.take_pending())
+
+    assert walk_slowly(data) == walk_fast(data) == len(first)
+    assert has_facts(RULES.find_fault(data, len(first), len(first), Before.FRAGMENT) or "", "flags=0xc0")
+
+
+def test_a_log_may_begin_and_end_inside_a_message() -> None:
+    """It was purged, or is being written: nobody knows what lies before, or comes."""
+    frames = frames_of(3 * ROOM, 40)
+    data = b"".join(frames)
+    begin = len(frames[0])
+
+    end, last, before = RULES.skip_valid_frames(data[begin:], 0, begin, len(data) - begin)
+    assert (end, last) == (len(data) - begin, len(data) - begin - len(frames[-1]))
+    assert before is Before.MESSAGE
+    assert RULES.skip_valid_frames(data, 0, 0, begin)[2] is Before.FRAGMENT
+
+
+def test_a_term_does_not_begin_inside_a_message() -> None:
+    frame = bytearray(frames_of(40)[0])
+    frame[5] = FLAG_END
+
+    assert has_facts(RULES.find_fault(bytes(frame), 0, 0) or "", "flags=0x40")
+
+
+def test_padding_may_lie_between_messages_and_not_inside_one() -> None:
+    padding = encode_padding(96, stream_id=100, term_offset=1408)
+    header = unpack_header(padding)
+
+    assert RULES.find_fault(padding, 0, 1408, Before.MESSAGE) is None
+    assert RULES.find_fault(padding, 0, 1408, Before.FRAGMENT) is not None
+    assert what_follows(header, Before.FRAGMENT) is Before.LOST_END
+
+
+def test_a_recording_of_an_application_may_hold_all_of_this() -> None:
+    data, rules = make_log(), replace(RULES, is_cluster_log=False)
+
+    for place in header_bits(data)[100:3000:37]:
+        if place[1]:
+            assert walk_fast(flipped(data, place), rules) == len(data)
