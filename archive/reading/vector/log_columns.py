@@ -94,7 +94,7 @@ class LogColumns:
         """Find the frames whose flags are a log's, and fit to those of the frame before."""
         flags = kinds >> 8 & 0xFF
         begins, ends = flags & FLAG_BEGIN != 0, flags & FLAG_END != 0
-        is_valid = flags & OTHER_FLAGS == 0
+        is_valid: NDArray[np.bool_] = flags & OTHER_FLAGS == 0
         is_valid &= is_data | (flags == UNFRAGMENTED)
         is_open = is_data & ~ends
         is_full = lengths == self._rules.mtu_length_bytes
