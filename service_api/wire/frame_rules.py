@@ -49,7 +49,7 @@ from .log.log_rules import (
     find_flags_fault,
     find_length_fault,
     find_order_fault,
-    is_alike_by_length,
+    is_uniform_by_length,
     what_follows,
 )
 
@@ -324,7 +324,7 @@ class FrameRules:
         if (
             not is_log
             or view[offset + HEADER_LENGTH + _TEMPLATE_ID] == SESSION_MESSAGE_HEADER
-            or is_alike_by_length(header[0], view[offset + HEADER_LENGTH : offset + length])
+            or is_uniform_by_length(header[0], view[offset + HEADER_LENGTH : offset + length])
         ):
             run = FrameRun.probe(view, offset, length, count)
         if run is not None:

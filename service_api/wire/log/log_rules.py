@@ -157,7 +157,7 @@ def find_length_fault(frame_length: int, flags: int, body: ReadableBuffer) -> st
     )
 
 
-def is_alike_by_length(frame_length: int, body: ReadableBuffer) -> bool:
+def is_uniform_by_length(frame_length: int, body: ReadableBuffer) -> bool:
     """Return whether a whole message fits its frame, and with it any of its length, block length and template id."""
     if body[_TEMPLATE_ID] == SESSION_MESSAGE_HEADER:
         return True
