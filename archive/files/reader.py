@@ -28,12 +28,13 @@ from trimaran.service_api.wire.frame import (
     align,
     unpack_header,
 )
+from trimaran.service_api.wire.log.log_rules import FIRST_ENTRY_LENGTH, Before, what_follows
 
 from ..cold.file_system import readable_disk
 from ..disk.file_system import ReadableFileSystem, opened, read_fully
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format.descriptor import RecordingDescriptor, RecordingState
-from ..format.frame_rules import PAGE_LENGTH, find_blank_page, frame_rules_of, may_end_torn
+from ..format.frame_rules import PAGE_LENGTH, find_before, find_blank_page, frame_rules_of, may_end_torn
 from .log_end import FollowingBytes, LogEnd
 
 BLOCK_LENGTH_BYTES: Final = 1 << 20
@@ -104,7 +105,8 @@ class FrameReader:
     Each frame is checked against the rules of the recording; the first that does not fit ends the iteration. So does
     the last frame of a recording that was not stopped and has no checksums, if it may be torn: a start refuses it, too.
     After it, `stop_reason` says why, `detail` what exactly, and `position` where. Without a stop position the
-    reader goes to the recording's own, or to where nothing was written.
+    reader goes to the recording's own, or to where nothing was written. `before` is what lies before the first frame of
+    a log; without it the reader looks.
     """
 
     def __init__(
@@ -116,10 +118,13 @@ class FrameReader:
         stop_position: int | None = None,
         checksummed: bool | None = None,
         file_system: ReadableFileSystem | None = None,
+        before: Before | None = None,
     ) -> None:
         self.position = descriptor.start_position if start_position is None else start_position
         self.stop_reason: StopReason | None = None
         self.detail = ""
+        self.before = before
+        """What lies before the next frame of a log; None: that was not looked for."""
         self._is_inside_frame = False
         self._block_length_bytes = _FIRST_BLOCK_LENGTH_BYTES
         self._descriptor = descriptor
@@ -189,6 +194,7 @@ class FrameReader:
             stop_position=self._stop_position,
             checksummed=self._rules.checksummed,
             file_system=self._file_system,
+            before=self.before,
         )
         return next(iter(again), None) is not None
 
@@ -199,7 +205,8 @@ class FrameReader:
         full = self._descriptor.segment_file_length
         length = min(self._file_system.file_length(handle), full)
         end = base_position + length
-        rules, limit = self._rules, self._stop_position
+        rules, limit, is_log = self._rules, self._stop_position, self._rules.is_cluster_log
+        following: Before | None = None
         block, block_position = b"", self.position
         while self.position < end and (limit is None or self.position < limit):
             position = self.position
@@ -217,6 +224,12 @@ class FrameReader:
                 self._stop(StopReason.BLANK, "nothing was written from here on")
                 return
             fault = rules.find_header_fault(header, position)
+            if fault is None and is_log:
+                if offset + FIRST_ENTRY_LENGTH > len(block):
+                    block, block_position, offset = self._read(handle, base_position, end), position, 0
+                before = self.find_before()
+                fault = rules.find_order_fault(header, before, block, offset, position)
+                following = what_follows(header, before)
             if fault is not None:
                 is_unknown = rules.is_unknown(header, position)
                 self._stop(StopReason.UNKNOWN_FRAME if is_unknown else StopReason.BAD_FRAME, fault)
@@ -235,7 +248,7 @@ class FrameReader:
                     if len(block) < aligned:
                         self._stop(StopReason.FILE_CUT, "file became shorter while it was read", is_inside_frame=True)
                         return
-                fault = rules.find_checksum_fault(header, block, offset)
+                fault = rules.find_body_fault(header, block, offset)
                 if fault is not None:
                     self._stop(StopReason.BAD_FRAME, fault)
                     return
@@ -248,10 +261,27 @@ class FrameReader:
                     detail = f"only zeros from file offset={page} on, and no checksum to check it"
                     self._stop(StopReason.UNDECIDABLE, f"frame_length={frame_length}, {detail}")
                     return
-            self.position = position + aligned
+            self.position, self.before = position + aligned, following
             yield Frame(position, *header, payload)
         if length < full and (limit is None or self.position < limit):
             self._stop(StopReason.FILE_CUT, f"file_length={length} expected={full}")
+
+    def find_before(self) -> Before:
+        """Find what lies before the next frame of a log: before the first one that is read, this has to look."""
+        if self.before is not None:
+            return self.before
+
+        def read(position: int, length: int) -> bytes:
+            base_position = self._descriptor.segment_base_position(position)
+            path = self._directory / self._descriptor.segment_file_name(base_position)
+            with opened(self._file_system, path) as handle:
+                return read_fully(self._file_system, handle, length, position - base_position)
+
+        try:
+            self.before, _ = find_before(self._rules, self._descriptor.start_position, self.position, read)
+        except OSError:
+            self.before = Before.UNKNOWN  # who reads what lies there is told of it
+        return self.before
 
     def _find_blank_page(self, position: int, frame_length: int, payload: bytes) -> int | None:
         """Find where in its file a data frame is blank, which could be the last and torn; None if it surely is not."""

@@ -13,6 +13,7 @@ from trimaran.service_api.types import NULL_POSITION, RecordingId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_SETUP, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame
+from trimaran.service_api.wire.log.log_rules import Before
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.stream import StreamFrame
 
@@ -36,6 +37,7 @@ class FrameStream:
         self.end_signal: messages.RecordingSignal | None = None
         """Why the stream ended: SYNC where it was to end, STOP where the recording did."""
         self._rules = rules
+        self._before = Before.UNKNOWN
         self._error: ArchiveError | None = None
         connection.on_frame = self._on_frame
         connection.on_message = self._on_message
@@ -97,11 +99,11 @@ class FrameStream:
     def _checked_length(self) -> int:
         """Check the whole frames at the front of the buffer, up to the end of a term; give their length."""
         rules, buffer, position = self.rules, self.connection.buffer, self.position
-        length, last = rules.skip_valid_frames(buffer, 0, position, len(buffer))
+        length, last, self._before = rules.skip_valid_frames(buffer, 0, position, len(buffer), self._before)
         if last is not None or len(buffer) < HEADER_LENGTH or is_control_frame_next(buffer):
             return length
         header = unpack_header(buffer)
-        fault = rules.find_fault_so_far(header, buffer, 0, position)
+        fault = rules.find_fault_so_far(header, buffer, 0, position, before=self._before)
         if fault is not None:
             raise RemoteProtocolError(f"replayed frame at position={position}: {fault}")
         return 0

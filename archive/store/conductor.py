@@ -560,6 +560,18 @@ class Archive:
         read_back(self, recording_id, position, plan.end_position)
         return plan.end_position
 
+    def find_damage(self, recording_id: int, position: int) -> int:
+        """Find where the damage begins that a read at `position` has met: there, or in the frame of a log before it.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING, or the segment was removed, or the disk refused.
+        """
+        descriptor = self.present_descriptor(recording_id)
+        try:
+            return self._reader.find_damage(descriptor, self._active.get(recording_id), position)
+        except OSError as error:
+            raise storage_error(error, "read failed", recording_id, position) from error
+
     async def update_channel(self, recording_id: int, channel: str) -> None:
         """Rename the channel that a recording is listed under.
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
+from trimaran.service_api.wire.log.log_rules import Before, what_follows
 
 from ..disk.file_system import FileSystem, opened, read_fully, write_fully
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, bad_position
@@ -416,17 +417,18 @@ def _walk(
     file_system: FileSystem, handle: int, rules: FrameRules, base_position: int, position: int, end_position: int
 ) -> tuple[int, str | None]:
     """Follow the frames of a segment from `position` to `end_position`; say where that ends and what is wrong there."""
+    before = Before.UNKNOWN
     while position < end_position:
         data = read_fully(file_system, handle, min(_BLOCK_BYTES, end_position - position), position - base_position)
-        end, _ = rules.skip_valid_frames(data, 0, position, len(data))
+        end, _, before = rules.skip_valid_frames(data, 0, position, len(data), before)
         if end:
             position += end
             continue
-        fault = rules.find_fault(data, 0, position)
+        fault = rules.find_fault(data, 0, position, before)
         if fault is not None:
             return position, fault
         header = unpack_header(data)
         if header.type != TYPE_PADDING or position + header.aligned_length > end_position:
             return position, f"frame runs past the end: frame_length={header.frame_length} end={end_position}"
-        position += header.aligned_length
+        position, before = position + header.aligned_length, what_follows(header, before)
     return position, None

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from trimaran.service_api.wire.frame import unpack_header
+from trimaran.service_api.wire.frame import HeaderField, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 
 from ..disk.file_system import opened, read_fully
@@ -24,6 +24,8 @@ from ..files.edit_journal import Edit, EditKind
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import frame_rules_of
 from .editing import EditContext
+
+_FLAGS_OFFSET: Final = HeaderField.KIND.offset + 1
 
 _BLOCK_BYTES: Final = 4096
 """In steps of this length is read what cannot be read at once: a page, and what a disk loses at least."""
@@ -79,8 +81,12 @@ def plan_mending(ctx: EditContext, descriptor: RecordingDescriptor, position: in
 
 
 def _damaged_length(rules: FrameRules, recording_id: int, position: int, own: bytes, frames: bytes) -> int:
-    """Return the length of the leading frames of which the own copies are not valid."""
-    at = 0
+    """Return the length of the leading frames of which the own copies are not valid; 0 if all are the same.
+
+    In a log the first one may be the same: it is the frame before the damage, or it has lost a flag itself, which shows
+    at the next one. Two frames of one history that differ in nothing but flags are one frame and a flipped bit.
+    """
+    at, leads, differs = 0, rules.is_cluster_log, False
     while at < len(frames):
         fault = rules.find_fault(frames, at, position + at)
         length = unpack_header(frames, at).aligned_length if fault is None else 0
@@ -91,17 +97,23 @@ def _damaged_length(rules: FrameRules, recording_id: int, position: int, own: by
                 position=position + at,
             )
         mine, theirs = own[at : at + length], frames[at : at + length]
-        if mine != theirs and rules.find_fault(mine, 0, position + at) is None:
+        is_flipped = rules.is_cluster_log and _without_flags(mine) == _without_flags(theirs)
+        if mine != theirs and not is_flipped and rules.find_fault(mine, 0, position + at) is None:
             raise CorruptionError(
                 "cannot mend: the frame here is valid and differs from the one of the other copy, so they do not have "
                 "the same history",
                 recording_id=recording_id,
                 position=position + at,
             )
-        if mine == theirs:
-            return at
+        if mine == theirs and not leads:
+            break
+        leads, differs = mine != theirs and is_flipped, differs or mine != theirs
         at += length
-    return at
+    return at if differs else 0
+
+
+def _without_flags(frame: bytes) -> bytes:
+    return frame[:_FLAGS_OFFSET] + frame[_FLAGS_OFFSET + 1 :]
 
 
 def _read_own(ctx: EditContext, descriptor: RecordingDescriptor, position: int, frames: bytes) -> bytes:

@@ -8,11 +8,12 @@ from typing import Final
 
 from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
+from trimaran.service_api.wire.log.log_rules import FIRST_ENTRY_LENGTH, Before
 
 from ..disk.file_system import ReadableFileSystem, read_fully
-from ..errors import VERIFY_ADVICE, CorruptionError, is_damage
+from ..errors import VERIFY_ADVICE, ArchiveError, CorruptionError, is_damage
 from ..format.descriptor import RecordingDescriptor
-from ..format.frame_rules import frame_rules_of
+from ..format.frame_rules import find_before, frame_rules_of
 from .recording import Recording
 
 READ_HANDLE_LIMIT: Final = 16
@@ -39,6 +40,8 @@ class RangeReader:
         """Drops a range of an open file from the page cache; None: this reader may use what the kernel has there."""
         self._cold_path = cold_path
         """Names the file of a position whose segment left the directory, or raises where that is to be fetched."""
+        self._before: dict[tuple[int, int], Before] = {}
+        """By recording id and position: what lies before the next frame of a log, where reads have ended."""
         self._handles: dict[tuple[int, int], int] = {}
         self._cold_key: tuple[int, int] | None = None
         """Which of them is of the cache: only one, for an open file keeps its room on the disk after it was removed."""
@@ -67,22 +70,75 @@ class RangeReader:
         available = min(stop_position, base_position + descriptor.segment_file_length) - position
         offset = position - base_position
         rules = frame_rules_of(descriptor)
+        before, _ = self._find_before(rules, descriptor, active, position)
         data = self._read_what_can_be_read(handle, max(HEADER_LENGTH, min(limit_bytes, available)), offset)
-        whole = _valid_frames_length(rules, data, position)
+        whole, following = _valid_frames_length(rules, data, position, before)
         if not whole:
             aligned = unpack_header(data).aligned_length if len(data) >= HEADER_LENGTH else 0
             if len(data) < aligned <= available:
                 data = read_fully(self._file_system, handle, aligned, offset)
-                whole = _valid_frames_length(rules, data, position)
+                whole, following = _valid_frames_length(rules, data, position, before)
         if not whole:
-            fault = rules.find_fault(data, 0, position) or f"frame runs past the end: end={position + available}"
+            fault = (
+                rules.find_fault(data, 0, position, before) or f"frame runs past the end: end={position + available}"
+            )
             raise CorruptionError(
                 f"recorded frame is not valid: {fault}: file={descriptor.segment_file_name(base_position)}; "
                 f"{VERIFY_ADVICE}",
                 recording_id=descriptor.recording_id,
                 position=position,
             )
+        if rules.is_cluster_log:
+            self._note_before(descriptor.recording_id, position + whole, following)
         return data if whole == len(data) else data[:whole]
+
+    def find_damage(self, descriptor: RecordingDescriptor, active: Recording | None, position: int) -> int:
+        """Find where the damage begins that a read at `position` has met: there, or in the frame before.
+
+        A message of a log that begins in another one is valid by itself: then the frame before may have lost the flag
+        that ends its message.
+
+        Raises:
+            ArchiveError: the segment was purged, or there is none.
+            OSError: the disk refused.
+        """
+        rules = frame_rules_of(descriptor)
+        self._before.pop((descriptor.recording_id, position), None)
+        before, begin = self._find_before(rules, descriptor, active, position)
+        data = self._read_part(descriptor, active, position, FIRST_ENTRY_LENGTH)
+        if begin is None or len(data) < HEADER_LENGTH:
+            return position
+        header = unpack_header(data)
+        is_whole = rules.find_header_fault(header, position) is None
+        return begin if is_whole and rules.find_order_fault(header, before, data, 0, position) else position
+
+    def _find_before(
+        self, rules: FrameRules, descriptor: RecordingDescriptor, active: Recording | None, position: int
+    ) -> tuple[Before, int | None]:
+        """Find what lies before a position of a log: this reader knows it where it goes on, or else looks."""
+        known = self._before.pop((descriptor.recording_id, position), None)
+        if known is not None:
+            return known, None
+        try:
+            return find_before(
+                rules,
+                descriptor.start_position,
+                position,
+                lambda begin, length: self._read_part(descriptor, active, begin, length),
+            )
+        except (ArchiveError, OSError):
+            return Before.UNKNOWN, None  # who reads what lies there is told of it
+
+    def _read_part(
+        self, descriptor: RecordingDescriptor, active: Recording | None, position: int, length: int
+    ) -> bytes:
+        handle = self._handle(descriptor, position, active)
+        return self._read_what_can_be_read(handle, length, position - descriptor.segment_base_position(position))
+
+    def _note_before(self, recording_id: int, position: int, before: Before) -> None:
+        if len(self._before) >= READ_HANDLE_LIMIT:
+            del self._before[next(iter(self._before))]
+        self._before[recording_id, position] = before
 
     def _read_what_can_be_read(self, handle: int, length: int, offset: int) -> bytes:
         """Read `length` bytes, or only the first of them where the disk cannot read the rest.
@@ -105,7 +161,9 @@ class RangeReader:
             length = max(HEADER_LENGTH, length // 2)
 
     def forget(self, recording_id: int | None) -> None:
-        """Close the files kept open for a recording, or for all."""
+        """Close the files kept open for a recording, or for all, and forget what was read of it."""
+        for place in [place for place in self._before if recording_id in (None, place[0])]:
+            del self._before[place]
         for key in [key for key in self._handles if recording_id in (None, key[0])]:
             self._file_system.close_file(self._handles.pop(key))
 
@@ -141,12 +199,12 @@ class RangeReader:
         return handle
 
 
-def _valid_frames_length(rules: FrameRules, data: bytes, position: int) -> int:
-    """How many bytes of `data`, which begins at `position`, are whole frames that check out."""
+def _valid_frames_length(rules: FrameRules, data: bytes, position: int, before: Before) -> tuple[int, Before]:
+    """Return how many bytes of `data`, which begins at `position`, are valid frames, and what lies before the next."""
     end = 0
     while end < len(data):
-        following, _ = rules.skip_valid_frames(data, end, position + end, len(data))
+        following, _, before = rules.skip_valid_frames(data, end, position + end, len(data), before)
         if following == end:
             break
         end = following
-    return end
+    return end, before

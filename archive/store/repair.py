@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
+from trimaran.service_api.wire.log.log_rules import FIRST_ENTRY_LENGTH, Before, what_follows
 
 from ..disk.file_system import opened, read_fully
 from ..errors import VERIFY_ADVICE, CorruptionError
@@ -177,40 +178,43 @@ class _SegmentWalker:
         """
         offset = max(0, self._descriptor.start_position - self._base_position)
         last: int | None = None
+        before = Before.UNKNOWN
         reason = "segment full" if self._length == self._descriptor.segment_file_length else "incomplete file"
         while offset < self._length:
             block, start = self._read(offset, 1)
             position = self._base_position + offset
-            end, found = self._rules.skip_valid_frames(block, start, position, len(block))
+            end, found, before = self._rules.skip_valid_frames(block, start, position, len(block), before)
             if found is not None:
                 last = offset + found - start
                 offset += end - start
                 continue
-            fault, frame_end = self._examine(offset)
+            fault, frame_end, following = self._examine(offset, before)
             if fault is not None:
                 if torn_limit_bytes == 0 or self._is_anything_written_from(offset + torn_limit_bytes):
                     resumes_at = self._find_following_frame(offset, fault)
                     if resumes_at is not None:
-                        offset = resumes_at
+                        offset, before = resumes_at, Before.UNKNOWN
                         continue
                 reason = fault
                 break
             last = offset
-            offset = frame_end
+            offset, before = frame_end, following
         if last is not None and not self._rules.checksummed:
             self._refuse_if_undecidable(last, offset)
         return _Walk(self._base_position + offset, reason, last)
 
-    def _examine(self, offset: int) -> tuple[str | None, int]:
-        """Check the frame at `offset`: what is wrong with it, and where it ends."""
+    def _examine(self, offset: int, before: Before) -> tuple[str | None, int, Before]:
+        """Check the frame at `offset`: what is wrong with it, where it ends, and what lies before the next one then."""
         if self._length - offset < HEADER_LENGTH:
-            return f"file ends inside a frame header: available={self._length - offset}", offset
-        block, start = self._read(offset, HEADER_LENGTH)
+            return f"file ends inside a frame header: available={self._length - offset}", offset, before
+        block, start = self._read(offset, min(FIRST_ENTRY_LENGTH, self._length - offset))
         header = unpack_header(block, start)
         if header.frame_length == 0:
-            return "frame length 0", offset
+            return "frame length 0", offset, before
         position = self._base_position + offset
         fault = self._rules.find_header_fault(header, position)
+        if fault is None:
+            fault = self._rules.find_order_fault(header, before, block, start, position)
         if fault is not None:
             if self._rules.is_unknown(header, position):
                 raise CorruptionError(
@@ -219,17 +223,18 @@ class _SegmentWalker:
                     recording_id=self._descriptor.recording_id,
                     position=position,
                 )
-            return fault, offset
-        aligned = header.aligned_length
+            return fault, offset, before
+        aligned, following = header.aligned_length, what_follows(header, before)
         if offset + aligned > self._length:
             return (
                 f"file ends inside a frame: frame_length={header.frame_length} available={self._length - offset}",
                 offset,
+                before,
             )
         if not self._rules.needs_body(header):
-            return None, offset + aligned
+            return None, offset + aligned, following
         block, start = self._read(offset, aligned)
-        return self._rules.find_checksum_fault(header, block, start), offset + aligned
+        return self._rules.find_body_fault(header, block, start), offset + aligned, following
 
     def _read(self, offset: int, length: int) -> tuple[bytes, int]:
         """Return a block that holds [offset, offset + length), and where in it that begins."""

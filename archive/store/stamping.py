@@ -18,6 +18,7 @@ from trimaran.service_api.wire.frame import (
     stamp_checksums,
     unpack_header,
 )
+from trimaran.service_api.wire.log.log_rules import Before, what_follows
 
 from ..disk.file_system import FileSystem, read_fully, write_fully
 from ..errors import RESTORE_ADVICE, CorruptionError
@@ -98,17 +99,18 @@ def copy_frames(
         OSError: the disk refused.
     """
     rules = frame_rules_of(descriptor, checksummed=False)
-    position, end = part.start_position, part.stop_position
+    position, end, before = part.start_position, part.stop_position, Before.UNKNOWN
     while position < end:
         offset = position - part.base_position
         wanted = min(_BLOCK_BYTES, end - position, rules.term_length_bytes - position % rules.term_length_bytes)
         block = bytearray(read_fully(file_system, source, wanted, offset))
-        length, last = rules.skip_valid_frames(block, 0, position, len(block))
-        fault = rules.find_fault(block, 0, position) if last is None else None
+        length, last, following = rules.skip_valid_frames(block, 0, position, len(block), before)
+        fault = rules.find_fault(block, 0, position, before) if last is None else None
         if fault is not None:
             raise _damage(fault, descriptor, position)
+        header = unpack_header(block, last or 0)
+        before = what_follows(header, before) if last is None else following
         last = last or 0
-        header = unpack_header(block, last)
         position += last + header.aligned_length
         if position > end:
             raise _damage(f"frame runs past the end: end={position}", descriptor, position)

@@ -187,6 +187,7 @@ def _accept(payloads: list[bytes]) -> ChunkPath:
         mtu_length_bytes=MTU_LENGTH_BYTES,
         stream_id=LOG_STREAM_ID,
         checksummed=True,
+        is_cluster_log=True,
     )
     receiver = LogReceiver(buffer, rules, ConfigurationHistory(Configuration(members=(), high_member_id=0)))
 

@@ -578,6 +578,7 @@ class LogControl:
             stream_id=LOG_STREAM_ID,
             checksummed=config.checksums,
             checksum_kind=config.checksum_kind,
+            is_cluster_log=True,
         )
         return LogReceiver(self._ctx.log_buffer, rules, self._ctx.roster.history)
 

@@ -93,11 +93,11 @@ def draw_bit(begin: int, member: Member, random: Random) -> tuple[Path, int, int
 
 
 def _is_unprotected(frame_offset: int, bit: int) -> bool:
-    """Whether nothing in Aeron's frame protects this bit: its CRC covers what comes after the header only.
+    """Whether nothing protects this bit: as much of the frame length as alignment rounds away is in no checksum.
 
-    These are the fragment flags, the reserved value, and as much of the frame length as alignment rounds away.
+    A message of a session does not say how long it is, so a zero behind it may belong to it.
     """
-    return frame_offset == 5 or 24 <= frame_offset < 32 or (frame_offset == 0 and bit < 5)
+    return frame_offset == 0 and bit < 5
 
 
 def _is_padding(header: bytes) -> bool:

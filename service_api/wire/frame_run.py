@@ -42,6 +42,7 @@ from typing import Final, Self
 
 from .checksum import ChecksumKind
 from .frame import HEADER_LENGTH, FrameField, HeaderField, ReadableBuffer
+from .log.layout import SESSION_MESSAGE_HEADER
 
 MIN_RUN_FRAMES: Final = 16
 """A shorter run is not worth its passes, which have a fixed cost of 5 us."""
@@ -59,6 +60,13 @@ _TERM_OFFSET: Final = HeaderField.TERM_OFFSET.word
 _CHECKSUM: Final = HeaderField.CHECKSUM.word
 _AS_IN_FIRST: Final = HeaderField.KIND.word, HeaderField.STREAM_ID.word, HeaderField.TERM_ID.word
 """The columns, besides the length, that hold the same in every row."""
+
+_RESERVED_VALUE: Final = HeaderField.RESERVED_VALUE.word, HeaderField.RESERVED_VALUE.word + 1
+_BLOCK_AND_TEMPLATE: Final = HEADER_LENGTH >> 2
+"""The column of a log's messages that holds the length of their block and their template id."""
+
+_TEMPLATE_BYTE: Final = HEADER_LENGTH + 2
+"""The low byte of the template id."""
 
 _KIND_BYTES: Final = slice(HeaderField.KIND.offset, HeaderField.TERM_OFFSET.offset)
 _IDENTITY_BYTES: Final = slice(HeaderField.STREAM_ID.offset, HEADER_LENGTH)
@@ -114,12 +122,22 @@ class FrameRun:
                 return cls(buffer, offset, length, count)
         return None
 
-    def count_valid(self, *, term_offset: int, checksummed: bool, kind: ChecksumKind = ChecksumKind.CRC32) -> int:
+    def count_valid(
+        self,
+        *,
+        term_offset: int,
+        checksummed: bool,
+        kind: ChecksumKind = ChecksumKind.CRC32,
+        is_log: bool = False,
+    ) -> int:
         """Return the number of leading frames that are valid, as far as that can be said of the run as a whole.
 
         Each has the first frame's length, kind, stream id and term id, the term offset that follows from its place, and
         with `checksummed` a valid checksum of this `kind`. The first begins at `term_offset`; all lie in one term. The
         result is 0 where the run is too short, or where some checksum is wrong.
+
+        With `is_log` each holds a message of the first one's template id with zeros behind it, and has a reserved value
+        of 0, as the first one has.
         """
         length, row, count = self.length, self.length >> 2, self.count
         words = array("I")
@@ -130,6 +148,8 @@ class FrameRun:
             count = _count_uniform(words, column, row, count)
         offsets = words[_TERM_OFFSET : count * row : row].tobytes()
         count = count_agreeing(offsets, term_offsets(term_offset, length, count), 4)
+        if is_log:
+            count = _count_of_log(self.view, words, length, count, checksummed=checksummed)
         if count < MIN_RUN_FRAMES:
             return 0
         del words[count * row :]
@@ -138,7 +158,9 @@ class FrameRun:
         uniform = min(_count_uniform(words, column, row, count) for column in _AS_IN_FIRST)
         if uniform == count or uniform < MIN_RUN_FRAMES:
             return 0
-        return FrameRun(self.view, 0, length, uniform).count_valid(term_offset=term_offset, checksummed=True, kind=kind)
+        return FrameRun(self.view, 0, length, uniform).count_valid(
+            term_offset=term_offset, checksummed=True, kind=kind, is_log=is_log
+        )
 
     def keep_uniform(self, *fields: FrameField) -> None:
         """Shorten the run to the leading frames that have the first frame's values in these 8-byte fields."""
@@ -202,6 +224,31 @@ def _count_uniform(words: array[int], column: int, row: int, count: int) -> int:
     """
     found = words[column : count * row : row]
     return count_agreeing(found.tobytes(), found[:1].tobytes() * count, 4)
+
+
+def _count_of_log(view: memoryview, words: array[int], length: int, count: int, *, checksummed: bool) -> int:
+    """Return the number of leading rows, of one frame length, that are as a log's frames are.
+
+    They have the first row's template id, and its block length unless they are session messages, and zeros after the
+    frame's end; reserved values are looked at unless the checksums cover them. `words` are the rows of `view` as 4-byte
+    words, `length` is the bytes of a row. One byte of each row is a slice of `bytes`: 6 instructions a row.
+    """
+    rows, row, frame_length = bytes(view), length >> 2, words[_FRAME_LENGTH]
+    templates = rows[_TEMPLATE_BYTE : count * length : length]
+    if templates.count(templates[0]) != count:
+        count = count_agreeing(templates, templates[:1] * count, 1)
+    if templates[0] != SESSION_MESSAGE_HEADER:
+        count = _count_uniform(words, _BLOCK_AND_TEMPLATE, row, count)
+    if frame_length == length and checksummed:
+        return count
+    first_word = (frame_length + 3) >> 2
+    for byte in range(frame_length, first_word << 2):
+        if any(rows[byte : count * length : length]):
+            return 0
+    for column in range(first_word, row) if checksummed else (*_RESERVED_VALUE, *range(first_word, row)):
+        if any(words[column : count * row : row]):
+            return 0
+    return count
 
 
 def _are_valid(words: array[int], row: int, first: bytes, kind: ChecksumKind) -> bool:

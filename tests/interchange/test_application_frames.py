@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ import pytest
 
 from tests.interchange.mutations import mutated
 from tests.interchange.samples import APPLICATION_NODES, frames_of, run, sample_of, truth_of
-from tests.system.aeron_sample import AeronSampleService, Counts
 from trimaran.archive.files.mark_file import MARK_FILE_NAME
-from trimaran.cluster.time_travel import replay_service
 
 TERM_LENGTH = 65536
 
@@ -101,40 +98,33 @@ def test_a_frame_of_a_type_that_only_its_application_knows_is_not_called_damage(
     assert entry["state"] == "VALID"
 
 
-def counts_in(directory: Path) -> Counts:
-    """The state of the sample's service after the whole log."""
-    service = replay_service(directory, AeronSampleService, snapshot="none").service
-    assert isinstance(service, AeronSampleService)
-    return service.counts
+FLAGS_OFFSET = 5
 
 
-def change_frames(path: Path) -> None:
-    """Give every whole message flags of an application, and turn the last session message into a claim given up."""
-    data = bytearray(path.read_bytes())
-    offset, last = 0, -1
-    while offset < len(data) and (length := struct.unpack_from("<i", data, offset)[0]):
-        _, flags, kind = struct.unpack_from("<BBH", data, offset + 4)
-        if kind == 1 and flags == 0xC0:
-            data[offset + 5] |= offset // 32 % 64
-            if struct.unpack_from("<H", data, offset + 34) == (1,) and length < 1000:
-                last = offset
-        offset += -(-length // 32) * 32
-    end = last + -(-struct.unpack_from("<i", data, last)[0] // 32) * 32
-    struct.pack_into("<H", data, last + 6, 0)
-    data[last + 32 : end] = bytes(end - last - 32)
-    path.write_bytes(data)
+def rename_channel(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"|alias=log", b"|alias=own"))
 
 
-def test_a_log_of_a_cluster_with_such_frames_is_replayed_and_imported(samples: Path, tmp_path: Path) -> None:
-    """No Aeron Cluster writes such a log; a node reads it as an Aeron member would."""
+@pytest.mark.parametrize("flags", [0xC1, 0xE0, 0x80, 0x40, 0x00])
+def test_a_log_of_a_cluster_has_no_flags_of_an_application(samples: Path, tmp_path: Path, flags: int) -> None:
+    """Only leaders write it. The same flags are no damage once nothing says that the recording is a log."""
+    truth = truth_of("single-node-node0")["recordings"][0]
+    frame = next(f for f in truth["frames"][100:] if f["flags"] == 0xC0 and f["position"] < TERM_LENGTH)
+
+    def change(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        data[frame["position"] + FLAGS_OFFSET] = flags
+        path.write_bytes(data)
+
     source = samples / "single-node" / "node0"
-    directory = mutated(source, tmp_path / "member", "0-0.rec", change_frames)
-    target = tmp_path / "imported"
+    directory = mutated(source, tmp_path / "member", "0-0.rec", change)
+    archive = directory / "archive"
+    found = run("archive", "verify", archive, "-o", "jsonl")
+    imported = run("archive", "import", directory, "--to", tmp_path / "imported", "--no-snapshots")
+    other = mutated(directory, tmp_path / "other", "archive.catalog", rename_channel)
+    as_application = run("archive", "verify", other / "archive", "-o", "jsonl")
 
-    before, after = counts_in(source), counts_in(directory)
-    result = run("archive", "import", directory, "--to", target, "--no-snapshots", "-o", "json")
-
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert after.messages == before.messages - 1
-    assert counts_in(target) == after
-    assert {row["verdict"] for row in rows_of("archive", "verify", target)} == {"ok"}
+    (row, *_) = map(json.loads, found.stdout.splitlines())
+    assert (found.exit_code, row["verdict"], row["stop_position"]) == (10, "wrong", frame["position"])
+    assert imported.exit_code == 10
+    assert as_application.exit_code == 0

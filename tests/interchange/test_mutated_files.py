@@ -239,7 +239,7 @@ CATALOG_CASES: Final[tuple[tuple[str, Value, tuple[int, ...]], ...]] = (
     ("mtuLength", -1, IMPOSSIBLE),
     ("mtuLength", 1 << 30, IMPOSSIBLE),
     ("mtuLength", 64, MISFIT),
-    ("mtuLength", 1440, UNSEEN),
+    ("mtuLength", 1440, MISFIT),
     ("sessionId", "+1", UNSEEN),
     ("streamId", "+1", MISFIT),
     ("strippedChannelLength", 0, IMPOSSIBLE),

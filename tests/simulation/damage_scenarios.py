@@ -6,14 +6,23 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from trimaran.cluster.simulation.rules import expect
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, unpack_header
+from trimaran.service_api.wire.frame import (
+    FLAG_BEGIN,
+    FLAG_END,
+    FRAME_ALIGNMENT,
+    HEADER_LENGTH,
+    TYPE_DATA,
+    HeaderField,
+    unpack_header,
+)
 
 if TYPE_CHECKING:
     from .scenarios import Scene
 
 _SLOW_SYNC_NS = 1_500_000_000
+_FLAGS_OFFSET = 5
 _TYPE_OFFSET = 6
-"""Of the type in a frame's header."""
+"""Where the flags and the type of a frame are in its header."""
 
 
 def a_flipped_bit(scene: Scene) -> None:
@@ -26,7 +35,28 @@ def data_that_turned_into_padding(scene: Scene) -> None:
     _flip_in_old_entry(scene, _TYPE_OFFSET)
 
 
-def _flip_in_old_entry(scene: Scene, offset: int) -> None:
+def an_entry_without_its_end(scene: Scene) -> None:
+    """The same with the flag that ends a message: the entry would wait for its rest, and the next one is in its way."""
+    _flip_in_old_entry(scene, _FLAGS_OFFSET, FLAG_END)
+
+
+def an_entry_without_its_beginning(scene: Scene) -> None:
+    """The same with the flag that begins a message: the entry looks like the rest of one before it."""
+    _flip_in_old_entry(scene, _FLAGS_OFFSET, FLAG_BEGIN)
+
+
+def a_reserved_value(scene: Scene) -> None:
+    """The same with a number that no leader writes: nobody reads it, and the copies differ."""
+    _flip_in_old_entry(scene, HeaderField.RESERVED_VALUE.offset)
+
+
+def an_entry_that_ends_too_early(scene: Scene) -> None:
+    """The same with a bit of the length that alignment rounds away: the entry loses its last bytes."""
+    _flip_in_old_entry(scene, HeaderField.FRAME_LENGTH.offset, None)
+
+
+def _flip_in_old_entry(scene: Scene, offset: int, bit: int | None = 1) -> None:
+    """Flip a bit of an entry; None is the lowest bit that its frame's length has."""
     scene.start()
     scene.add_flood("flood", 1_000)
     scene.run(0.3)
@@ -41,8 +71,11 @@ def _flip_in_old_entry(scene: Scene, offset: int) -> None:
     )
     header = unpack_header(victim.machine.disk.durable_read(path, HEADER_LENGTH, begin))
     expect(header.type == TYPE_DATA, "an entry begins where the one before it ends", header=header)
+    if bit is None:
+        bit = header.frame_length & -header.frame_length
+        expect(bit < FRAME_ALIGNMENT, "an entry does not fill what its frame takes", header=header)
     byte = victim.machine.disk.durable_read(path, 1, begin + offset)[0]
-    victim.machine.disk.damage(path, begin + offset, bytes([byte ^ 1]))
+    victim.machine.disk.damage(path, begin + offset, bytes([byte ^ bit]))
     scene.referee.damaged[victim.member_id] = None
     scene.cluster.start(victim.member_id)
     scene.run(5)

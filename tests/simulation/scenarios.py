@@ -50,6 +50,10 @@ from .damage_scenarios import (
     a_flipped_bit,
     a_member_that_comes_back_empty,
     a_repair_that_a_minority_offers,
+    a_reserved_value,
+    an_entry_that_ends_too_early,
+    an_entry_without_its_beginning,
+    an_entry_without_its_end,
     data_that_turned_into_padding,
 )
 from .digest_scenarios import a_member_whose_service_differs
@@ -661,6 +665,10 @@ SCENARIOS: Final = {
     "full-disk": Scenario(a_full_disk),
     "flipped-bit": Scenario(a_flipped_bit),
     "data-turned-padding": Scenario(data_that_turned_into_padding),
+    "entry-without-end": Scenario(an_entry_without_its_end),
+    "entry-without-beginning": Scenario(an_entry_without_its_beginning),
+    "reserved-value": Scenario(a_reserved_value),
+    "entry-too-short": Scenario(an_entry_that_ends_too_early),
     "repair-of-a-minority": Scenario(a_repair_that_a_minority_offers),
     "comes-back-empty": Scenario(a_member_that_comes_back_empty, timeout_ms=4_000),
     "changed-frame": Scenario(a_changed_frame),

@@ -28,8 +28,10 @@ from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.files import node_state_file, recording_log_file
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.log_control import LogControl
+from trimaran.service_api.wire import frame_rules
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, FrameHeader, ReadableBuffer, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
+from trimaran.service_api.wire.log.log_rules import Before, what_follows
 
 from .plant import Plant, Planting
 
@@ -207,11 +209,11 @@ def _read_without_looking(planting: Planting) -> None:
     """What is read back from the recording goes by its headers: the payload is taken as it is."""
     real = range_reader._valid_frames_length
 
-    def valid_frames_length(rules: FrameRules, data: bytes, position: int) -> int:
-        length = real(replace(rules, checksummed=False), data, position)
-        if length != real(rules, data, position):
+    def valid_frames_length(rules: FrameRules, data: bytes, position: int, before: Before) -> tuple[int, Before]:
+        found = real(replace(rules, checksummed=False), data, position, before)
+        if found != real(rules, data, position, before):
             planting.ran()
-        return length
+        return found
 
     planting.replace(range_reader, "_valid_frames_length", valid_frames_length)
 
@@ -228,9 +230,9 @@ def _take_any_padding(planting: Planting) -> None:
         return None
 
     def skip_valid_frames(
-        self: FrameRules, buffer: ReadableBuffer, offset: int, position: int, end: int
-    ) -> tuple[int, int | None]:
-        following, last = real_skip(self, buffer, offset, position, end)
+        self: FrameRules, buffer: ReadableBuffer, offset: int, position: int, end: int, before: Before = Before.UNKNOWN
+    ) -> tuple[int, int | None, Before]:
+        following, last, before = real_skip(self, buffer, offset, position, end, before)
         while following + HEADER_LENGTH <= end:
             header, at = unpack_header(buffer, following), position + following - offset
             if (
@@ -242,12 +244,48 @@ def _take_any_padding(planting: Planting) -> None:
                 break
             planting.ran()
             last, following = following, following + header.aligned_length
-            more, last_of_more = real_skip(self, buffer, following, position + following - offset, end)
+            more, last_of_more, before = real_skip(
+                self, buffer, following, position + following - offset, end, Before.UNKNOWN
+            )
             following, last = more, last if last_of_more is None else last_of_more
-        return following, last
+        return following, last, before
 
     planting.replace(FrameRules, "find_checksum_fault", find_checksum_fault)
     planting.replace(FrameRules, "skip_valid_frames", skip_valid_frames)
+
+
+def _take_any_flags(planting: Planting) -> None:
+    """The flags and the reserved value of a log's frames are taken as those of an application's are."""
+    _say_nothing(planting, "find_flags_fault")
+
+
+def _take_any_order(planting: Planting) -> None:
+    """Each frame of a log is judged by itself, whatever lies before it."""
+    _say_nothing(planting, "find_order_fault")
+
+
+def _say_nothing(planting: Planting, rule: str) -> None:
+    real = getattr(frame_rules, rule)
+
+    def find_no_fault(*args: Any) -> None:  # passed on as they come
+        if real(*args) is not None:
+            planting.ran()
+
+    planting.replace(frame_rules, rule, find_no_fault)
+
+
+def _take_any_length(planting: Planting) -> None:
+    """A frame of a log may end before its message does."""
+    real = FrameRules._skip_frames_of_one_length
+    _say_nothing(planting, "find_length_fault")
+
+    def skip(self: FrameRules, *args: Any) -> int:  # passed on as they come
+        following = real(replace(self, is_cluster_log=False), *args)
+        if following != real(self, *args):
+            planting.ran()
+        return following
+
+    planting.replace(FrameRules, "_skip_frames_of_one_length", skip)
 
 
 def _take_any_version(planting: Planting) -> None:
@@ -256,16 +294,21 @@ def _take_any_version(planting: Planting) -> None:
 
     class Lenient(FrameRules):
         def skip_valid_frames(
-            self, buffer: ReadableBuffer, offset: int, position: int, end: int
-        ) -> tuple[int, int | None]:
-            following, last = super().skip_valid_frames(buffer, offset, position, end)
+            self,
+            buffer: ReadableBuffer,
+            offset: int,
+            position: int,
+            end: int,
+            before: Before = Before.UNKNOWN,
+        ) -> tuple[int, int | None, Before]:
+            following, last, after = super().skip_valid_frames(buffer, offset, position, end, before)
             header = unpack_header(buffer, offset)
             known = header._replace(version=0)
             is_whole = offset + header.aligned_length <= end
             if last is not None or known == header or not is_whole or self.find_header_fault(known, position):
-                return following, last
+                return following, last, after
             planting.ran()
-            return offset + header.aligned_length, offset
+            return offset + header.aligned_length, offset, what_follows(header, before)
 
     def init(self: LogReceiver, log_buffer: LogBuffer, rules: FrameRules, history: ConfigurationHistory) -> None:
         real_init(self, log_buffer, Lenient(**asdict(rules)), history)
@@ -471,6 +514,15 @@ PLANTS = (
         _take_any_padding,
         "data-turned-padding",
     ),
+    Plant("any-flags", 6, "a log has flags and reserved values of leaders only", _take_any_flags, "reserved-value"),
+    Plant(
+        "any-order",
+        6,
+        "a fragment follows a fragment, and a message follows the end of one",
+        _take_any_order,
+        "entry-without-beginning",
+    ),
+    Plant("any-length", 6, "a frame of a log ends where its message does", _take_any_length, "entry-too-short"),
     Plant(
         "gate-skips-a-rule",
         6,

@@ -16,6 +16,7 @@ from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 from trimaran.service_api.wire.link_frames import StatusFrame
+from trimaran.service_api.wire.log.log_rules import Before
 
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format.frame_rules import frame_rules_of
@@ -58,6 +59,7 @@ class RecordingSession(Stream):
         self._session = session
         self._correlation_id = correlation_id
         self._rules = frame_rules_of(self.descriptor)
+        self._before = Before.UNKNOWN
         self._setup = announce(self.descriptor, recording.append_position, self.descriptor.session_id)
         self._subscribers: dict[LiveSubscription, None] = {}
         self._unrecorded: deque[tuple[int, bytes]] = deque()
@@ -99,14 +101,16 @@ class RecordingSession(Stream):
             buffer.clear()  # it was stopped: what was on its way is lost, and the publisher knows
             return False
         while True:
-            end, last = self._rules.skip_valid_frames(data, offset, recording.append_position, len(data))
+            end, last, following = self._rules.skip_valid_frames(
+                data, offset, recording.append_position, len(data), self._before
+            )
             if last is None:
                 break
             chunk = data[offset:end]
             if not self._append(chunk):
                 buffer.clear()
                 return False
-            offset = end
+            offset, self._before = end, following
         if not offset:
             self._refuse_wrong(data)
             return False
@@ -221,7 +225,7 @@ class RecordingSession(Stream):
         """Raise if the frame at the front is wrong, and not just incomplete."""
         position = self.recording.append_position
         header = unpack_header(data)
-        fault = self._rules.find_fault_so_far(header, data, 0, position)
+        fault = self._rules.find_fault_so_far(header, data, 0, position, before=self._before)
         limit = self._rules.term_length_bytes // PADDING_PARTS
         if fault is None and header.type == TYPE_PADDING and header.frame_length > limit:
             fault = f"padding too long: frame_length={header.frame_length} limit={limit}"

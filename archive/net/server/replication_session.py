@@ -261,7 +261,7 @@ async def _read_up_to(merge: ReplayMerge, stop_position: int) -> bytes:
     chunk = await merge.read()
     if begin_position + len(chunk) <= stop_position:
         return chunk
-    length, _ = merge.rules.skip_valid_frames(chunk, 0, begin_position, stop_position - begin_position)
+    length, _, _ = merge.rules.skip_valid_frames(chunk, 0, begin_position, stop_position - begin_position)
     return chunk[:length]
 
 

@@ -35,6 +35,7 @@ from trimaran.service_api.wire.frame import (
     align,
     unpack_header,
 )
+from trimaran.service_api.wire.log.log_rules import Before
 
 from ...cold.file_system import readable_disk
 from ...disk.file_system import ReadableFileSystem
@@ -43,6 +44,7 @@ from ...files.reader import Frame, FrameReader, StopReason
 from ...format.descriptor import RecordingDescriptor
 from ...format.frame_rules import find_blank_page, frame_rules_of, may_end_torn
 from .checksums import BlockChecksums
+from .log_columns import LogColumns
 
 BLOCK_LENGTH_BYTES: Final = 1 << 19
 """How much is read at once: it should stay in the core's second-level cache until it has been looked at."""
@@ -157,6 +159,9 @@ class FrameScanner:
         self._bound_position = bound_position
         self._last_reader = self._reader_at(start_position)
         self.position = self._last_reader.position
+        self._log_columns = LogColumns(self._rules) if self._rules.is_cluster_log else None
+        self._before: Before | None = None
+        """What lies before the next frame of a log; None: that was not looked for."""
         self.stop_reason: StopReason | None = None
         self.detail = ""
         self.is_bound_reached = False
@@ -225,6 +230,9 @@ class FrameScanner:
             count += 1
         if count and self._may_be_torn(slots[count - 1], headers[count - 1], position):
             count -= 1
+        if self._log_columns is not None and count:
+            before = self._last_reader.find_before() if self._before is None else self._before
+            count, self._before = self._log_columns.count_valid(self._words, slots[:count], headers[:count], before)
         if not count:
             return None
         block = FrameBlock(self._words, slots[:count], headers[:count], position)
@@ -326,6 +334,7 @@ class FrameScanner:
     def _look_closely(self) -> Iterator[FrameBlock]:
         """Let a `FrameReader` say why there is no frame at `position`, or take the one it finds."""
         self._last_reader = reader = self._reader_at(self.position)
+        reader.before = self._before
         is_bound = self._bound_position is not None and self.position >= self._bound_position
         frame = None if is_bound else next(iter(reader), None)
         if is_bound or (frame is not None and frame.end_position > self._limit):
@@ -335,7 +344,7 @@ class FrameScanner:
             assert reader.stop_reason is not None
             self._stop(reader.stop_reason, reader.detail)
         else:
-            self.position = frame.end_position
+            self.position, self._before = frame.end_position, reader.before
             yield _block_of(frame)
 
     def _reader_at(self, start_position: int | None) -> FrameReader:

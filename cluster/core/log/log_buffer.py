@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from trimaran.service_api import invariant
+from trimaran.service_api.wire.log.log_rules import Before
 
 _COMPACT_COUNT: Final = 1024
 """How many dropped chunks the lists may begin with before they are cut, and then only if these are the half of all."""
@@ -27,6 +28,7 @@ class LogBuffer:
     """
 
     __slots__ = (
+        "_before",
         "_chunks",
         "_head",
         "_pending",
@@ -47,6 +49,7 @@ class LogBuffer:
         self._starts: list[int] = []
         self._head = 0
         self._pending: list[bytes] = []
+        self._before = (position, Before.UNKNOWN)
 
     def __repr__(self) -> str:
         count = len(self._chunks) - self._head
@@ -58,6 +61,16 @@ class LogBuffer:
         self._pending.append(chunk)
         self._starts.append(self.append_position)
         self.append_position += len(chunk)
+
+    @property
+    def before(self) -> Before:
+        """What lies before the next frame, as far as who appended the last chunk has noted it."""
+        position, before = self._before
+        return before if position == self.append_position else Before.UNKNOWN
+
+    def note_before(self, before: Before) -> None:
+        """Note what lies before the next frame."""
+        self._before = self.append_position, before
 
     def take_pending(self) -> list[bytes]:
         """Take the chunks appended since the last call, in order: what is still to be recorded and sent."""
@@ -78,6 +91,7 @@ class LogBuffer:
         self._head = 0
         self.append_position = self.flushed_position = position
         self.base_position = position
+        self._before = (position, Before.UNKNOWN)
 
     def discard_before(self, position: int) -> None:
         """Drop chunks that end at or before `position`, keeping the configured number of bytes for late joiners."""

@@ -23,6 +23,7 @@ from trimaran.service_api.wire.frame import (
 )
 from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.link_frames import decode_commit_frame
+from trimaran.service_api.wire.log.log_rules import Before
 
 from ..membership.configuration import ConfigurationHistory
 from .log_buffer import LogBuffer
@@ -55,11 +56,13 @@ class LogReceiver:
                     self._committed = decode_commit_frame(buffer, offset)
                     offset += HEADER_LENGTH
                     continue
-                valid_end, last = skip_valid_frames(view, offset, log_buffer.append_position, end)
+                position = log_buffer.append_position
+                valid_end, last, before = skip_valid_frames(view, offset, position, end, log_buffer.before)
                 if last is not None:
                     frames = bytes(view[offset:valid_end])
-                    self._history.note_frames(frames, log_buffer.append_position)
+                    self._history.note_frames(frames, position)
                     log_buffer.append(frames)
+                    log_buffer.note_before(before)
                 else:
                     valid_end = self._skip_frame(view, offset, end)
                     if valid_end == offset:
@@ -97,7 +100,8 @@ class LogReceiver:
         if position < append_position:
             fault = rules.find_header_fault(header, position)
         else:
-            fault = rules.find_fault_so_far(header, view, offset, position, end)
+            before = self._log_buffer.before if position == append_position else Before.UNKNOWN
+            fault = rules.find_fault_so_far(header, view, offset, position, end, before)
         if fault is not None:
             raise RemoteProtocolError(f"log frame at position={position}: {fault}")
         if position > append_position:

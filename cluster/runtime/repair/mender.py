@@ -106,11 +106,11 @@ class Mender:
                 return RepairOutcome.MENDED, ""  # it was purged
             facts = self._facts()
             if recording_id == facts.log_recording_id:
-                plan = await self._plan_log_repair(facts, position)
+                plan = await self._plan_log_repair(facts, self._find_begin(recording_id, position))
             else:
                 plan = await self._plan_snapshot_repair(facts, descriptor, position)
             for found in plan.ranges:
-                if await self._mend_from(facts, descriptor, found, plan):
+                if await self._mend_from(facts, descriptor, found, plan, position):
                     self.counts.lost.pop((recording_id, position), None)
                     return RepairOutcome.MENDED, ""
         reason = "; ".join(plan.refusals) or "there is no other member"
@@ -121,6 +121,13 @@ class Mender:
             "repair.failed", recording_id=recording_id, position=position, outcome=outcome.value, reason=reason
         )
         return outcome, reason
+
+    def _find_begin(self, recording_id: int, position: int) -> int:
+        """Find where the frame begins that is to be put right: the one before may have lost a flag."""
+        try:
+            return self._archive.find_damage(recording_id, position)
+        except ArchiveError:
+            return position
 
     async def _plan_log_repair(self, facts: RepairFacts, position: int) -> RepairPlan:
         answers, silent = await ask_peers(facts.peers.values(), cluster_id=facts.cluster_id, network=self._network)
@@ -159,11 +166,19 @@ class Mender:
         return plan
 
     async def _mend_from(
-        self, facts: RepairFacts, descriptor: RecordingDescriptor, found: RepairRange, plan: RepairPlan
+        self,
+        facts: RepairFacts,
+        descriptor: RecordingDescriptor,
+        found: RepairRange,
+        plan: RepairPlan,
+        met_position: int,
     ) -> bool:
-        """Copy what is damaged from a member; where that does not work, note why, and whether it may later."""
+        """Copy what is damaged from a member; where that does not work, note why, and whether it may later.
+
+        `met_position` is where a read has met the damage.
+        """
         try:
-            end_position = await self._copy(facts, descriptor, found)
+            end_position = await self._copy(facts, descriptor, found, met_position)
         except _DiskFailedError as error:
             self._on_failed(error.cause)
             plan.refusals.append(str(error))
@@ -192,7 +207,9 @@ class Mender:
         )
         return True
 
-    async def _copy(self, facts: RepairFacts, descriptor: RecordingDescriptor, found: RepairRange) -> int:
+    async def _copy(
+        self, facts: RepairFacts, descriptor: RecordingDescriptor, found: RepairRange, met_position: int
+    ) -> int:
         """Put the other member's frames in the place of the damaged ones; give where that ended.
 
         Raises:
@@ -210,8 +227,16 @@ class Mender:
             cluster_id=facts.cluster_id,
             network=self._network,
         )
+        segment_end = descriptor.segment_base_position(position) + descriptor.segment_file_length
+        met_end = min(met_position + 1, segment_end)
+        held = b""
         async with aclosing(chunks):
-            async for chunk in chunks:
+            async for part in chunks:
+                chunk = held + part
+                if position + len(chunk) < min(met_end, found.stop_position):
+                    held = chunk  # what is damaged shows in two frames
+                    continue
+                held = b""
                 if is_log and (fault := find_term_fault(chunk, position, terms)) is not None:
                     raise RemoteProtocolError(fault)
                 end_position = await self._write(descriptor.recording_id, position, chunk)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 LOG_SCHEMA_ID: Final = 111
+LOG_SCHEMA_VERSION: Final = 16
 
 SESSION_MESSAGE_HEADER: Final = 1
 TIMER_EVENT: Final = 20
@@ -91,3 +92,15 @@ FIELD_OFFSETS: Final = {
     },
 }
 """By template id and name: where in its block a message has a field, in bytes."""
+
+VAR_DATA_COUNTS: Final = {
+    SESSION_MESSAGE_HEADER: 0,
+    TIMER_EVENT: 0,
+    SESSION_OPEN_EVENT: 2,
+    SESSION_CLOSE_EVENT: 0,
+    CLUSTER_ACTION_REQUEST: 0,
+    NEW_LEADERSHIP_TERM_EVENT: 0,
+    MEMBERSHIP_CHANGE_EVENT: 1,
+    SNAPSHOT_MARKER: 0,
+}
+"""By template id: the fields of variable length after its block, each with its length before it."""

@@ -35,13 +35,17 @@ def layout_source() -> str:
     ids = "".join(f"{_constant(message.WIRE_NAME)}: Final = {message.TEMPLATE_ID}\n" for message in messages)
     names = "".join(f'    {_constant(message.WIRE_NAME)}: "{message.WIRE_NAME}",\n' for message in messages)
     offsets = "".join(f"    {_constant(message.WIRE_NAME)}: {{\n{_offsets(message)}    }},\n" for message in messages)
+    counts = "".join(f"    {_constant(message.WIRE_NAME)}: {len(message.LAYOUT.var_data)},\n" for message in messages)
     return (
-        f"{_HEAD}LOG_SCHEMA_ID: Final = {SnapshotMarker.SCHEMA_ID}\n\n"
+        f"{_HEAD}LOG_SCHEMA_ID: Final = {SnapshotMarker.SCHEMA_ID}\n"
+        f"LOG_SCHEMA_VERSION: Final = {SnapshotMarker.SCHEMA_VERSION}\n\n"
         f"{ids}\n"
         f"MESSAGE_NAMES: Final = {{\n{names}}}\n"
         '"""The messages by template id, as the schema names them."""\n\n'
         f"FIELD_OFFSETS: Final = {{\n{offsets}}}\n"
-        '"""By template id and name: where in its block a message has a field, in bytes."""\n'
+        '"""By template id and name: where in its block a message has a field, in bytes."""\n\n'
+        f"VAR_DATA_COUNTS: Final = {{\n{counts}}}\n"
+        '"""By template id: the fields of variable length after its block, each with its length before it."""\n'
     )
 
 

@@ -137,6 +137,7 @@ def _receive_log(flags: int, piece_length: int, stream: bytes) -> None:
         mtu_length_bytes=1408,
         stream_id=LOG_STREAM_ID,
         checksummed=bool(flags & 1),
+        is_cluster_log=bool(flags & 8),
     )
 
     def open_image(image: LogImage) -> None:

@@ -37,6 +37,7 @@ from trimaran.service_api.wire.frame import (
 )
 from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.link_frames import CommitFrame, SetupFrame, StatusFrame, encode_commit_frame
+from trimaran.service_api.wire.log.log_rules import Before, what_follows
 from trimaran.service_api.wire.message import MESSAGES, Message, decode_message
 from trimaran.service_api.wire.request import ReplyHeader, RequestHeader
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
@@ -190,7 +191,7 @@ def _log_seeds() -> Iterator[bytes]:
         )
         position = len(frames)
     frames += encode_padding(96, stream_id=LOG_STREAM_ID, term_offset=position)
-    for flags in (0b001, 0b011, 0b111, 0b000):
+    for flags in (0b001, 0b011, 0b111, 0b000, 0b1011):
         yield bytes([flags, 200]) + frames
     yield bytes([0b011, 33]) + frames[:1024] + encode_commit_frame(1, 1024) + frames[1024:1600]
 
@@ -203,6 +204,7 @@ def _rules(flags: int) -> FrameRules:
         stream_id=LOG_STREAM_ID,
         checksummed=bool(flags & 2),
         checksum_kind=ChecksumKind.CRC32C if flags & 4 else ChecksumKind.CRC32,
+        is_cluster_log=bool(flags & 8),
     )
 
 
@@ -222,14 +224,18 @@ def frame_rules(data: bytes) -> None:
     rules = _rules(flags)
     if flags & 1:
         buffer = stamped(buffer, rules.checksum_kind)
-    end, last = rules.skip_valid_frames(buffer, 0, 0, len(buffer))
-    offset, last_one_by_one = 0, None
-    while offset + HEADER_LENGTH <= len(buffer) and rules.find_fault(buffer, offset, offset) is None:
-        following = offset + unpack_header(buffer, offset).aligned_length
+    found = rules.skip_valid_frames(buffer, 0, 0, len(buffer))
+    offset, last_one_by_one, before = 0, None, Before.UNKNOWN
+    while offset + HEADER_LENGTH <= len(buffer) and rules.find_fault(buffer, offset, offset, before) is None:
+        header = unpack_header(buffer, offset)
+        following = offset + header.aligned_length
         if following > len(buffer):
             break
+        if rules.is_cluster_log:
+            before = what_follows(header, before)
         last_one_by_one, offset = offset, following
-    expect((end, last) == (offset, last_one_by_one), "frames are as valid together as alone", end=end, offset=offset)
+    alone = offset, last_one_by_one, before
+    expect(found == alone, "frames are as valid together as alone", found=found, alone=alone)
     for position in rules.find_valid_frames(buffer, 0):
         expect(rules.find_fault(buffer, position, position) is None, "a frame that is found is valid")
 

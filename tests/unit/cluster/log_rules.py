@@ -19,4 +19,5 @@ def log_rules(
         mtu_length_bytes=mtu_length_bytes,
         stream_id=LOG_STREAM_ID,
         checksummed=checksummed,
+        is_cluster_log=True,
     )

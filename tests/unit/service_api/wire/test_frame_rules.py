@@ -39,7 +39,7 @@ def walk_slowly(data: bytes, rules: FrameRules) -> int:
 def walk_fast(data: bytes, rules: FrameRules) -> int:
     offset = 0
     while True:
-        offset, last = rules.skip_valid_frames(data, offset, START + offset, len(data))
+        offset, last, _ = rules.skip_valid_frames(data, offset, START + offset, len(data))
         if last is None:
             return offset
 
