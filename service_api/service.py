@@ -43,8 +43,9 @@ class ClusteredService:
     and the log goes on; `RecursionError` does, since callbacks have the same headroom everywhere. What this member
     alone has met does not count, and stops it before it answers: `MemoryError`, an `OSError` of the operating system
     or of a library, an interrupt or a cancellation, and what is raised while one of these is handled. A service may
-    raise `PermissionError`, `FileNotFoundError` and `FileExistsError` in words of its own. `sys.exit` in the callback of
-    an entry is an answer, too: it ends no member. `os._exit`, a signal, and an exit in `on_start` or `on_role_change` do.
+    raise `PermissionError`, `FileNotFoundError` and `FileExistsError` in words of its own. `sys.exit` in the callback
+    of an entry is an answer, too: it ends no member. `os._exit`, a signal, and an exit in `on_start` or
+    `on_role_change` do.
 
     Source: Aeron `ClusteredService`.
     """
