@@ -261,7 +261,7 @@ class NodeConfig(BaseSettings):
         Field(
             ge=1 << 20, description="most egress bytes that clients have not taken, all together; then some are cut off"
         ),
-    ] = 256 << 20
+    ] = 192 << 20
     unfinished_limit_bytes: Annotated[
         SizeBytes,
         Field(ge=1 << 20, description="most bytes of clients' messages that have begun and not ended, all together"),
