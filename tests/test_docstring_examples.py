@@ -29,8 +29,8 @@ import trimaran.client
 from trimaran.client import ClusterClient, GroupedClient, SyncClusterClient, SyncGroupedClient
 from trimaran.client.outbox_worker import OutboxWorker
 from trimaran.cluster.subscriptions import subscribe_blocking
-from trimaran.cluster.testing import MemoryCluster, ServiceHarness, TypedHarness, replay_log
-from trimaran.cluster.testing.machines import ServiceModel, service_machine, strategy_for
+from trimaran.cluster.testing import MemoryCluster, ServiceHarness, TypedHarness, replay_log, strategy_for
+from trimaran.cluster.testing.machines import ServiceModel, service_machine
 from trimaran.service_api import ClusteredService
 from trimaran.service_api.outbox.outbox import Outbox
 from trimaran.service_api.snapshots.pieces import encode_pieces, read_pieces
