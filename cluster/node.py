@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final
 
 import structlog
@@ -143,6 +143,8 @@ class Node:
         self.agent = ConsensusModuleAgent(
             self.module, clock=host.clock, ingress_window_bytes=config.ingress_window_bytes, tuning=self.tuning
         )
+        self.on_closing: Callable[[], None] = lambda: None
+        """Called when it begins to close, which has to come to an end."""
         self.departure = Departure(self.agent, self.stop, timeout_s=config.handover_timeout_ms / 1e3)
         self._audit = AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=host.clock.monotonic_ns)
         self.upkeep = self._make_upkeep(host)
@@ -276,6 +278,7 @@ class Node:
             except ServiceFailedError as error:
                 failure = error
             finally:
+                self.on_closing()
                 self.agent.close()
                 self.tuning.close()
                 self.queries.close()

@@ -42,8 +42,10 @@ class ClusteredService:
     What a callback raises because of its state and the message is the same on every member, so it counts as an answer
     and the log goes on; `RecursionError` does, since callbacks have the same headroom everywhere. What this member
     alone has met does not count, and stops it before it answers: `MemoryError`, an `OSError` of the operating system
-    or of a library, an exit or a cancellation, and what is raised while one of these is handled. A service may raise
-    `PermissionError`, `FileNotFoundError` and `FileExistsError` in words of its own.
+    or of a library, an interrupt or a cancellation, and what is raised while one of these is handled. A service may
+    raise `PermissionError`, `FileNotFoundError` and `FileExistsError` in words of its own. `sys.exit` in the callback
+    of an entry is an answer, too: it ends no member. `os._exit`, a signal, and an exit in `on_start` or
+    `on_role_change` do.
 
     Source: Aeron `ClusteredService`.
     """

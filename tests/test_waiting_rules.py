@@ -54,6 +54,8 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "s3_server.py:__call__": "how slow the store is",
         "spark/test_stream_cluster.py:write": "the pace of a load",
         "system/requester.py:_keep_loaded": "the pace of a load",
+        "system/standing_still.py:_wait_while": "the subject",
+        "system/standing_still.py:on_request": "the subject",
         "system/test_requests.py:_ask": "the pace of a load",
         "system/test_stream_follows_members.py:follow": "the pace of a reader",
         "unit/cluster/service/test_query_check.py:on_take_snapshot": "what a service may not do",

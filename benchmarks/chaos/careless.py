@@ -2,7 +2,7 @@
 
 nested    a request of JSON that is nested deep: whether that is an answer or an error, it is the same everywhere
 raises    a request on which the service raises: an answer like any other
-memory, refuses, exits
+memory, refuses, interrupted
           a request on which one member alone has no memory, is refused by its operating system, or ends its process.
           That member has to stop before it answers; the others go on. It is started again when it has what it
           lacked, and comes to the same state
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,10 +45,10 @@ class CarelessAct(StrEnum):
     RAISES = "raises"
     MEMORY = "memory"
     REFUSES = "refuses"
-    EXITS = "exits"
+    INTERRUPTED = "interrupted"
 
 
-OF_ONE_MEMBER: Final = frozenset({CarelessAct.MEMORY, CarelessAct.REFUSES, CarelessAct.EXITS})
+OF_ONE_MEMBER: Final = frozenset({CarelessAct.MEMORY, CarelessAct.REFUSES, CarelessAct.INTERRUPTED})
 
 
 class CarelessChaosService(ChaosService):
@@ -83,7 +82,7 @@ def _fail(act: CarelessAct) -> None:
         raise MemoryError
     if act is CarelessAct.REFUSES:
         raise OSError(24, "Too many open files")
-    sys.exit(4)
+    raise KeyboardInterrupt
 
 
 @dataclass(slots=True, frozen=True)

@@ -489,8 +489,8 @@ class ConsensusModuleAgent:
             return
         try:
             self._log.flush()
-        except (ClusterError, OSError) as error:
-            self.terminate(error)
+        except Exception as error:
+            self._fail(error)
 
     def on_recorded(self, position: int) -> None:
         """The recording is durable up to a position."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from trimaran.service_api.authenticator import Authenticator, SessionProxy
+from trimaran.service_api.users_code import calls_users_code
 
 logger = structlog.get_logger()
 
@@ -20,6 +21,7 @@ class GuardedAuthenticator:
     def __repr__(self) -> str:
         return f"<GuardedAuthenticator {type(self._authenticator).__name__}>"
 
+    @calls_users_code
     def on_connect_request(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
         """Pass on the connect request of a client."""
         try:
@@ -27,6 +29,7 @@ class GuardedAuthenticator:
         except Exception:
             self._note("on_connect_request", session_id)
 
+    @calls_users_code
     def on_connected_session(self, proxy: SessionProxy, now_ms: int) -> None:
         """Ask about a client."""
         if self._has_failed(proxy):
@@ -37,6 +40,7 @@ class GuardedAuthenticator:
             self._note("on_connected_session", proxy.session_id)
             self._has_failed(proxy)
 
+    @calls_users_code
     def on_challenge_response(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
         """Pass on the answer to a challenge."""
         try:
@@ -44,6 +48,7 @@ class GuardedAuthenticator:
         except Exception:
             self._note("on_challenge_response", session_id)
 
+    @calls_users_code
     def on_challenged_session(self, proxy: SessionProxy, now_ms: int) -> None:
         """Ask about a client that was challenged."""
         if self._has_failed(proxy):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from trimaran.service_api.authorisation import AuthorisationService
+from trimaran.service_api.users_code import calls_users_code
 
 logger = structlog.get_logger()
 
@@ -18,6 +19,7 @@ class GuardedAuthorisation:
     def __repr__(self) -> str:
         return f"<GuardedAuthorisation {type(self._service).__name__}>"
 
+    @calls_users_code
     def is_authorised(
         self, schema_id: int, template_id: int, request_type: int | None, encoded_principal: bytes
     ) -> bool:

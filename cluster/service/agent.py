@@ -30,6 +30,7 @@ from trimaran.service_api import (
 )
 from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, ClusterSessionId, MemberId, TimeUnit
+from trimaran.service_api.users_code import calls_users_code
 from trimaran.service_api.wire.log.messages import (
     NewLeadershipTermEvent,
     SessionCloseEvent,
@@ -148,6 +149,7 @@ class ClusteredServiceAgent:
 
     # --- the node
 
+    @calls_users_code
     async def start(self) -> None:
         """Call `on_start` of the services, before any log entry."""
         images, self._images = self._images, ()
@@ -188,6 +190,7 @@ class ClusteredServiceAgent:
         self.log_position, self.egress.time, self.feature_level = log_position, timestamp, feature_level
         self._images = images
 
+    @calls_users_code
     async def take_snapshot(self, service_id: int, publication: SnapshotPublication) -> None:
         """Call `on_take_snapshot` of a service. Its exceptions pass through."""
         service = self.services[service_id]
@@ -197,6 +200,7 @@ class ClusteredServiceAgent:
         if inspect.isawaitable(result):
             await result
 
+    @calls_users_code
     def query(self, payload: memoryview, service_id: int = NULL_VALUE) -> bytes:
         """Call `on_query` of a service, only between log entries. Its exceptions pass through.
 
@@ -349,6 +353,8 @@ class ClusteredServiceAgent:
         if isinstance(error, ServiceFailedError | ServiceDivergedError):
             raise error
         cause = foreign_cause(error)
+        if cause is None and isinstance(error, SystemExit) and not self.egress.is_open:
+            cause = error  # what belongs to no entry, such as `on_role_change`, others have not run
         if cause is not None:
             who = self.receiver if service is None else service
             raise failed_here(
@@ -413,6 +419,7 @@ class ClusteredServiceAgent:
         for service in self.services:
             self._call(service, callback)
 
+    @calls_users_code
     def _call(self, service: ClusteredService, callback: Callable[[ClusteredService], None]) -> None:
         if self._is_passing_over:
             return

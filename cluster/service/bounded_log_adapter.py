@@ -19,6 +19,7 @@ import structlog
 
 from trimaran.service_api import InvariantViolation, invariant
 from trimaran.service_api.types import ClusterSessionId
+from trimaran.service_api.users_code import calls_users_code
 from trimaran.service_api.wire.frame import (
     FLAG_BEGIN,
     HEADER_LENGTH,
@@ -287,6 +288,7 @@ class BoundedLogAdapter:
         """Allow delivery up to a committed position."""
         self.limit_position = max(self.limit_position, position)
 
+    @calls_users_code
     def poll(self, limit_bytes: int) -> bool:
         """Deliver about `limit_bytes` of the log, less where the service is slow. True when more may be delivered.
 

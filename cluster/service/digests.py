@@ -33,6 +33,7 @@ import structlog
 
 from trimaran.service_api import ClusteredService, LocalProtocolError
 from trimaran.service_api.types import NULL_VALUE
+from trimaran.service_api.users_code import calls_users_code
 from trimaran.service_api.wire.checksum import adler32, crc32
 
 from ..messages.digests import DigestKind
@@ -146,6 +147,7 @@ class _StateHashing:
     def __repr__(self) -> str:
         return f"<_StateHashing service={self.service_id} stride={self._stride} broken={self._is_broken}>"
 
+    @calls_users_code
     def ask(self, place: int, log_position: int, *, is_start: bool = False) -> tuple[bytes, str] | None:
         """Return the digest of the state, and the value as text; None where it is not asked."""
         if self._is_broken or place % self._stride or self._long_count >= _LONG_COUNT_LIMIT:

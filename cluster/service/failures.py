@@ -2,8 +2,11 @@
 
 A service is a function of its state and of the log. What it raises because of these two, every member raises at the
 same entry: that counts as an answer, and the log goes on. What came from this member alone does not count, since the
-others have not met it: its memory, its disk, its network, an end of the process. The state may then be half changed,
-so the member stops before it answers or acknowledges anything.
+others have not met it: its memory, its disk, its network, a signal that ends the process. The state may then be half
+changed, so the member stops before it answers or acknowledges anything.
+
+A callback that calls `sys.exit` raises `SystemExit`, on every member: an answer like any other. It is none where a
+handler of a signal raised it: that signal came to this process.
 
 How deep a callback may recurse is a matter of the log, too: `FixedHeadroom` gives each the same room on every member.
 """
@@ -11,6 +14,7 @@ How deep a callback may recurse is a matter of the log, too: `FixedHeadroom` giv
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -39,9 +43,18 @@ def foreign_cause(error: BaseException) -> BaseException | None:
 
 
 def _is_foreign(error: BaseException) -> bool:
+    if isinstance(error, SystemExit):
+        return _is_of_signal_handler(error)
     if isinstance(error, OSError):
         return error.errno is not None or not isinstance(error, _OWN_WORDS)
     return isinstance(error, MemoryError | InvariantViolation) or not isinstance(error, Exception | BaseExceptionGroup)
+
+
+def _is_of_signal_handler(error: BaseException) -> bool:
+    """Whether a handler of a signal is among the functions that an exception went through."""
+    handlers = (signal.getsignal(number) for number in signal.valid_signals())
+    code = {code for handler in handlers if (code := getattr(handler, "__code__", None)) is not None}
+    return any(frame.f_code in code for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

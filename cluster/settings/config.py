@@ -268,7 +268,7 @@ class NodeConfig(BaseSettings):
         Field(
             ge=1 << 20, description="most egress bytes that clients have not taken, all together; then some are cut off"
         ),
-    ] = 256 << 20
+    ] = 192 << 20
     unfinished_limit_bytes: Annotated[
         SizeBytes,
         Field(ge=1 << 20, description="most bytes of clients' messages that have begun and not ended, all together"),
@@ -419,6 +419,13 @@ class NodeConfig(BaseSettings):
     loop_slow_ms: Annotated[
         Millis, Field(description="what keeps the event loop busy for this long is counted by what it was")
     ] = 2
+    hang_timeout_ms: Annotated[
+        AmountMillis,
+        Field(
+            description="a process whose event loop stands still, or whose member does not close, for this long is "
+            "ended; callbacks of services and waits for a disk do not count; 0: never"
+        ),
+    ] = 10_000
     max_lag_bytes: Annotated[
         AmountBytes, Field(description="unhealthy: a member whose log or service is further behind than this")
     ] = 16 << 20

@@ -11,6 +11,7 @@ from typing import Any, Final
 from trimaran.service_api.authenticator import AcceptAll, Authenticator
 from trimaran.service_api.authorisation import BUILT_IN_AUTHORISATION_SERVICES, AuthorisationService
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.users_code import calls_users_code
 
 from ..auth.password_authenticator import PasswordAuthenticator
 from ..auth.secrets_file import SecretsFile
@@ -24,6 +25,7 @@ _AUTHENTICATOR_METHODS: Final = (
 )
 
 
+@calls_users_code
 def load_named(what: str, name: str, directory: Path, *, is_offered: Callable[[Any], bool]) -> Any:  # Any: user's
     """Import what `name`, a `module:Class`, stands for, looking in `directory` first.
 
@@ -101,6 +103,7 @@ def load_authenticator(
     return loaded
 
 
+@calls_users_code
 def load_instance(
     what: str, name: str, service_dir: Path, *, built_in: Mapping[str, Callable[[], Any]], methods: tuple[str, ...]
 ) -> Any:  # Any: the user's, checked for its methods

@@ -1,4 +1,4 @@
-"""A service that fails on one member alone: no memory, a full disk of its own, an exit in a callback.
+"""A service that fails on one member alone: no memory, a full disk of its own, an interrupt.
 
 Such a failure is no answer, since the other members do not share it. The member has to stop before it answers or
 acknowledges the entry, and to deliver the entry again when it starts again. The failure comes before the service has
@@ -16,7 +16,7 @@ from typing import Final
 FAILURES: Final[tuple[Callable[[], BaseException], ...]] = (
     MemoryError,
     lambda: OSError(errno.ENOSPC, "simulated: a file that the service writes"),
-    lambda: SystemExit(3),
+    GeneratorExit,
     KeyboardInterrupt,
     CancelledError,
 )

@@ -70,9 +70,10 @@ class Outbox:
 
         async def on_start(self, cluster, snapshot):
             self.outbox.attach(cluster)
-            async for message in snapshot or ():
-                if not self.outbox.load(message):
-                    ...  # the service's own message
+            if snapshot is not None:
+                async for message in snapshot:
+                    if not self.outbox.load(message):
+                        ...  # the service's own message
 
         async def on_take_snapshot(self, snapshot):
             for message in self.outbox.snapshot_messages():
@@ -80,14 +81,14 @@ class Outbox:
 
         def on_request(self, session, timestamp, payload):
             reply = self.outbox.on_request(payload)
-            if reply is not None:
-                return reply
-            self.outbox.add(b"send the invoice")
+            if reply is None:
+                self.outbox.add(b"send the invoice")
+                reply = b"ordered"
+            return reply
 
         def on_query(self, payload):
             answer = self.outbox.on_query(payload)
-            if answer is not None:
-                return answer
+            return b"no such question" if answer is None else answer
 
     At most `effect_limit` effects wait; a further one is refused, at the same position on every member.
     """

@@ -33,23 +33,12 @@ class CarelessService(ClusteredService):
         elif word == "hoard":
             bytearray(int(rest) << 20)
         elif word == "exit":
-            self.on_exit()
+            sys.exit(4)
         self.count += 1
         return b"%d" % self.count
-
-    def on_exit(self) -> None:
-        """End the process."""
-        sys.exit(4)
 
     def on_query(self, payload: memoryview) -> bytes:
         return b"%d" % self.count
 
     def on_terminate(self, cluster: Cluster) -> None:
         sys.stderr.write(json.dumps({"event": "test_careless.terminated", "count": self.count}) + "\n")
-
-
-class MendedService(CarelessService):
-    """Does not end the process any more."""
-
-    def on_exit(self) -> None:
-        return

@@ -12,7 +12,7 @@ from tests.system.cluster_process import SystemCluster
 from tests.system.exiting import EXITS
 from tests.waiting import within
 from trimaran.benchmarks.rig.member_status import consensus_endpoint
-from trimaran.client import ClusterClient, QueryRefusedError
+from trimaran.client import ClusterClient, QueryRefusedError, RequestFailedError
 from trimaran.cluster.core.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, run_operation
 from trimaran.service_api import ClusterError
@@ -32,7 +32,15 @@ WORDS = {
 }
 """What a client sends that brings each callback about; some come by themselves."""
 
-CASES = [(callback, "SystemExit") for callback in WORDS] + [("on_request", kind) for kind in EXITS]
+OUTSIDE = ("on_start", "on_role_change")
+"""Belong to no entry of the log."""
+
+EXITING = [callback for callback in WORDS if callback not in OUTSIDE]
+CASES = [
+    *((callback, "KeyboardInterrupt") for callback in EXITING),
+    *((callback, "SystemExit") for callback in OUTSIDE),
+    *(("on_request", kind) for kind in EXITS if kind != "SystemExit"),
+]
 ALIVE = [(callback, kind) for callback in ("on_query", "on_take_snapshot") for kind in EXITS]
 
 
@@ -70,6 +78,23 @@ async def test_a_member_whose_callback_ends_the_process_stops_and_says_where(
         if member.process.is_running:
             member.kill()
         cluster.processes.group.stop()
+
+
+@pytest.mark.parametrize("callback", EXITING)
+async def test_an_exit_in_an_entry_is_an_error_of_that_entry(data_dir: Path, callback: str) -> None:
+    """A request of one client ended every member, one after another."""
+    async with SystemCluster(data_dir, member_count=1, service=service_of(callback, "SystemExit")) as cluster:
+        await cluster.wait_for_leader()
+        member = cluster.members[0]
+        if callback == "on_request":
+            async with ClusterClient.connect(cluster.endpoints) as client:
+                with pytest.raises(RequestFailedError, match="SystemExit"):
+                    await client.request(b"anything")
+        else:
+            await talk(cluster, WORDS[callback])
+        await member.wait_for_event("service.failed", error="SystemExit()")
+        async with ClusterClient.connect(cluster.endpoints) as client:
+            await client.offer(b"still here")
 
 
 @pytest.mark.parametrize(("callback", "kind"), ALIVE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 from pathlib import Path
 
@@ -96,20 +95,15 @@ async def test_a_member_with_less_memory_than_the_others_stops_where_it_has_too_
     assert counts == [3, 3, 3]
 
 
-async def test_a_service_that_exits_stops_its_member_until_its_author_has_mended_it(data_dir: Path) -> None:
-    """Members stayed alive and stuck, and `trimaran health` said that all was well."""
-    async with SystemCluster(data_dir, member_count=1, service=SERVICE) as cluster:
+async def test_a_request_that_exits_is_an_error_of_that_request(data_dir: Path) -> None:
+    """One client's request ended every member, one after another, and again after each restart."""
+    async with SystemCluster(data_dir, service=SERVICE) as cluster:
         await cluster.wait_for_leader()
-        member = cluster.members[0]
         async with ClusterClient.connect(cluster.endpoints) as client:
             assert await client.request(b"count") == b"1"
-            exiting = asyncio.create_task(client.request(b"exit"))
-            assert await member.wait_exit() != 0
-            assert "error=SystemExit(4)" in member.process.log_tail()
-
-            cluster.processes.service = f"{SERVICE.partition(':')[0]}:MendedService"
-            cluster.processes.settings = {**cluster.processes.settings, "accept_code": "any"}
-            cluster.start(0)
-            await cluster.wait_for_leader()
-            assert await exiting == b"2"
-            assert await client.request(b"count") == b"3"
+            with pytest.raises(RequestFailedError, match=r"SystemExit: 4"):
+                await client.request(b"exit")
+            assert await client.request(b"count") == b"2"
+            await cluster.wait_for_equal_states()
+    counts = [member.events("test_careless.terminated")[-1]["count"] for member in cluster.members.values()]
+    assert counts == [2, 2, 2]

@@ -1,15 +1,22 @@
 """The format of a node's log lines: text in a terminal, one JSON object for each line elsewhere.
 
-Lines go to standard error: standard output is for data.
+Lines go to standard error: standard output is for data. One event is one line in both formats, and no value can look
+like a line or a field of its own, or command the terminal: values hold what clients sent. Variables of frames, which
+hold it too, are never shown.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Final
+import traceback
+from pathlib import Path
+from typing import Any, Final
 
 import structlog
+
+_TRACE_FRAME_LIMIT: Final = 8
+_CHAIN_LIMIT: Final = 4
 
 LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -53,7 +60,9 @@ def configure_logging(
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=not console),
     ]
-    if not console:
+    if console:
+        processors += [structlog.processors.ExceptionRenderer(_format_trace), _as_one_line]
+    else:
         # Without the frames' variables: those are users' data, and many kilobytes of it.
         transformer = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
         processors.append(structlog.processors.ExceptionRenderer(transformer))
@@ -63,3 +72,43 @@ def configure_logging(
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _as_one_line(
+    logger: structlog.typing.WrappedLogger, name: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Have each value written so that it stays in its place; a trace is a value like any other."""
+    if "exception" in event:
+        event["trace"] = event.pop("exception")  # the renderer would write it below the line
+    event["event"] = repr(event["event"])[1:-1]
+    return {key: value if _is_plain(value) else _Shown(value) for key, value in event.items()}
+
+
+def _is_plain(value: Any) -> bool:  # whatever is logged
+    """Whether a value is a word, or a number or the like whose text is printable."""
+    if isinstance(value, str):
+        return value.isprintable() and not any(mark in value for mark in " =\"'")
+    return repr(value).isprintable()
+
+
+class _Shown:
+    """Stands for a value whose text would not stay in its place; the renderer writes this object's `repr`."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        text = repr(self._value)  # quoted and printable, where the value is a string
+        return text if text.isprintable() else repr(text)
+
+
+def _format_trace(exc_info: structlog.typing.ExcInfo) -> str:
+    """Write an exception, and those that it was raised for, in one line: each with its last calls, innermost first."""
+    error: BaseException | None = exc_info[1]
+    parts: list[str] = []
+    while error is not None and len(parts) < _CHAIN_LIMIT:
+        frames = reversed(traceback.extract_tb(error.__traceback__)[-_TRACE_FRAME_LIMIT:])
+        calls = " < ".join(f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})" for frame in frames)
+        parts.append(f"{type(error).__name__}: {error}{' at ' if calls else ''}{calls}")
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "; after ".join(parts)

@@ -34,7 +34,7 @@ READ_LIMIT_BYTES: Final = 4 << 20
 SHARE: Final = 4
 """One connection may hold the limit divided by this."""
 
-DEFAULT_LIMIT_BYTES: Final = 256 << 20
+DEFAULT_LIMIT_BYTES: Final = 192 << 20
 
 STALLED_AFTER_NS: Final = 200_000_000
 """A socket that takes nothing for so long belongs to a client that does not read."""

@@ -28,6 +28,7 @@ from trimaran.archive import Archive, ArchiveError
 from trimaran.service_api import InvariantViolation, ServiceDivergedError, invariant
 from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, NULL_VALUE, SERVICE_SNAPSHOT_STREAM_ID
+from trimaran.service_api.users_code import calls_users_code
 from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
 from trimaran.service_api.wire.message import Message
@@ -177,6 +178,7 @@ class SnapshotTaker:
         if recorded.captured_ns is None:
             self._check_position(effect)
 
+    @calls_users_code
     def _set_aside(self, service_id: int) -> _State:
         """Take the state of a service as it is now, if the service yields it.
 
@@ -288,6 +290,7 @@ async def _read_batch(copy: StateCopy) -> list[bytes]:
         raise StateCopyError(f"the copy of the process sent nothing for {SILENCE_LIMIT_S} s") from error
 
 
+@calls_users_code
 async def _write_here(messages: list[bytes], rest: Iterator[bytes], writer: SnapshotWriter) -> None:
     """Write messages that were made, and then those that are made here."""
     for message in chain(messages, rest):

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from typing import cast
 
 import pytest
 import structlog
 
 from tests.waiting import passes
-from trimaran.cluster.member_process import _log_unhandled
+from trimaran.cluster.member_process import _on_unhandled
+from trimaran.cluster.node import Node
 from trimaran.cluster.runtime.watching.error_log import ErrorObservation
 from trimaran.cluster.runtime.watching.log_tap import ErrorLogProcessor, keep_failure
 from trimaran.service_api import ClusterError
+
+
+class Ending:
+    """Stands for a node, and for its agent; keeps what it was ended with."""
+
+    def __init__(self) -> None:
+        self.agent = self
+        self.errors: list[BaseException | None] = []
+
+    def terminate(self, error: BaseException | None) -> None:
+        self.errors.append(error)
 
 
 async def test_what_nobody_catches_in_the_loop_is_an_error_of_its_own() -> None:
@@ -20,7 +34,8 @@ async def test_what_nobody_catches_in_the_loop_is_an_error_of_its_own() -> None:
     tap.attach(seen.append)
     structlog.configure(processors=[tap, structlog.processors.KeyValueRenderer()])
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_log_unhandled)
+    node = Ending()
+    loop.set_exception_handler(partial(_on_unhandled, cast(Node, node)))
 
     def fail() -> None:
         raise ValueError("unforeseen")
@@ -32,6 +47,22 @@ async def test_what_nobody_catches_in_the_loop_is_an_error_of_its_own() -> None:
         ("loop.exception_raised", "ValueError", "error")
     ]
     assert seen[0].place.endswith("fail")
+    assert node.errors == []
+
+
+async def test_a_lack_of_memory_in_the_loop_ends_the_member() -> None:
+    """What the callback did is half done: it was logged, and the member went on."""
+    structlog.configure(processors=[structlog.processors.KeyValueRenderer()])
+    loop, node, error = asyncio.get_running_loop(), Ending(), MemoryError()
+    loop.set_exception_handler(partial(_on_unhandled, cast(Node, node)))
+
+    def fail() -> None:
+        raise error
+
+    loop.call_soon(fail)
+    await passes(2)
+
+    assert node.errors == [error]
 
 
 def test_what_ends_a_member_is_kept_and_goes_on() -> None:

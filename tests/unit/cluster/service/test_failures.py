@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Callable
 
@@ -25,6 +26,8 @@ ANSWERS = [
     RecursionError("maximum recursion depth exceeded"),
     StopIteration(),
     ExceptionGroup("two", [ValueError("1"), KeyError("2")]),
+    SystemExit(3),
+    BaseExceptionGroup("two", [ValueError("1"), SystemExit()]),
 ]
 FOREIGN = [
     MemoryError(),
@@ -34,12 +37,11 @@ FOREIGN = [
     TimeoutError("timed out"),
     OSError("urlopen error"),
     InvariantViolation("invariant broken"),
-    SystemExit(3),
     KeyboardInterrupt(),
     GeneratorExit(),
     asyncio.CancelledError(),
     ExceptionGroup("two", [ValueError("1"), MemoryError()]),
-    BaseExceptionGroup("two", [ValueError("1"), SystemExit()]),
+    BaseExceptionGroup("two", [ValueError("1"), KeyboardInterrupt()]),
 ]
 
 
@@ -51,6 +53,22 @@ def test_what_state_and_message_explain_is_an_answer(error: BaseException) -> No
 @pytest.mark.parametrize("error", FOREIGN, ids=repr)
 def test_what_this_member_alone_has_met_is_no_answer(error: BaseException) -> None:
     assert foreign_cause(error) is not None
+
+
+def test_an_exit_that_a_signal_brought_is_no_answer() -> None:
+    """A library may have set a handler that ends the process; the other members have got no signal."""
+
+    def leave(number: int, frame: object) -> None:
+        sys.exit(3)
+
+    before = signal.signal(signal.SIGUSR1, leave)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            signal.raise_signal(signal.SIGUSR1)
+
+        assert foreign_cause(caught.value) is caught.value
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def raised_for(cause: BaseException, *, explicit: bool) -> BaseException:
@@ -89,7 +107,7 @@ def failing(error: BaseException) -> Callable[[ClientSession, bytes], None]:
     return on_message
 
 
-@pytest.mark.parametrize("error", [MemoryError(), SystemExit(1), KeyboardInterrupt(), OSError(5, "I/O")], ids=repr)
+@pytest.mark.parametrize("error", [MemoryError(), GeneratorExit(), KeyboardInterrupt(), OSError(5, "I/O")], ids=repr)
 @pytest.mark.parametrize("length", [0, 3_000], ids=["whole", "in fragments"])
 def test_a_member_stops_before_it_answers_anything_of_that_turn(error: BaseException, length: int) -> None:
     rig, outlet = Rig(), FakeOutlet()
