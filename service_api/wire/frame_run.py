@@ -65,9 +65,6 @@ _RESERVED_VALUE: Final = HeaderField.RESERVED_VALUE.word, HeaderField.RESERVED_V
 _BLOCK_AND_TEMPLATE: Final = HEADER_LENGTH >> 2
 """The column of a log's messages that holds the length of their block and their template id."""
 
-_TEMPLATE_BYTE: Final = HEADER_LENGTH + 2
-"""The low byte of the template id."""
-
 _KIND_BYTES: Final = slice(HeaderField.KIND.offset, HeaderField.TERM_OFFSET.offset)
 _IDENTITY_BYTES: Final = slice(HeaderField.STREAM_ID.offset, HEADER_LENGTH)
 
@@ -231,20 +228,22 @@ def _count_of_log(view: memoryview, words: array[int], length: int, count: int, 
 
     They have the first row's template id, and its block length unless they are session messages, and zeros after the
     frame's end; reserved values are looked at unless the checksums cover them. `words` are the rows of `view` as 4-byte
-    words, `length` is the bytes of a row. One byte of each row is a slice of `bytes`: 6 instructions a row.
+    words, `length` is the bytes of a row.
     """
-    rows, row, frame_length = bytes(view), length >> 2, words[_FRAME_LENGTH]
-    templates = rows[_TEMPLATE_BYTE : count * length : length]
-    if templates.count(templates[0]) != count:
-        count = count_agreeing(templates, templates[:1] * count, 1)
-    if templates[0] != SESSION_MESSAGE_HEADER:
-        count = _count_uniform(words, _BLOCK_AND_TEMPLATE, row, count)
+    row, frame_length = length >> 2, words[_FRAME_LENGTH]
+    blocks = words[_BLOCK_AND_TEMPLATE : count * row : row].tobytes()
+    if blocks != blocks[:4] * count:  # else nearly all messages, which are of one kind
+        if blocks[2] == SESSION_MESSAGE_HEADER:
+            blocks = blocks[2::4]
+        count = count_agreeing(blocks, blocks[: len(blocks) // count] * count, len(blocks) // count)
     if frame_length == length and checksummed:
         return count
     first_word = (frame_length + 3) >> 2
-    for byte in range(frame_length, first_word << 2):
-        if any(rows[byte : count * length : length]):
-            return 0
+    if frame_length & 3:
+        rows = bytes(view)
+        for byte in range(frame_length, first_word << 2):
+            if any(rows[byte : count * length : length]):
+                return 0
     for column in range(first_word, row) if checksummed else (*_RESERVED_VALUE, *range(first_word, row)):
         if any(words[column : count * row : row]):
             return 0
