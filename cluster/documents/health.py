@@ -22,6 +22,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from trimaran.archive.errors import REFILL_ADVICE
 from trimaran.service_api.member_status import MemberStatus, is_in_term
 from trimaran.service_api.tls.watch import EXPIRY_NOTICE
 
@@ -436,7 +437,8 @@ MEMBER_RULES: Final = (
     MemberRule(
         ProblemKind.MEMBER_DIVERGED,
         _find_diverged_others,
-        "remove the directory of the member that differs, and start it: the others fill it; then mend the service",
+        "see the log of the member that differs for the cause: its log, which it mends, or the service; when the "
+        f"service is mended, {REFILL_ADVICE}",
         is_ready=True,  # it is one of the majority
     ),
     MemberRule(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import structlog
 
+from trimaran.archive.errors import REFILL_ADVICE
 from trimaran.service_api import ServiceDivergedError
 
 from ..core import effects as fx
@@ -44,8 +45,8 @@ class DivergenceReporter:
     def _why_it_stops(self, divergence: Divergence) -> str:
         return (
             f"this member differs from a majority of members: {divergence}. It stops, and its snapshots from that "
-            f"position on no longer count. {self._commands(divergence)}. When the service is mended, remove "
-            f"{self._directory} and start this member: the others fill it again"
+            f"position on no longer count. {self._commands(divergence)}. When the service is mended, {REFILL_ADVICE}: "
+            f"directory={self._directory}"
         )
 
     def _what_to_do(self, divergence: Divergence) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 
 from trimaran.archive import Archive, Recording, RecordingDescriptor
+from trimaran.archive.errors import REFILL_ADVICE
 from trimaran.archive.log.log_file import choose_log, is_log
 from trimaran.service_api import ClusterError
 from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
@@ -31,7 +32,7 @@ async def open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
         raise ClusterError(
             f"archive catalog does not hold the log that the recording log names: recording_id={last.recording_id} "
             f"found={[descriptor.recording_id for descriptor in known]} directory={archive.directory}; restore the "
-            "catalog from a copy, or remove this member's directory to let it catch up"
+            f"catalog from a copy, or {REFILL_ADVICE}"
         )
     if last is not None:
         recording = await archive.extend_recording(last.recording_id, session_id=NULL_VALUE)

@@ -20,6 +20,7 @@ import aiofiles.os
 import structlog
 
 from trimaran.archive import Archive, ArchiveError, Recording, RecordingDescriptor, RecordingState
+from trimaran.archive.errors import REFILL_ADVICE
 from trimaran.archive.files.reader import FrameReader
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import (
@@ -113,7 +114,7 @@ async def load_snapshots(
         if start_position > 0:
             raise ClusterError(
                 f"the log begins at start_position={start_position} and there is no valid snapshot to start from: "
-                f"directory={archive.directory}; remove this member's directory: the leader gives it a snapshot"
+                f"directory={archive.directory}; {REFILL_ADVICE}"
             )
         if recording_log_file.recording_log.is_seeded:
             raise ClusterError(
@@ -127,7 +128,7 @@ async def load_snapshots(
         raise ClusterError(
             f"the log does not hold the position of the newest snapshot: log_position={position} "
             f"start_position={start_position} append_position={end_position} directory={archive.directory}; "
-            "restore this member's directory from a copy, or remove it to let the member catch up"
+            f"restore this member's directory from a copy, or {REFILL_ADVICE}"
         )
     return await read_snapshots(archive, snapshots)
 
