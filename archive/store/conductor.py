@@ -226,6 +226,18 @@ class Archive:
         """Return the recording if it is active."""
         return self._active.get(recording_id)
 
+    def is_lost(self, recording_id: int) -> bool:
+        """Whether a recording has no segment, though something was recorded: an active one always had a segment.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING.
+        """
+        descriptor = self.descriptor(recording_id)
+        is_blank = self.recorded_position(recording_id) == descriptor.start_position
+        if self._editing.files(descriptor).base_positions():
+            return False
+        return not is_blank or any(place.recording_id == recording_id for place in self.damage.places)
+
     def recorded_position(self, recording_id: int) -> int:
         """Return up to where a recording is durable: its stop position when it is not active.
 

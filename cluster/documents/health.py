@@ -22,7 +22,6 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from trimaran.archive.errors import REFILL_ADVICE
 from trimaran.service_api.member_status import MemberStatus, is_in_term
 from trimaran.service_api.tls.watch import EXPIRY_NOTICE
 
@@ -437,8 +436,8 @@ MEMBER_RULES: Final = (
     MemberRule(
         ProblemKind.MEMBER_DIVERGED,
         _find_diverged_others,
-        "see the log of the member that differs for the cause: its log, which it mends, or the service; when the "
-        f"service is mended, {REFILL_ADVICE}",
+        "see `trimaran errors DIR` of that member for the cause; when the service is mended, rename its directory and "
+        "start it: the others fill it; keep the renamed directory until all is well",
         is_ready=True,  # it is one of the majority
     ),
     MemberRule(

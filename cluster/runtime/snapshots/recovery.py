@@ -109,7 +109,7 @@ async def load_snapshots(
     """
     _check_service_count(archive, recording_log_file.recording_log, service_count)
     snapshots = recording_log_file.recording_log.recovery_plan(service_count).snapshots
-    start_position, end_position = log.descriptor.start_position, log.append_position
+    start_position = log.descriptor.start_position
     if not snapshots:
         if start_position > 0:
             raise ClusterError(
@@ -124,10 +124,10 @@ async def load_snapshots(
             )
         return None
     position = snapshots[0].log_position
-    if not start_position <= position <= end_position:
+    if position < start_position:
         raise ClusterError(
-            f"the log does not hold the position of the newest snapshot: log_position={position} "
-            f"start_position={start_position} append_position={end_position} directory={archive.directory}; "
+            f"the log begins behind the position of the newest snapshot: log_position={position} "
+            f"start_position={start_position} directory={archive.directory}; "
             f"restore this member's directory from a copy, or {REFILL_ADVICE}"
         )
     return await read_snapshots(archive, snapshots)
