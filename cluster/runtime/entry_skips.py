@@ -55,7 +55,7 @@ class EntrySkips:
         """Tell delivery which entries to pass over, and to hold before the entry that failed last if it `holds`."""
         ctx, notes = self._ctx, self._files.notes
         ctx.skipped_entries = notes.skipped_entries
-        ctx.held = notes.failed if holds else None
+        ctx.held = notes.difference or (notes.failed if holds else None)
         if ctx.held is not None:
             ctx.note_reluctance(Reluctance.SERVICE_HELD, f"its service stands before {ctx.held}")
         self._adapter.know_skips(ctx.skipped_entries, held=ctx.held)

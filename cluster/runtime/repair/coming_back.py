@@ -63,6 +63,7 @@ from ...core.membership.configuration import MemberKind
 from ...documents.query import query_status
 from ...settings.config import NodeConfig
 from ..files.cluster_id_file import ClusterIdFile
+from ..files.log_copies_file import LOG_COPIES_FILE_NAME
 from ..files.mark_file import ClusterMarkFile
 from ..files.members_file import MembersFile
 from ..files.node_state_file import NodeStateFile
@@ -181,6 +182,8 @@ async def _come_back(config: NodeConfig, host: Host, error: ClusterError) -> Non
         keeps_older = not node_state.has_vote
         node_state.withdraw_vote(now_ms)
         _set_aside(disk, directory / RECORDING_LOG_FILE_NAME, keeps_older=keeps_older)
+        if LOG_COPIES_FILE_NAME in disk.list_directory(directory):
+            _set_aside(disk, directory / LOG_COPIES_FILE_NAME, keeps_older=keeps_older)
         _set_archive_aside(config, host, keeps_older=keeps_older)
         logger.error(
             "member.came_back_without_vote",
