@@ -83,15 +83,20 @@ class UnknownVersionError(CorruptionError):
     """A file is of a version that this one does not know: a newer one may have written it."""
 
 
+REFILL_ADVICE: Final = (
+    "rename this member's directory and start the member, which copies everything from the others; keep the renamed "
+    "directory until they are well, as it may hold the last valid copy"
+)
+"""How a member gets again from the others what it lacks. No text says to remove a directory of a member."""
+
 RESTORE_ADVICE: Final = (
-    "restore the archive directory from a copy, or, where the other members are a majority, remove this member's "
-    "directory and start it: it copies everything from them"
+    f"restore the archive directory from a copy, or, where the other members are a majority, {REFILL_ADVICE}"
 )
 """What to do about an archive that lacks what it needs to start: it cannot be guessed."""
 
 VERIFY_ADVICE: Final = (
     "a running member fetches this from another member by itself; if it cannot, run `trimaran archive verify`, then "
-    "restore this directory from a copy, or remove it to let the member catch up"
+    f"restore this directory from a copy, or {REFILL_ADVICE}"
 )
 """What to do about a recording that lacks what was recorded: nothing, as long as it is being mended."""
 

@@ -62,6 +62,7 @@ def make_context(
                 config.own_group,
             ),
         ),
+        log_copies=files.log_copies.copies,
         authenticator=GuardedAuthenticator(
             load_authenticator(
                 config.authenticator,

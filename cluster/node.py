@@ -29,6 +29,7 @@ from trimaran.service_api.types import (
     INSPECTION_STREAM_ID,
     OPERATION_STREAM_ID,
     SNAPSHOT_SHIPPING_STREAM_ID,
+    MemberId,
     TimeUnit,
 )
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
@@ -52,6 +53,7 @@ from .runtime.answering.order_relay import OrderRelay
 from .runtime.answering.status_publisher import StatusPublisher
 from .runtime.cluster_identity import ClusterIdentity
 from .runtime.container_requests import ContainerRequests
+from .runtime.copy_notes import CopyNotes
 from .runtime.departure import Departure
 from .runtime.divergence_reporter import DivergenceReporter
 from .runtime.entry_skips import EntrySkips
@@ -69,7 +71,8 @@ from .runtime.member_roster import MemberRoster
 from .runtime.queries import QueryHandler
 from .runtime.repair.at_start import mend_at_start
 from .runtime.repair.coming_back import open_directory
-from .runtime.repair.upkeep import Upkeep
+from .runtime.repair.comparing import LogComparer
+from .runtime.repair.upkeep import Upkeep, describe_facts
 from .runtime.secret_files import SecretFiles
 from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
 from .runtime.snapshots.backup_provider import BackupProvider
@@ -148,12 +151,22 @@ class Node:
         self.departure = Departure(self.agent, self.stop, timeout_s=config.handover_timeout_ms / 1e3)
         self._audit = AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=host.clock.monotonic_ns)
         self.upkeep = self._make_upkeep(host)
+        self.comparer = LogComparer(
+            ctx,
+            archive,
+            files,
+            self.upkeep.mender,
+            facts=lambda: describe_facts(ctx),
+            network=host.network,
+            directory=config.directory,
+        )
         self._operations = OperationHandler(
             self.agent,
             relay=OrderRelay(self.module, host.network),
             audit=self._audit,
             depart=self.departure.run,
             scrub=self.upkeep.ask,
+            trust=self.comparer.trust,
         )
         self._rights = Rights(self._audit)
         self._rights.decide(CallerRole.MEMBER, ctx.roster.judge)
@@ -264,7 +277,9 @@ class Node:
                 tasks.create_task(self._disk_space.run(), name="disk-space")
                 self.upkeep.start(tasks)
                 self._secret_files.watch(tasks)
+                tasks.create_task(self.comparer.watch(self._restart_after_difference), name="compare-logs")
                 await self.service_agent.start()
+                self.module.digests.begin_position = self._adapter.position
                 self._digests.start_from(self._adapter.position)
                 self.vitals.is_service_started = True
                 assert self.agent.terminated is not None
@@ -293,6 +308,7 @@ class Node:
             self._skips.note_failure(failure)
             return NodeEnd.ENTRY_HELD
         self._skips.note_skip(self.log_start_position)
+        self.comparer.note_settled(self.log_start_position)
         if self.agent.end is NodeEnd.STOPPED:
             await self._retention.finish()
         logger.info("node.stopped")
@@ -304,6 +320,9 @@ class Node:
             time_unit = self.module.ctx.time_unit
         self.module.ctx.cluster_clock.use_unit(time_unit)
         self.service_agent.time_unit = time_unit
+
+    def _restart_after_difference(self) -> None:
+        self.agent.restart(NodeEnd.LOG_DIFFERED)
 
     def _restore(self, recovered: Recovered) -> None:
         """Begin where a snapshot ends; what it holds was committed."""
@@ -323,6 +342,7 @@ class Node:
 
     def _connect(self, tasks: ActivityScope) -> LogControl:
         """Make the parts that talk to other members, and attach them to the agent."""
+        self._copy_notes = CopyNotes(self.module.ctx, self._files.log_copies, network=self._network, tasks=tasks)
         config, log = self._config, self._make_log(tasks)
         inspector = Inspector(
             self.module,
@@ -382,7 +402,16 @@ class Node:
                 review_rights=lambda: self._rights.review(self.gate),
                 on_failed=self.agent.terminate,
             ),
-            divergence=DivergenceReporter(config.directory, config.service),
+            divergence=DivergenceReporter(
+                config.directory,
+                config.service,
+                member_id=MemberId(config.member_id),
+                comparer=self.comparer,
+                restart=self._restart_after_difference,
+                fail=self.agent.terminate,
+                go_on=self.agent.go_on,
+                tasks=tasks,
+            ),
             tasks=tasks,
         )
         self._watch_agent(log)
@@ -447,6 +476,7 @@ class Node:
             tasks=tasks,
             tuning=self.tuning,
             audit=self._audit,
+            copy_notes=self._copy_notes,
         )
 
     @property
@@ -634,7 +664,15 @@ class Node:
 
     def _make_upkeep(self, host: Host) -> Upkeep:
         post, on_failed = self.agent.post, self.agent.terminate
-        return Upkeep(self.module.ctx, self.archive, self._config, host=host, post=post, on_failed=on_failed)
+        return Upkeep(
+            self.module.ctx,
+            self.archive,
+            self._config,
+            host=host,
+            copies=self._files.log_copies,
+            post=post,
+            on_failed=on_failed,
+        )
 
     def _make_fetcher(self, tasks: ActivityScope) -> SnapshotFetcher:
         self._fetcher = SnapshotFetcher(
@@ -642,6 +680,7 @@ class Node:
             self.archive,
             self._files.recording_log,
             network=self._network,
+            copy_notes=self._copy_notes,
             post=self.agent.post,
             on_installed=lambda: self.agent.restart(NodeEnd.SNAPSHOT_INSTALLED),
             on_failed=self.agent.terminate,
@@ -674,6 +713,7 @@ class Node:
             self.service_agent.failures.summarise()
             self.tuning.on_second(self.module.ctx.log_buffer.append_position)
             log.look_at_damage()
+            self._copy_notes.look()
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
 

@@ -154,6 +154,17 @@ class DivergenceStatus(DocumentPart):
     """What each member found there."""
 
 
+class LogDifferenceStatus(DocumentPart):
+    """A range of the log in which the members' recordings differ, and nobody can say whose bytes are valid."""
+
+    position: Position
+    stop_position: Position
+    file: Line
+    """The segment file of the member that answers."""
+    groups: list[list[Id]]
+    """The members, those with the same bytes together."""
+
+
 class ConfiguredMemberStatus(DocumentPart):
     """A member of the cluster, by the newest configuration that the member that answers goes by."""
 
@@ -244,6 +255,8 @@ class MemberStatus(Document):
     """
     log_recording_id: Id | None = None
     """The recording of its archive that is its log."""
+    log_copies: str = Field(default="", max_length=4_000)
+    """Which ranges of its log are copies, and of whose disks: `begin-end:members`, several with spaces."""
     damaged_places: list[DamagedPlaceStatus] = Field(default_factory=list)
     """Where its archive could not be read since its process began: the first few."""
     damaged_place_count: Count = 0
@@ -266,6 +279,8 @@ class MemberStatus(Document):
     """Which member its log comes from, the leader or another one; None of a leader, and of one that follows nobody."""
     held: HeldStatus | None = None
     """None unless it stands still before an entry that its service cannot take; then it delivers nothing."""
+    log_difference: LogDifferenceStatus | None = None
+    """None unless it stands still before a range of the log that differs from another member's; as with `held`."""
     clock: ClockStatus | None = None
     """What it knows of the members' clocks; None of a member that does not compare them."""
     reluctance: list[ReluctanceStatus] = Field(default_factory=list)
@@ -296,6 +311,11 @@ class MemberStatus(Document):
     """How large that file system is."""
     error_count: Count = 0
     """Warnings and errors that it logged since its process began; `trimaran errors` shows them."""
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether its service is given nothing, for a reason that the status tells."""
+        return self.held is not None or self.log_difference is not None
 
 
 class TermClaim(Protocol):

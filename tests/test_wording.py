@@ -8,12 +8,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.modules import parsed
+from tests.modules import parsed, python_files
+from tests.places import ROOT
 
 WORD_LIMIT = 3
 """So many plain words in a row are a key word or a name, and more are a sentence."""
 SAID = re.compile(r"^str\(|\b(?:stderr|stdout|output|err|errors|detail|reason|refused|message|problem|said|told)\b")
 """Expressions for the text of an error, or for what a command printed."""
+
+REMOVING = re.compile(
+    r"\b(?:remove|delete)\b(?: \w+){0,3}? (?:member|member's|node's|its|that)(?: \w+)? directory\b", re.I
+)
+"""Advice to remove a member's directory, which may be the last valid copy of what was acknowledged."""
 
 
 def text_of(node: ast.expr) -> str:
@@ -65,6 +71,29 @@ def sentences_in(tree: ast.AST) -> list[str]:
     return sorted(
         {text for function in functions for each in compared_texts(function) if is_sentence(text := text_of(each))}
     )
+
+
+def advice_in(text: str) -> list[str]:
+    """Each place where a page, or a module with texts over several lines, advises to remove a member's directory."""
+    return [found[0] for found in REMOVING.finditer(re.sub(r"\s+", " ", re.sub(r'"\s+f?"', "", text)))]
+
+
+def test_nothing_advises_to_remove_the_directory_of_a_member() -> None:
+    files = (*python_files("archive", "client", "cluster", "service_api"), *(ROOT / "docs").glob("*.md"))
+
+    assert [f"{file.name}: {each}" for file in files for each in advice_in(file.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "remove this member's directory",
+        "bring it back: remove its directory and start it",
+        "remove the member's directory",
+    ],
+)
+def test_advice_to_remove_a_directory_is_found(text: str) -> None:
+    assert advice_in(text)
 
 
 def test_no_test_compares_with_a_sentence() -> None:

@@ -47,7 +47,7 @@ from .editing import (
     refuse_if_read,
     still_active,
 )
-from .mending import plan_mending, read_back
+from .mending import plan_mending, read_back, read_own
 from .opening import make_good
 from .range_reader import RangeReader
 from .recording import Recording, RecordingContext
@@ -225,6 +225,18 @@ class Archive:
     def active_recording(self, recording_id: int) -> Recording | None:
         """Return the recording if it is active."""
         return self._active.get(recording_id)
+
+    def is_lost(self, recording_id: int) -> bool:
+        """Whether a recording has no segment, though something was recorded: an active one always had a segment.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING.
+        """
+        descriptor = self.descriptor(recording_id)
+        is_blank = self.recorded_position(recording_id) == descriptor.start_position
+        if self._editing.files(descriptor).base_positions():
+            return False
+        return not is_blank or any(place.recording_id == recording_id for place in self.damage.places)
 
     def recorded_position(self, recording_id: int) -> int:
         """Return up to where a recording is durable: its stop position when it is not active.
@@ -541,11 +553,11 @@ class Archive:
             )
             return count
 
-    async def mend_recording(self, recording_id: int, position: int, frames: bytes) -> int:
+    async def mend_recording(self, recording_id: int, position: int, frames: bytes, *, replaces: bool = False) -> int:
         """Put valid frames of another copy in the place of damaged ones; give up to where the recording is right then.
 
         `frames` lie within one segment and below the end of the recording, which may be active. Where the own frames
-        are valid again, the rest is left as it is: see `mending`.
+        are valid again, the rest is left as it is, unless it `replaces` valid ones: see `mending`.
 
         Raises:
             ArchiveError: UNKNOWN_RECORDING, or INVALID_POSITION.
@@ -554,7 +566,9 @@ class Archive:
         """
         async with self._changing():
             descriptor = self._editing.valid(recording_id)
-            plan = await run_whole(lambda: plan_mending(self._editing, descriptor, position, frames), recording_id)
+            plan = await run_whole(
+                lambda: plan_mending(self._editing, descriptor, position, frames, replaces=replaces), recording_id
+            )
             if plan.edit is not None:
                 await self._perform(plan.edit)
         read_back(self, recording_id, position, plan.end_position)
@@ -571,6 +585,15 @@ class Archive:
             return self._reader.find_damage(descriptor, self._active.get(recording_id), position)
         except OSError as error:
             raise storage_error(error, "read failed", recording_id, position) from error
+
+    async def read_as_it_is(self, recording_id: int, position: int, *, unlike: bytes) -> bytes:
+        """Read as many bytes as `unlike` has, of one segment, without a check; for what cannot be read, give those.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING, or the disk refused for another reason than damage.
+        """
+        descriptor = self._editing.valid(recording_id)
+        return await run_whole(lambda: read_own(self._editing, descriptor, position, unlike=unlike), recording_id)
 
     async def update_channel(self, recording_id: int, channel: str) -> None:
         """Rename the channel that a recording is listed under.

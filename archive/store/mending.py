@@ -2,7 +2,8 @@
 
 Who brings the bytes has made sure that they are what was recorded here: this room knows only frames. It takes what is
 valid where the recording's own frames are not, up to the first own frame that is valid again, and that one has to be
-the same in both. A valid frame of its own that differs is no damage but another history: nothing is written then.
+the same in both. A valid frame of its own that differs is no damage but another history: nothing is written then,
+unless the caller knows by other means that the own frames are wrong.
 
 The bytes are in the journal of edits, durably, before the first of them overwrites anything, so a crash in between
 leaves the old bytes or the new ones at the next start, and no end of a log that looks torn. Only bytes that differ are
@@ -44,8 +45,12 @@ class Mending:
     end_position: int
 
 
-def plan_mending(ctx: EditContext, descriptor: RecordingDescriptor, position: int, frames: bytes) -> Mending:
+def plan_mending(
+    ctx: EditContext, descriptor: RecordingDescriptor, position: int, frames: bytes, *, replaces: bool = False
+) -> Mending:
     """Decide what of `frames`, which belong at `position`, is to be written, and write nothing. Blocks.
+
+    With `replaces` all of them belong there, whatever is there now.
 
     Raises:
         ArchiveError: INVALID_POSITION, they do not lie within one segment of what is recorded.
@@ -63,8 +68,8 @@ def plan_mending(ctx: EditContext, descriptor: RecordingDescriptor, position: in
             position,
         )
     rules = frame_rules_of(descriptor)
-    own = _read_own(ctx, descriptor, position, frames)
-    length = _damaged_length(rules, recording_id, position, own, frames)
+    own = read_own(ctx, descriptor, position, unlike=bytes(0xFF - byte for byte in frames))
+    length = _damaged_length(rules, recording_id, position, own, frames, replaces=replaces)
     if own[:length] == frames[:length]:
         return Mending(None, position + length)
     first = next(at for at in range(length) if own[at] != frames[at])
@@ -80,11 +85,14 @@ def plan_mending(ctx: EditContext, descriptor: RecordingDescriptor, position: in
     return Mending(edit, position + length)
 
 
-def _damaged_length(rules: FrameRules, recording_id: int, position: int, own: bytes, frames: bytes) -> int:
+def _damaged_length(
+    rules: FrameRules, recording_id: int, position: int, own: bytes, frames: bytes, *, replaces: bool
+) -> int:
     """Return the length of the leading frames of which the own copies are not valid; 0 if all are the same.
 
     In a log the first one may be the same: it is the frame before the damage, or it has lost a flag itself, which shows
-    at the next one. Two frames of one history that differ in nothing but flags are one frame and a flipped bit.
+    at the next one. Two frames of one history that differ in nothing but flags are one frame and a flipped bit. Where
+    the frames are to replace what is there, it is the length of all.
     """
     at, leads, differs = 0, rules.is_cluster_log, False
     while at < len(frames):
@@ -97,6 +105,9 @@ def _damaged_length(rules: FrameRules, recording_id: int, position: int, own: by
                 position=position + at,
             )
         mine, theirs = own[at : at + length], frames[at : at + length]
+        if replaces:
+            at += length
+            continue
         is_flipped = rules.is_cluster_log and _without_flags(mine) == _without_flags(theirs)
         if mine != theirs and not is_flipped and rules.find_fault(mine, 0, position + at) is None:
             raise CorruptionError(
@@ -109,18 +120,17 @@ def _damaged_length(rules: FrameRules, recording_id: int, position: int, own: by
             break
         leads, differs = mine != theirs and is_flipped, differs or mine != theirs
         at += length
-    return at if differs else 0
+    return at if differs or replaces else 0
 
 
 def _without_flags(frame: bytes) -> bytes:
     return frame[:_FLAGS_OFFSET] + frame[_FLAGS_OFFSET + 1 :]
 
 
-def _read_own(ctx: EditContext, descriptor: RecordingDescriptor, position: int, frames: bytes) -> bytes:
-    """Read what is in the place of `frames`; what cannot be read, or is not there, differs from them in every byte."""
-    unlike = bytes(0xFF - byte for byte in frames)
+def read_own(ctx: EditContext, descriptor: RecordingDescriptor, position: int, *, unlike: bytes) -> bytes:
+    """Read bytes of one segment as they are, checked by nobody; for what cannot be read, those of `unlike`."""
     base_position = descriptor.segment_base_position(position)
-    offset, length = position - base_position, len(frames)
+    offset, length = position - base_position, len(unlike)
     try:
         with opened(ctx.file_system, ctx.directory / descriptor.segment_file_name(base_position)) as handle:
             own = b""

@@ -105,6 +105,8 @@ def find_tail(
     """
     bases = files.base_positions()
     if not bases:
+        if on_damage is not None:  # ours always has one: the catalog is told after a segment has its name
+            on_damage(_missing(descriptor, descriptor.segment_base_position(descriptor.start_position), found="none"))
         return TailEnd(descriptor.start_position, "no segment file", None)
     _check_segments_adjoin(bases, descriptor, on_damage)
     walk = _walk_segment(files, descriptor, bases[-1], torn_limit_bytes, on_damage)
@@ -121,17 +123,20 @@ def _check_segments_adjoin(bases: list[int], descriptor: RecordingDescriptor, on
     expected = descriptor.segment_base_position(descriptor.start_position)
     for base in bases:
         if base != expected:
-            damage = CorruptionError(
-                f"segment file missing: expected={descriptor.segment_file_name(expected)} "
-                f"found={descriptor.segment_file_name(base)}; {VERIFY_ADVICE}",
-                recording_id=descriptor.recording_id,
-                position=expected,
-            )
+            damage = _missing(descriptor, expected, found=descriptor.segment_file_name(base))
             if on_damage is None or base < expected:
                 raise damage
             on_damage(damage)
             expected = base
         expected += descriptor.segment_file_length
+
+
+def _missing(descriptor: RecordingDescriptor, base_position: int, *, found: str) -> CorruptionError:
+    return CorruptionError(
+        f"segment file missing: expected={descriptor.segment_file_name(base_position)} found={found}; {VERIFY_ADVICE}",
+        recording_id=descriptor.recording_id,
+        position=max(base_position, descriptor.start_position),
+    )
 
 
 def _walk_segment(

@@ -1,5 +1,7 @@
 """`trimaran log tail|dump`: read the entries of a log; nothing is changed, and no member is disturbed.
 
+`trimaran log trust` is in `operate.log_trust`.
+
 Rows, JSON, times and the rule for damage are those of `trimaran archive tail` and `grep`. A directory may be that of a
 member that runs. What lies near the end of a directory may not be committed; with --members only what is.
 
@@ -40,6 +42,7 @@ from trimaran.archive.tool.commands.tail import (
 from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, new_group, print_stream
 
 from .archive import VOCABULARY
+from .operate.log_trust import trust
 from .shared.arguments import MemberDirectoryArgument
 from .shared.setting_flags import load_members_from_flags, load_network_from_flags, with_member_flags
 from .shared.watching import TimeoutOption, pause
@@ -52,6 +55,7 @@ OptionalDirectoryArgument = Annotated[
 ]
 
 app: Final = new_group("Read the log: its last entries as they come, or all of it.")
+app.command(epilog="Example: trimaran log trust --member 2 --confirm --config trimaran-data/cluster.toml")(trust)
 
 
 @app.command()

@@ -46,6 +46,8 @@ from . import effects as fx
 from .context import ConsensusContext
 from .control_toggle import FINAL_STEPS, ActionStep, ControlToggle
 from .events import ActionRequested, AdminAsker, DeliveredTo
+from .held_entry import DIFFERENCE_ADVICE
+from .log.log_comparison import LogDifference
 from .log.log_publisher import LogPublisher
 from .membership.configuration import ChangeRefusedError
 from .membership.feature_levels import choose_feature_level
@@ -261,6 +263,8 @@ class ActionControl:
                 "skipped only where no member that can lead has got past it; a member that holds there needs what it "
                 "lacks, such as memory, or an empty directory: the leader gives it a snapshot"
             )
+        if isinstance(held, LogDifference):
+            return f"the leader holds before {held}: an entry of it may be valid on another member. {DIFFERENCE_ADVICE}"
         if event.log_position != held.log_position:
             return (
                 f"log_position={event.log_position} expected={held.log_position}: the leader holds before {held}; no "

@@ -219,6 +219,7 @@ class ConsensusModule:
         ctx.now_ns, ctx.timestamp = now_ns, timestamp
         ctx.roster.refresh()
         self.conditions.poll()
+        self.digests.poll()
         self.transfer.poll_outcome()
         self.membership.poll()
         self.standbys.poll()
@@ -235,6 +236,7 @@ class ConsensusModule:
         return min(
             self._phase.next_deadline_ns(),
             self.conditions.next_deadline_ns(),
+            self.digests.next_deadline_ns(),
             self.membership.next_deadline_ns(),
             self.standbys.next_deadline_ns(),
             self.transfer.outcome_deadline_ns(),

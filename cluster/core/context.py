@@ -31,6 +31,8 @@ from .effects import CommitAdvanced, Effect, PersistCandidateTerm, PersistRecord
 from .events import FeatureLevelSaid, LinkChanged, SeedAnnounced
 from .held_entry import HeldEntry
 from .log.log_buffer import LogBuffer
+from .log.log_comparison import LogDifference
+from .log.log_copies import LogCopies
 from .log.log_source import SourceChoice
 from .log.recording_log import RecordingLog
 from .log.retention import KEEP_ALL, RetentionPolicy
@@ -126,6 +128,10 @@ class ConsensusContext:
     log_buffer: LogBuffer
     roster: Roster
     """Who the members are."""
+    log_copies: LogCopies = field(default_factory=LogCopies)
+    """Which ranges of this member's log are copies, on disk here."""
+    told_copies: dict[MemberId, LogCopies] = field(default_factory=dict)
+    """The same of other members, as each said last."""
     authenticator: Authenticator = field(default_factory=AcceptAll)
     """Who may open a session; it never raises."""
     authorisation: AuthorisationService = field(default_factory=DefaultAuthorisation)
@@ -193,8 +199,11 @@ class ConsensusContext:
 
     reluctance: dict[Reluctance, str] = field(default_factory=dict)
     """Why this member would rather not lead, with the facts as one line; empty if it is willing."""
-    held: HeldEntry | None = None
-    """The entry before which delivery stands still, or will: this member leads only while no other can."""
+    held: HeldEntry | LogDifference | None = None
+    """The entry, or the range in which members' logs differ, before which delivery stands still, or will: this member
+    leads only while no other can."""
+    is_comparing: bool = False
+    """Whether the log is compared with others' before anything more is delivered: the state may be wrong."""
     skipped_entries: dict[int, int] = field(default_factory=dict)
     """Entries that an operator has skipped and this member knows of, by where they end: where the entry ends that has
     them skipped."""

@@ -12,6 +12,13 @@ HELD_ADVICE: Final = (
 """What an operator can do about it."""
 
 
+DIFFERENCE_ADVICE: Final = (
+    "look at the range on each member (`trimaran log dump DIR`, `trimaran archive diff`), start members that are down, "
+    "or say whose is valid: `trimaran log trust --member ID --confirm`"
+)
+"""What an operator can do where the logs of members differ and no majority of independent copies agrees."""
+
+
 @dataclass(slots=True, frozen=True)
 class HeldEntry:
     """The entry before which a member stands still, because its service fails there."""

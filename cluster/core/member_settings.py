@@ -96,6 +96,6 @@ def remedy(mine: MemberSettings, theirs: MemberSettings, roster: Roster) -> str:
     seeds = ",".join(f"{one.member_id}={one.ingress}" for one in known if one.member_id != other_id)
     return (
         f"this member ignores it; if member {other_id} lost its directory and began a cluster of its own, stop it, "
-        f"remove its directory, and run `trimaran node --member-id {other_id} --members {other_id}={place} --join "
+        f"rename its directory, and run `trimaran node --member-id {other_id} --members {other_id}={place} --join "
         f"{seeds}`; if this member did, do so here, with the members of the other cluster"
     )

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict
 from trimaran.service_api.member_status import MemberStatus, is_in_term
 from trimaran.service_api.tls.watch import EXPIRY_NOTICE
 
-from ..core.held_entry import HELD_ADVICE
+from ..core.held_entry import DIFFERENCE_ADVICE, HELD_ADVICE
 from ..settings.health_limits import HealthLimits
 
 
@@ -60,6 +60,8 @@ class ProblemKind(StrEnum):
     """A service is given nothing although more is committed."""
     REPLAY_STALLED = "replay_stalled"
     """A member in an election replays or copies a log, and gets no further."""
+    LOG_DIFFERS = "log_differs"
+    """Members' logs differ in a range, and nobody can say whose is valid: a member stands before it."""
     SERVICE_HELD = "service_held"
     """A member stands still before an entry of the log at which its service fails each time."""
     NO_SNAPSHOTS_POSSIBLE = "no_snapshots_possible"
@@ -231,7 +233,7 @@ def _find_behind(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int 
         lag_bytes = view.leader.append_position - status.append_position
         if lag_bytes > limits.max_lag_bytes:
             yield status.member_id, f"its log is {lag_bytes:,} bytes behind the leader's"
-        if status.held is not None:
+        if status.stands_still:
             continue  # a rule of its own says why nothing is delivered
         undelivered_bytes = status.commit_position - status.delivered_position
         if undelivered_bytes > limits.max_lag_bytes:
@@ -336,9 +338,19 @@ def _find_replay_stalled(status: MemberStatus, limits: HealthLimits) -> Iterator
 
 
 def _is_stalled(status: MemberStatus, limits: HealthLimits) -> bool:
-    if status.held is not None:
+    if status.stands_still:
         return False  # a rule of its own says why
     return status.stalled_s is not None and status.stalled_s * 1_000 > limits.max_stall_ms
+
+
+def _find_log_differs(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    found = status.log_difference
+    if found is not None:
+        groups = " against ".join(",".join(map(str, group)) for group in found.groups)
+        yield (
+            f"it stands before a range of the log that differs among members {groups}: position={found.position} "
+            f"stop_position={found.stop_position} file={found.file}"
+        )
 
 
 def _find_service_held(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
@@ -436,7 +448,8 @@ MEMBER_RULES: Final = (
     MemberRule(
         ProblemKind.MEMBER_DIVERGED,
         _find_diverged_others,
-        "remove the directory of the member that differs, and start it: the others fill it; then mend the service",
+        "see `trimaran errors DIR` of that member for the cause; when the service is mended, rename its directory and "
+        "start it: the others fill it; keep the renamed directory until all is well",
         is_ready=True,  # it is one of the majority
     ),
     MemberRule(
@@ -455,6 +468,7 @@ MEMBER_RULES: Final = (
         _find_replay_stalled,
         "see `trimaran errors DIR` for the entry or file in its way, then restart this member",
     ),
+    MemberRule(ProblemKind.LOG_DIFFERS, _find_log_differs, DIFFERENCE_ADVICE),
     MemberRule(ProblemKind.SERVICE_HELD, _find_service_held, HELD_ADVICE),
     MemberRule(
         ProblemKind.NO_SNAPSHOT,

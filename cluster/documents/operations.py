@@ -61,6 +61,8 @@ class Operation(StrEnum):
     """The member that is asked stops alone; where it leads, it hands over first."""
     SCRUB = "scrub"
     """The member that is asked reads everything it has recorded, to find damage."""
+    TRUST_LOG = "trust-log"
+    """The member that is asked takes one member's log for the valid one, where the logs of members differ."""
     RAISE_FEATURE_LEVEL = "raise-feature-level"
     """Services behave by another feature level from one log position on."""
     STANDBY_SNAPSHOT = "standby-snapshot"
@@ -89,7 +91,7 @@ class OperationRequest(Document):
     change: MemberChangeRequest | None = None
     """Of `change-members`."""
     target_member_id: Id | None = None
-    """Of `transfer`: the member that is to lead; None: the one that fits best."""
+    """Of `transfer`: the member that is to lead; None: the one that fits best. Of `trust-log`: whose log is valid."""
     feature_level: FeatureLevel | None = None
     """Of `raise-feature-level`: to which; None: the highest that every member can."""
     cluster_id: ClusterIdLine | None = None

@@ -38,3 +38,5 @@ class ServiceDigest(TrimaranMessage):
     digest: Data
     value: Text = ""
     """What was digested, as text for people, where it is short; a digest in hex otherwise."""
+    copies: Text = ""
+    """Which ranges of the member's log are copies, as `LogCopies` writes them."""

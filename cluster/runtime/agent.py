@@ -23,7 +23,14 @@ from typing import Any, Final
 
 import structlog
 
-from trimaran.service_api import Clock, ClusterError, NodeTerminatedError, Role
+from trimaran.service_api import (
+    Clock,
+    ClusterError,
+    InvariantViolation,
+    NodeTerminatedError,
+    RemoteProtocolError,
+    Role,
+)
 from trimaran.service_api.types import ClusterSessionId
 from trimaran.service_api.wire.pieces import CATCHUP_DELIVERY_BYTES, FOLLOWER_DELIVERY_BYTES, LEADER_DELIVERY_BYTES
 from trimaran.service_api.wire.queries import QueryRequest
@@ -71,6 +78,8 @@ class NodeEnd(Enum):
     """Its files hold another member's snapshot now."""
     ENTRY_SKIPPED = "entry skipped"
     """An entry is to be skipped that it has delivered, or holds before."""
+    LOG_DIFFERED = "log differed"
+    """A range of its log was not that of others: it was mended, or the member is to hold before it, or no more."""
     ENTRY_HELD = "entry held"
     """Its service failed for the second time at one entry, before which it is to stand still."""
 
@@ -143,7 +152,7 @@ class ConsensusModuleAgent:
         """Connect the agent with what performs its effects. Called once, before `start`."""
         self._links, self._ingress, self._log = links, ingress, log
         self._adapter, self._service, self._tasks = adapter, service, tasks
-        self._queries = queries
+        self._queries, self._divergence = queries, divergence
         self._loop = asyncio.get_running_loop()
         self.terminated = self._loop.create_future()
         self._handlers = {
@@ -181,7 +190,7 @@ class ConsensusModuleAgent:
             fx.ElectionStarted: self._election_started,
             fx.ElectionClosed: self._election_closed,
             fx.ServiceDiverged: self._log_service_diverged,
-            fx.DigestsDiffered: divergence.on_differed,
+            fx.DigestsDiffered: self._digests_differed,
             fx.DivergenceMended: divergence.on_mended,
         }
 
@@ -447,8 +456,9 @@ class ConsensusModuleAgent:
         except (ClusterError, OSError) as error:
             self.terminate(error)
             return
-        self._settling = None
-        self._turn(rest=rest)
+        if not self._is_closed:
+            self._settling = None
+            self._turn(rest=rest)
 
     def _schedule_poll(self) -> None:
         """Have the core polled in time, unless the timer that runs is early enough."""
@@ -558,11 +568,15 @@ class ConsensusModuleAgent:
         """Deliver what is committed, a bounded piece at a time."""
         self._is_delivery_scheduled = False
         self._is_delivery_due = False
-        if self._is_closed:
+        if self._is_closed or self._ctx.is_comparing:
             return
         ctx, adapter = self._ctx, self._adapter
         try:
             has_more = adapter.poll(self._delivery_bytes())
+        except (RemoteProtocolError, InvariantViolation) as error:
+            ctx.is_comparing = True
+            self._tasks.create_task(self._settle_undeliverable(error), name="compare-logs")
+            return
         except Exception as error:
             self._fail(error)
             return
@@ -587,6 +601,22 @@ class ConsensusModuleAgent:
         self._queries.serve()
         if self._ingress.is_paused and not self.is_window_full():
             self._ingress.resume()
+
+    def _digests_differed(self, effect: fx.DigestsDiffered) -> Coroutine[Any, Any, None] | None:
+        self._ctx.is_comparing = self._ctx.is_comparing or effect.is_stopping
+        return self._divergence.on_differed(effect)
+
+    def go_on(self) -> None:
+        """Deliver on: the comparison of logs has found no fault of this member."""
+        self._ctx.is_comparing = False
+        self._deliver_soon()
+
+    async def _settle_undeliverable(self, error: ClusterError) -> None:
+        """The log has what no leader writes: it differs from others' logs, or this member cannot go on."""
+        try:
+            await self._divergence.on_undeliverable(error, self._ctx.commit_position)
+        except Exception as failure:
+            self._fail(failure)
 
     def _delivery_bytes(self) -> int:
         """How much is delivered in one go; the adapter bounds the time besides, where the service is slow."""

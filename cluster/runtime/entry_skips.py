@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from trimaran.archive.errors import REFILL_ADVICE
 from trimaran.service_api import ClusterError, ServiceFailedError
 from trimaran.service_api.types import Role
 from trimaran.service_api.wire.log.messages import EntrySkip
@@ -54,7 +55,7 @@ class EntrySkips:
         """Tell delivery which entries to pass over, and to hold before the entry that failed last if it `holds`."""
         ctx, notes = self._ctx, self._files.notes
         ctx.skipped_entries = notes.skipped_entries
-        ctx.held = notes.failed if holds else None
+        ctx.held = notes.difference or (notes.failed if holds else None)
         if ctx.held is not None:
             ctx.note_reluctance(Reluctance.SERVICE_HELD, f"its service stands before {ctx.held}")
         self._adapter.know_skips(ctx.skipped_entries, held=ctx.held)
@@ -97,7 +98,7 @@ class EntrySkips:
             raise ClusterError(
                 f"an operator had the entry skipped that ends at log_position={skipped_position}, and this member has "
                 f"no state from before it: log_start_position={log_start_position} directory={self._directory}; "
-                "remove this member's directory: the leader gives it a snapshot"
+                f"{REFILL_ADVICE}"
             )
         if file.recording_log.invalidate_snapshots(skipped_position, skip.log_position):
             file.persist()

@@ -37,6 +37,7 @@ from ..core.log.log_receiver import LogReceiver
 from ..core.reluctance import Reluctance
 from ..documents.query import query_status
 from .activities import ActivityScope
+from .copy_notes import CopyNotes
 from .files.node_state_file import NodeStateFile
 from .files.recording_log_file import RecordingLogFile
 from .links.dialling import CONNECT_TIMEOUT_S
@@ -73,6 +74,7 @@ class LogControl:
         tasks: ActivityScope,
         tuning: MachineTuning,
         audit: AuditTrail,
+        copy_notes: CopyNotes,
     ) -> None:
         self._ctx = ctx
         self._archive = archive
@@ -85,6 +87,7 @@ class LogControl:
         self._on_failed = on_failed
         self._tasks = tasks
         self._tuning = tuning
+        self._copy_notes = copy_notes
         self._publication: LogPublication | None = None
         self._wanted_log_session_id: int | None = None
         self._wanted_catchup: fx.AcceptCatchup | None = None
@@ -219,6 +222,7 @@ class LogControl:
             self._watch(self._recording)
             self._ctx.log_buffer.reset(position)
             self._ctx.roster.history.truncate(position)
+            await self._copy_notes.cut(position)
 
     # --- leading
 
@@ -314,9 +318,10 @@ class LogControl:
         self._wanted_log_session_id = effect.log_session_id
         self._on_live_image(effect.log_session_id)
 
-    def accept_catchup(self, effect: fx.AcceptCatchup) -> None:
-        """Take the catch-up replay of this log session as soon as its source connects."""
+    async def accept_catchup(self, effect: fx.AcceptCatchup) -> None:
+        """Take the catch-up replay of this log session as soon as its source connects: it is a copy."""
         self._catchup.drop_waiting()  # who connected before this was asked for replays for an earlier attempt
+        await self._copy_notes.begin(effect.source_id, self._ctx.log_buffer.append_position)
         self._wanted_catchup = effect
 
     def follow_catchup(self) -> None:
@@ -330,6 +335,7 @@ class LogControl:
         self._follows_catchup = False
         self._catchup.disconnect()
         self._recording.is_copy = False
+        self._copy_notes.end(self._ctx.log_buffer.append_position)
 
     def start_replication(self, effect: fx.StartLogReplication) -> None:
         """Copy a range of the log from the leader's archive, or from that of the member followed in its place."""
@@ -349,7 +355,7 @@ class LogControl:
                 return
             peer = self._archive_of(effect.leader_member_id)
             try:
-                position = await self._copy(peer, effect.leader_recording_id, effect.stop_position)
+                position = await self._copy(effect.leader_member_id, effect.leader_recording_id, effect.stop_position)
             except ArchiveError as error:
                 if self._recording.failure is not None or not is_failed_read(error):
                     raise
@@ -395,16 +401,20 @@ class LogControl:
         timeout_s = self._ctx.config.leader_heartbeat_timeout_ns / 2e9
         return await query_status(self._ctx.roster.address_of(member_id).consensus, timeout_s, network=self._network)
 
-    async def _copy(self, peer: Endpoint, recording_id: int, stop_position: int) -> int:
-        return await replicate(
-            source=peer,
-            network=self._network,
-            src_recording_id=recording_id,
-            recording=self._recording,
-            stop_position=stop_position,
-            append=self._append_replicated,
-            cluster_id=ClusterId(self._ctx.cluster_id),
-        )
+    async def _copy(self, member_id: MemberId, recording_id: int, stop_position: int) -> int:
+        await self._copy_notes.begin(member_id, self._recording.append_position, stop_position)
+        try:
+            return await replicate(
+                source=self._archive_of(member_id),
+                network=self._network,
+                src_recording_id=recording_id,
+                recording=self._recording,
+                stop_position=stop_position,
+                append=self._append_replicated,
+                cluster_id=ClusterId(self._ctx.cluster_id),
+            )
+        finally:
+            self._copy_notes.end(self._recording.append_position)
 
     async def _copy_from_source(self, effect: fx.StartLogReplication) -> int | None:
         """Copy from the member that this one follows in the leader's place; None: the leader is to be asked.
@@ -463,7 +473,7 @@ class LogControl:
             ClusterError: the disk here has failed.
         """
         try:
-            return await self._copy(self._archive_of(member_id), recording_id, stop_position)
+            return await self._copy(member_id, recording_id, stop_position)
         except ClusterError as error:
             if self._recording.failure is not None:
                 raise
@@ -508,7 +518,9 @@ class LogControl:
         self._wanted_log_session_id = None
         if self._refuse_setup(image):
             return
-        self._live.open(image, self._receiver(), join_position=self._ctx.log_buffer.append_position)
+        join_position = self._ctx.log_buffer.append_position
+        self._copy_notes.end(join_position)
+        self._live.open(image, self._receiver(), join_position=join_position)
         self._post(ev.LogJoined(log_session_id))
 
     def _on_catchup_image(self, log_session_id: int) -> None:

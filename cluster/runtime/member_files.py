@@ -1,4 +1,5 @@
-"""The files of a member: its archive, and mark file, node state, recording log, delivery notes, cluster id, members."""
+"""The files of a member: its archive, and mark file, node state, recording log, delivery notes, cluster id, members,
+which ranges of the log are copies."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ from trimaran.archive import Archive, ArchiveConfig
 from trimaran.archive.store.access import restrict_access
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.cluster_id import group_cluster_id
+from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.checksum import ChecksumKind
 
 from ..settings.config import NodeConfig
 from .cluster_identity import settle_cluster_id
 from .files.cluster_id_file import ClusterIdFile
 from .files.delivery_notes_file import DeliveryNotesFile
+from .files.log_copies_file import LogCopiesFile
 from .files.mark_file import ClusterMarkFile
 from .files.members_file import MembersFile
 from .files.node_state_file import NODE_STATE_FILE_NAME, NodeStateFile
@@ -39,6 +42,7 @@ class MemberFiles:
         notes: DeliveryNotesFile,
         cluster_id: ClusterIdFile,
         members: MembersFile,
+        log_copies: LogCopiesFile,
         *,
         errors: ErrorLog,
         timed_disk: TimedFileSystem | None,
@@ -49,6 +53,7 @@ class MemberFiles:
         self.notes = notes
         self.cluster_id = cluster_id
         self.members = members
+        self.log_copies = log_copies
         self.errors = errors
         self.timed_disk = timed_disk
         """The archive's disk where its syncs are timed, for the metrics."""
@@ -94,6 +99,10 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
             notes = DeliveryNotesFile.open(directory, file_sync_level=sync_level, file_system=disk)
             cluster_id = ClusterIdFile.open(directory, disk)
             members = MembersFile.open(directory, disk)
+            known = {MemberId(each.member_id) for each in config.members}
+            if members.newest is not None:
+                known |= {each.member_id for each in members.newest.members}
+            log_copies = LogCopiesFile.open(directory, disk, known - {MemberId(config.member_id)})
             cluster_id.on_stored = mark.note_cluster_id
             if cluster_id.cluster_id:
                 mark.note_cluster_id(cluster_id.cluster_id)
@@ -111,6 +120,7 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
             notes,
             cluster_id,
             members,
+            log_copies,
             errors=ErrorLog(mark, host.clock.epoch_time),
             timed_disk=TimedFileSystem(disk, host.clock.monotonic_ns) if config.metrics_endpoint else None,
         )

@@ -220,7 +220,10 @@ class QueryHandler:
             return code, "this member is a witness: it runs no service"
         if ctx.held is not None:
             code = QueryCode.NOT_LEADER if query.is_linearizable else QueryCode.TOO_STALE
-            return code, f"this member holds before log_position={ctx.held.log_position}, which its service cannot take"
+            return code, f"this member holds before {ctx.held}"
+        if ctx.is_comparing:
+            code = QueryCode.NOT_LEADER if query.is_linearizable else QueryCode.TOO_STALE
+            return code, "this member compares its log with the others': its state may be wrong"
         if query.is_linearizable and module.leader is None:
             return QueryCode.NOT_LEADER, f"leader_member_id={ctx.leader_member_id}"
         load, length = self._loads.get(query.connection_id, _NO_LOAD), len(request.payload)

@@ -59,6 +59,7 @@ from trimaran.service_api.wire.stream import MessageAssembler
 
 from ..core.held_entry import HeldEntry
 from ..core.log.log_buffer import LogBuffer
+from ..core.log.log_comparison import LogDifference
 from .agent import ClusteredServiceAgent
 from .client_session import ContainerClientSession
 from .digests import NEVER, DeliveryDigests
@@ -235,7 +236,7 @@ class BoundedLogAdapter:
         self._archived = b""
         """What was read from the archive last: a slow service takes several turns for it."""
         self._archived_position = 0
-        self._held: HeldEntry | None = None
+        self._held: HeldEntry | LogDifference | None = None
         self._skipped_positions: list[int] = []
         """Where entries end that are skipped, in order; those that were passed are taken out."""
         self._watched_position = _NEVER_POSITION
@@ -269,11 +270,21 @@ class BoundedLogAdapter:
         """Begin at the position of a snapshot, everything below it being in the state that was loaded."""
         self.position = self.limit_position = position
 
-    def know_skips(self, skipped_positions: Iterable[int], *, held: HeldEntry | None = None) -> None:
-        """Before the first `poll`: the entries to pass over, by where they end, and the one to hold before."""
+    def know_skips(self, skipped_positions: Iterable[int], *, held: HeldEntry | LogDifference | None = None) -> None:
+        """Before the first `poll`: the entries to pass over, by where they end, and the one to hold before.
+
+        A difference that is older than the snapshot which delivery begins with has it hold at once.
+        """
         self._skipped_positions = sorted(position for position in skipped_positions if position > self.position)
         self._held = held if held is not None and held.log_position > self.position else None
         self._watch_next()
+        if isinstance(held, LogDifference) and self._held is None:
+            self._held = held
+            self._stand_still()
+
+    def _stand_still(self) -> None:
+        self.is_paused = self.is_held = True
+        self._searched_position, self.newest_timestamp = self.position, self._agent.time
 
     @property
     def reached_position(self) -> int:
@@ -435,8 +446,7 @@ class BoundedLogAdapter:
             self._forget_watched()
             return False
         if self._held is not None and self._held.log_position == position and position not in self._skipped_positions:
-            self.is_paused = self.is_held = True
-            self._searched_position, self.newest_timestamp = self.position, self._agent.time
+            self._stand_still()
             return True
         with self._agent.passing_over():
             self.position = self._deliver_other_frame(chunk, offset, self.position)

@@ -52,6 +52,7 @@ class Permission(StrEnum):
     TRANSFER = "transfer"
     STOP_MEMBER = "stop-member"
     SCRUB = "scrub"
+    TRUST_LOG = "trust-log"
     RAISE_FEATURE_LEVEL = "raise-feature-level"
     STANDBY_SNAPSHOT = "standby-snapshot"
 
@@ -90,6 +91,7 @@ PERMISSIONS: Final[Mapping[Permission, Row]] = {
     Permission.TRANSFER: _OPERATING,
     Permission.STOP_MEMBER: _OPERATING,
     Permission.SCRUB: _OPERATING,
+    Permission.TRUST_LOG: _OPERATING,
     Permission.RAISE_FEATURE_LEVEL: _OPERATING,
     Permission.STANDBY_SNAPSHOT: _OPERATING,
 }

@@ -54,7 +54,9 @@ def _take_what_is_not_committed(planting: Planting) -> None:
     def fetch(*args: Any, **facts: Any) -> AsyncGenerator[bytes, None]:
         return fetch_range(*args, **{**facts, "is_log": False})
 
-    def damaged_length(rules: object, recording_id: int, position: int, own: bytes, frames: bytes) -> int:
+    def damaged_length(
+        rules: object, recording_id: int, position: int, own: bytes, frames: bytes, *, replaces: bool
+    ) -> int:
         return unpack_header(frames).aligned_length
 
     planting.replace(mender, "fetch_range", fetch)

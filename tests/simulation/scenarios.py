@@ -56,7 +56,11 @@ from .damage_scenarios import (
     an_entry_without_its_end,
     data_that_turned_into_padding,
 )
-from .digest_scenarios import a_member_whose_service_differs
+from .digest_scenarios import (
+    a_copy_of_a_log_that_differs,
+    a_member_whose_log_differs,
+    a_member_whose_service_differs,
+)
 from .identity_plants import (
     a_member_that_speaks_as_another,
     a_member_that_was_never_added,
@@ -644,6 +648,8 @@ SCENARIOS: Final = {
     "hand-over": Scenario(a_leader_that_hands_over),
     "lost-offers": Scenario(a_leader_that_dies_with_the_offers, has_relays=True),
     "one-differs": Scenario(a_member_whose_service_differs),
+    "log-differs": Scenario(a_member_whose_log_differs),
+    "copied-difference": Scenario(a_copy_of_a_log_that_differs),
     "no-memory": Scenario(a_member_without_memory),
     "entry-skip": Scenario(an_entry_that_a_majority_cannot_deliver),
     "nested-messages": Scenario(nested_messages),

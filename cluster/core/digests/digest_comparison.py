@@ -13,7 +13,13 @@ and compares. It decides alone, from what it has heard:
 
 So a stop needs the same digest from more than half of all voters; learners are compared, and are no vote. With three
 members that all differ, or two of which one is down, nobody can say who has it right: then all go on, and say so in
-health, metrics and errors.
+health, metrics and errors. Before a member stops, and where no majority agrees, the shell compares the recordings of
+the log: if they differ, the log is at fault and not the service (`runtime.repair.comparing`).
+
+Members that have copied their log from one source may have copied a fault with it (`log_copies`). A majority in which
+there are such members is doubtful: its members compare their logs, too, and for the range that differs those of one
+source count once. What was copied before all voters had the same state does not matter: what differs has come later. A
+copy that led to the state of a majority of independent members was valid, and is no copy from then on.
 
 Digests are of delivered entries, which are committed, so no fail-over takes one back. A member that is behind tells
 its digests when it gets there, in a replay, too. One that hears of a digest unlike its own answers with its own: so a
@@ -33,16 +39,19 @@ other member alone has told of, there is room for its share only: no member can 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
+from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.types import MemberId
 
 from ...messages.digests import DigestKind, ServiceDigest
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import LinkChanged, SnapshotDigested
+from ..log.log_copies import LogCopies, count_independent
 from .divergence import Divergence
 
 _POSITION_LIMIT: Final = 4096
@@ -52,6 +61,7 @@ _REPEATED_COUNT: Final = 64
 """The newest digests of its own that a member tells one whose link comes up."""
 
 _NO_END: Final = 1 << 63
+_NEVER_NS: Final = 1 << 62
 _DIGEST_LIMIT: Final = 64
 _VALUE_LIMIT: Final = 120
 
@@ -91,8 +101,16 @@ class DigestComparison:
         """How often digests differed, since this process began."""
         self.compared_count = 0
         """Digests of other members that were equal to this member's."""
+        self.begin_position = 0
+        """Where delivery began in this process: at the begin of the log, or behind a snapshot."""
+        self._equal_positions: Counter[int] = Counter()
+        """By service: the highest position at which all voters were seen to have the same state."""
+        self._valid_positions: Counter[int] = Counter()
+        """By service: the highest position at which a majority of independent voters had this member's state."""
         self._undecided_since_ns: int | None = None
         """Since when a difference waits for those who have not told theirs."""
+        self._undecided: _Place | None = None
+        """The newest place at which one waits."""
         ctx.link_listeners.append(self.on_link)
 
     def __repr__(self) -> str:
@@ -122,6 +140,10 @@ class DigestComparison:
         if self._ctx.is_before_skip(message.log_position):
             return
         member_id = MemberId(message.member_id)
+        try:
+            self._ctx.told_copies[member_id] = LogCopies.decode_text(message.copies)
+        except RemoteProtocolError:
+            return  # of a member that does not say what its log is a copy of, nothing can be concluded
         place = _Place(message.log_position, message.kind, message.service_id, message.code_digest)
         theirs = _Found(message.digest[:_DIGEST_LIMIT], message.value[:_VALUE_LIMIT])
         known = self._found.get(place, {})
@@ -143,6 +165,20 @@ class DigestComparison:
             if found is not None and own_id in found:
                 self._ctx.send(event.member_id, self._message(place, found[own_id]))
 
+    def poll(self) -> None:
+        """Decide on a difference that has waited long enough for those who have not told theirs."""
+        place = self._undecided
+        if place is not None and self._ctx.now_ns >= self.next_deadline_ns():
+            self._undecided = None
+            if (found := self._found.get(place)) is not None:
+                self._on_difference(place, found)
+
+    def next_deadline_ns(self) -> int:
+        """The earliest monotonic time at which `poll` would do anything."""
+        if self._undecided is None or self._undecided_since_ns is None:
+            return _NEVER_NS
+        return self._undecided_since_ns + self._ctx.config.leader_heartbeat_timeout_ns
+
     # --- inside
 
     def _message(self, place: _Place, found: _Found) -> ServiceDigest:
@@ -154,6 +190,7 @@ class DigestComparison:
             log_position=place.log_position,
             digest=found.digest,
             value=found.value,
+            copies=self._ctx.log_copies.encode_text(),
         )
 
     def _note(self, member_id: MemberId, place: _Place, theirs: _Found) -> None:
@@ -189,6 +226,8 @@ class DigestComparison:
 
     def _on_equality(self, place: _Place, found: dict[MemberId, _Found]) -> None:
         """Members agree: those which differed before, and have been started again since, are mended."""
+        if place.kind != DigestKind.OUTPUTS and place.service_id >= 0:
+            self._note_equal_state(place, found.keys())
         divergence = self.divergences.get((place.kind, place.service_id))
         if divergence is None or place.log_position <= divergence.log_position:
             return
@@ -197,6 +236,21 @@ class DigestComparison:
             del self.divergences[place.kind, place.service_id]
             self._ctx.emit(fx.DivergenceMended(divergence))
 
+    def _note_equal_state(self, place: _Place, member_ids: Collection[MemberId]) -> None:
+        ctx, service_ids = self._ctx, range(self._ctx.config.service_count)
+        position = place.log_position
+        if {each for each in ctx.roster.current.voter_ids if ctx.roster.can_lead(each)} <= set(member_ids):
+            self._equal_positions[place.service_id] = max(position, self._equal_positions[place.service_id])
+        if ctx.is_majority(self._count_sources(member_ids, 0, position)):
+            self._valid_positions[place.service_id] = max(position, self._valid_positions[place.service_id])
+            ctx.log_copies.drop(self.begin_position, min(self._valid_positions[each] for each in service_ids))
+
+    def _count_sources(self, member_ids: Collection[MemberId], position: int, stop_position: int) -> int:
+        """Count the independent sources of a range of the log among the voters of some members."""
+        ctx, voter_ids = self._ctx, self._ctx.roster.current.voter_ids
+        copies = {**ctx.told_copies, ctx.config.member_id: ctx.log_copies}
+        return count_independent((each for each in member_ids if each in voter_ids), copies, position, stop_position)
+
     def _on_difference(self, place: _Place, found: dict[MemberId, _Found]) -> None:
         ctx = self._ctx
         voters = ctx.roster.current.voter_ids
@@ -204,8 +258,9 @@ class DigestComparison:
         (common, count), *_ = votes.most_common(1) or [(b"", 0)]
         has_majority = ctx.is_majority(count)
         if not has_majority and self._is_undecided(count, found):
+            self._undecided = place
             return
-        self._undecided_since_ns = None
+        self._undecided_since_ns = self._undecided = None
         differing = {member_id for member_id, each in found.items() if not has_majority or each.digest != common}
         key = place.kind, place.service_id
         known = self.divergences.get(key)
@@ -213,6 +268,9 @@ class DigestComparison:
         if known is None or not is_known:
             values = {member_id: each.value or each.digest.hex() for member_id, each in found.items()}
             known = Divergence(place.kind, place.service_id, place.log_position, values, differing, has_majority)
+            known.equal_position = min(self._equal_positions[each] for each in range(ctx.config.service_count))
+            sources = self._count_sources(known.agreeing, known.equal_position, place.log_position)
+            known.is_doubtful = has_majority and not ctx.is_majority(sources)
             self.divergences[key] = known
             self.divergence_count += 1
         known.restarted -= differing

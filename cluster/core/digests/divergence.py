@@ -21,12 +21,21 @@ class Divergence:
     differing: set[MemberId]
     """Those that are not with a majority; without a majority, all."""
     has_majority: bool
+    is_doubtful: bool = False
+    """Whether that majority may be of one source: members of it have copied their log from others of it."""
+    equal_position: int = 0
+    """Up to where all voters are known to have had the same state."""
     restarted: set[MemberId] = field(default_factory=set)
     """Those of them whose process has ended since."""
 
     def __str__(self) -> str:
         values = " ".join(f"{member_id}={value}" for member_id, value in sorted(self.values.items()))
         return f"{self.what} at log_position={self.log_position} by member: {values}"
+
+    @property
+    def agreeing(self) -> set[MemberId]:
+        """The members of the majority, if there is one."""
+        return self.values.keys() - self.differing
 
     @property
     def what(self) -> str:

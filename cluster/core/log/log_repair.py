@@ -28,6 +28,8 @@ from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, unpack_header
 from trimaran.service_api.wire.log.fields import read_log_fields
 
+from .log_copies import LogCopies
+
 
 @dataclass(slots=True, frozen=True, order=True)
 class Term:
@@ -46,6 +48,8 @@ class OtherCopy:
     commit_position: int
     terms: tuple[Term, ...]
     """In order, as far as they are committed."""
+    copies: LogCopies = field(default_factory=LogCopies)
+    """Which ranges of it are copies."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -56,6 +60,10 @@ class RepairRange:
     recording_id: int
     position: int
     stop_position: int
+    copies: LogCopies = field(default_factory=LogCopies)
+    """Of the member's log: whose disks the bytes may have been on before."""
+    replaces: bool = False
+    """Whether they may take the place of frames that are valid by themselves: `log_comparison` has decided so."""
 
 
 @dataclass(slots=True)
@@ -104,7 +112,7 @@ def plan_repair(
             )
             continue
         stop_position = min(stop_position, _equal_up_to(terms, copy.terms, own))
-        plan.ranges.append(RepairRange(copy.member_id, copy.recording_id, position, stop_position))
+        plan.ranges.append(RepairRange(copy.member_id, copy.recording_id, position, stop_position, copy.copies))
     plan.ranges.sort(key=lambda each: -each.stop_position)
     for member_id in silent:
         plan.refusals.append(f"member {member_id} does not answer")

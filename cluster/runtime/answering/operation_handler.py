@@ -18,11 +18,12 @@ from trimaran.service_api.cluster_id import (
 from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.documents import printable_line, read_document
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.types import NULL_VALUE
+from trimaran.service_api.types import NULL_VALUE, MemberId
 
 from ...core import effects as fx
 from ...core.control_toggle import ActionStep, ControlToggle
 from ...core.events import ActionRequested
+from ...core.log.log_comparison import LogDifference
 from ...core.membership.configuration import PORTS_PER_MEMBER
 from ...core.membership.member_change import MemberChange
 from ...documents.operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
@@ -43,7 +44,7 @@ _TOGGLES: Final = {
 }
 """The actions of the whole cluster that the consensus module is asked for; `OperationHandler._begin` has the others."""
 
-_OF_ONE_MEMBER: Final = frozenset({Operation.STOP_MEMBER, Operation.SCRUB})
+_OF_ONE_MEMBER: Final = frozenset({Operation.STOP_MEMBER, Operation.SCRUB, Operation.TRUST_LOG})
 """What the member that is asked does itself, whether it leads or not."""
 
 
@@ -58,11 +59,13 @@ class OperationHandler:
         audit: AuditTrail,
         depart: Callable[[], AsyncGenerator[fx.ActionProgressed, None]],
         scrub: Callable[[], object],
+        trust: Callable[[MemberId], None],
     ) -> None:
         self._agent = agent
         self._relay = relay
         self._depart = depart
         self._scrub = scrub
+        self._trust = trust
         self._audit = audit
 
     def __repr__(self) -> str:
@@ -160,17 +163,11 @@ class OperationHandler:
         """Do it, or have the leader do it, unless another cluster was meant."""
         ctx, demanded = self._agent.module.ctx, parse_cluster_id(document.cluster_id or "")
         if demanded not in (NULL_CLUSTER_ID, ctx.cluster_id, ctx.whole_cluster_id):
-            yield fx.ActionProgressed(
-                request_id=NULL_VALUE,
-                step=ActionStep.REFUSED,
-                log_position=None,
-                detail=describe_other_cluster(ctx.cluster_id, expected=demanded),
-                member_id=None,
-                is_final=True,
-            )
-            return
-        is_passed_on = document.operation not in _OF_ONE_MEMBER and self._relay.passes_on(document)
-        running = self._relay.run(document, asker) if is_passed_on else self._begin(document)
+            running = self._tell(ActionStep.REFUSED, describe_other_cluster(ctx.cluster_id, expected=demanded))
+        elif document.operation not in _OF_ONE_MEMBER and self._relay.passes_on(document):
+            running = self._relay.run(document, asker)
+        else:
+            running = self._begin(document)
         async with aclosing(running) as steps:
             async for step in steps:
                 yield step
@@ -181,7 +178,10 @@ class OperationHandler:
         if document.operation is Operation.STOP_MEMBER:
             return self._depart()
         if document.operation is Operation.SCRUB:
-            return self._begin_scrub()
+            self._scrub()
+            return self._tell(ActionStep.DONE, "it reads everything that it has recorded")
+        if document.operation is Operation.TRUST_LOG:
+            return self._trust_log(document.target_member_id)
         wanted = ActionRequested(
             NULL_VALUE,
             _TOGGLES[document.operation],
@@ -191,15 +191,20 @@ class OperationHandler:
         )
         return self._agent.run_action(wanted)
 
-    async def _begin_scrub(self) -> AsyncGenerator[fx.ActionProgressed, None]:
-        self._scrub()
+    def _trust_log(self, member_id: int | None) -> AsyncGenerator[fx.ActionProgressed, None]:
+        ctx = self._agent.module.ctx
+        held = ctx.held
+        if not isinstance(held, LogDifference):
+            return self._tell(ActionStep.DONE, "this member does not hold: nothing is to be decided here")
+        if member_id is None or member_id not in held.member_ids:
+            expected = sorted(held.member_ids)
+            return self._tell(ActionStep.REFUSED, f"member_id={member_id} expected one of {expected}, which differ")
+        self._trust(MemberId(member_id))
+        return self._tell(ActionStep.DONE, f"it takes the log of member {member_id} for the valid one")
+
+    async def _tell(self, step: ActionStep, detail: str) -> AsyncGenerator[fx.ActionProgressed, None]:
         yield fx.ActionProgressed(
-            request_id=NULL_VALUE,
-            step=ActionStep.DONE,
-            log_position=None,
-            detail="it reads everything that it has recorded",
-            member_id=None,
-            is_final=True,
+            request_id=NULL_VALUE, step=step, log_position=None, detail=detail, member_id=None, is_final=True
         )
 
     def _describe(self, operation: Operation, step: fx.ActionProgressed) -> bytes:

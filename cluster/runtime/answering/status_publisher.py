@@ -28,6 +28,7 @@ from trimaran.service_api.member_status import (
     DivergenceStatus,
     ElectionStatus,
     HeldStatus,
+    LogDifferenceStatus,
     MemberClock,
     MemberStatus,
     ReluctanceStatus,
@@ -42,6 +43,8 @@ from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 
 from ...core.consensus_module import ConsensusModule
 from ...core.digests.divergence import Divergence
+from ...core.held_entry import HeldEntry
+from ...core.log.log_comparison import LogDifference
 from ...service.service_code import format_code
 from ..divergence_reporter import kind_name
 from ..repair.upkeep import Upkeep
@@ -158,6 +161,8 @@ class StatusPublisher:
             standbys=self._describe_standbys(),
             log_source_id=ctx.log_source_id,
             held=_describe_held(module),
+            log_difference=_describe_difference(module),
+            log_copies=module.ctx.log_copies.encode_text(),
             clock=_describe_clock(module, now_ns, self._clock.epoch_time()),
             reluctance=_describe_reluctance(module),
             session_count=len(module.sessions.sessions),
@@ -262,10 +267,22 @@ def _describe_members(module: ConsensusModule) -> list[ConfiguredMemberStatus]:
 
 def _describe_held(module: ConsensusModule) -> HeldStatus | None:
     held = module.ctx.held
-    if held is None:
+    if not isinstance(held, HeldEntry):
         return None
     return HeldStatus(
         log_position=held.log_position, callback=printable_line(held.callback), failure=printable_line(held.failure)
+    )
+
+
+def _describe_difference(module: ConsensusModule) -> LogDifferenceStatus | None:
+    held = module.ctx.held
+    if not isinstance(held, LogDifference):
+        return None
+    return LogDifferenceStatus(
+        position=held.position,
+        stop_position=held.stop_position,
+        file=held.file_name,
+        groups=[list(group) for group in held.groups],
     )
 
 

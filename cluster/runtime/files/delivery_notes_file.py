@@ -1,13 +1,15 @@
-"""The file `delivery-notes.json`: at which entry a callback failed here, and which entries are skipped.
+"""The file `delivery-notes.json`: at which entry a callback failed here, which entries are skipped, what differs.
 
 It is this member's memory of what the log does not say, or says later. Nothing is lost with it: a member without the
-file tries again what failed, and finds in the log what is skipped. So a damaged file is reported and begun again.
+file tries again what failed, finds in the log what is skipped, and by the digests of others that their logs differ. So
+a damaged file is reported and begun again.
 
 Every function here may block.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final, Self
 
@@ -15,8 +17,10 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, opened, read_fully, write_new_file
+from trimaran.service_api.types import MemberId
 
 from ...core.held_entry import HeldEntry
+from ...core.log.log_comparison import LogDifference
 
 DELIVERY_NOTES_FILE_NAME: Final = "delivery-notes.json"
 _LENGTH_LIMIT_BYTES: Final = 1 << 20
@@ -44,6 +48,19 @@ class SkippedEntry(BaseModel):
     """Where the entry of the log ends that says so."""
 
 
+class DifferingRange(BaseModel):
+    """The range of the log before which this member holds, because the logs of members differ in it."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    log_position: int = Field(ge=0)
+    position: int = Field(ge=0)
+    stop_position: int = Field(ge=0)
+    groups: list[list[int]]
+    file_name: str
+    is_mended: bool = False
+
+
 class DeliveryNotes(BaseModel):
     """The content of the file."""
 
@@ -51,6 +68,7 @@ class DeliveryNotes(BaseModel):
 
     failed: FailedEntry | None = None
     skipped: list[SkippedEntry] = []
+    differing: DifferingRange | None = None
 
 
 class DeliveryNotesFile:
@@ -97,6 +115,29 @@ class DeliveryNotesFile:
         if failed is None or failed.log_position in self.skipped_entries:
             return None
         return HeldEntry(failed.log_position, failed.callback, failed.failure)
+
+    @property
+    def difference(self) -> LogDifference | None:
+        """The range before which this member holds, because the logs of members differ in it."""
+        noted = self._notes.differing
+        if noted is None:
+            return None
+        groups = tuple(tuple(map(MemberId, group)) for group in noted.groups)
+        return LogDifference(
+            noted.log_position, noted.position, noted.stop_position, groups, noted.file_name, noted.is_mended
+        )
+
+    def note_difference(self, difference: LogDifference | None) -> None:
+        """Write durably in which range the logs of members differ; None: in none any more.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        noted: DifferingRange | None = None
+        if difference is not None:
+            groups = [[*map(int, group)] for group in difference.groups]
+            noted = DifferingRange.model_validate(asdict(difference) | {"groups": groups})
+        self._write(self._notes.model_copy(update={"differing": noted}))
 
     def note_failure(self, failed: HeldEntry) -> None:
         """Write durably at which entry a callback failed.

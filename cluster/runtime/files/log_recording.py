@@ -8,7 +8,6 @@ import structlog
 
 from trimaran.archive import Archive, Recording, RecordingDescriptor
 from trimaran.archive.log.log_file import choose_log, is_log
-from trimaran.service_api import ClusterError
 from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
 
 from ...core.log.recording_log import RecordingLog
@@ -27,12 +26,6 @@ async def open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
     """
     last = recording_log.last_term()
     known = [descriptor for descriptor in archive.descriptors() if is_log(descriptor)]
-    if last is not None and last.recording_id not in {descriptor.recording_id for descriptor in known}:
-        raise ClusterError(
-            f"archive catalog does not hold the log that the recording log names: recording_id={last.recording_id} "
-            f"found={[descriptor.recording_id for descriptor in known]} directory={archive.directory}; restore the "
-            "catalog from a copy, or remove this member's directory to let it catch up"
-        )
     if last is not None:
         recording = await archive.extend_recording(last.recording_id, session_id=NULL_VALUE)
     elif (

@@ -23,6 +23,7 @@ from trimaran.archive.disk.file_system import (
     sync_at_level,
     write_fully,
 )
+from trimaran.archive.errors import REFILL_ADVICE
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 from trimaran.service_api.wire.log.recording_log import (
     RECORDING_LOG_FILE_NAME,
@@ -99,7 +100,7 @@ class RecordingLogFile:
                 sync_at_level(disk, handle, file_sync_level)
         except RemoteProtocolError as error:
             disk.close_file(handle)
-            advice = "restore this member's directory from a copy, or remove it to let the member catch up"
+            advice = f"restore this member's directory from a copy, or {REFILL_ADVICE}"
             raise DamagedRecordingLogError(f"damaged recording log: path={path}: {error}; {advice}") from error
         except BaseException:
             disk.close_file(handle)

@@ -88,6 +88,7 @@ def _make_mend(config: NodeConfig, archive: Archive, files: MemberFiles, host: H
             peers=peers,
             cluster_id=ClusterId(files.cluster_id.cluster_id),
         ),
+        copies=files.log_copies,
         on_failed=failures.append,
     )
     return lambda recording_id, position: _mend(mender, recording_id, position, failures)

@@ -1,5 +1,7 @@
 """Has a member come back without a vote whose `recording.log` or archive catalog cannot be trusted.
 
+Or whose log is gone, or its end: then the catalog and `recording.log` say what there was, and no file has it.
+
 Such a member does not know any more what it holds of which term, or no more at all. So it must not take part as it is:
 with too old a log it would help a member to lead that lacks what was committed. Nor can it guess. It sets everything
 aside that depends on the damaged file, and begins with an empty log and without a vote: it learns the terms from the
@@ -47,7 +49,7 @@ import structlog
 from trimaran.archive import Archive
 from trimaran.archive.cold.cache import CACHE_DIRECTORY_NAME
 from trimaran.archive.disk.file_system import FileSystem
-from trimaran.archive.errors import CorruptionError, UnknownVersionError
+from trimaran.archive.errors import RESTORE_ADVICE, CorruptionError, UnknownVersionError
 from trimaran.archive.files.mark_file import MARK_FILE_NAME, ArchiveMarkFile
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
@@ -55,11 +57,13 @@ from trimaran.service_api.member_status import MemberStatus, find_leader, is_in_
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
+from ...core.log.recording_log import RecordingLog
 from ...core.members import quorum_threshold
 from ...core.membership.configuration import MemberKind
 from ...documents.query import query_status
 from ...settings.config import NodeConfig
 from ..files.cluster_id_file import ClusterIdFile
+from ..files.log_copies_file import LOG_COPIES_FILE_NAME
 from ..files.mark_file import ClusterMarkFile
 from ..files.members_file import MembersFile
 from ..files.node_state_file import NodeStateFile
@@ -109,7 +113,45 @@ async def _open(config: NodeConfig, host: Host, stack: contextlib.AsyncExitStack
         _set_archive_aside(config, host, keeps_older=True)
     archive = await launch_archive(config, files, host)
     stack.push_async_callback(archive.aclose)
+    _expect_end(archive, files.recording_log.recording_log)
     return files, archive
+
+
+def _expect_end(archive: Archive, recording_log: RecordingLog) -> None:
+    """Check that the archive has the log up to where the recording log says for sure that it once reached.
+
+    Only what was committed is sure: a snapshot was taken behind it. A term may begin behind the end of the log, where a
+    crash came between a truncation and its note.
+
+    Raises:
+        CorruptionError: segments at the end of the log are gone, or all of them, or its entry in the catalog.
+    """
+    last = recording_log.last_term()
+    if last is None:
+        return
+    recording_id, file_names = last.recording_id, f"{last.recording_id}-*.rec"
+    if recording_id not in {descriptor.recording_id for descriptor in archive.descriptors()}:
+        raise CorruptionError(
+            f"the archive's catalog does not hold the log that the recording log names: directory={archive.directory} "
+            f"found={[descriptor.recording_id for descriptor in archive.descriptors()]}; {RESTORE_ADVICE}",
+            recording_id=recording_id,
+        )
+    end_position = archive.recorded_position(recording_id)
+    if archive.is_lost(recording_id):
+        raise CorruptionError(
+            f"the segment files of the log are gone: directory={archive.directory} expected={file_names} "
+            f"recorded_position={end_position}; {RESTORE_ADVICE}",
+            recording_id=recording_id,
+        )
+    newest_position = max((each.log_position for each in recording_log.entries if each.is_valid_snapshot), default=0)
+    if newest_position > end_position:
+        raise CorruptionError(
+            f"the log does not hold the position of the newest snapshot: log_position={newest_position} "
+            f"append_position={end_position} directory={archive.directory} expected more of {file_names}; "
+            f"{RESTORE_ADVICE}",
+            recording_id=recording_id,
+            position=end_position,
+        )
 
 
 async def _come_back(config: NodeConfig, host: Host, error: ClusterError) -> None:
@@ -140,6 +182,8 @@ async def _come_back(config: NodeConfig, host: Host, error: ClusterError) -> Non
         keeps_older = not node_state.has_vote
         node_state.withdraw_vote(now_ms)
         _set_aside(disk, directory / RECORDING_LOG_FILE_NAME, keeps_older=keeps_older)
+        if LOG_COPIES_FILE_NAME in disk.list_directory(directory):
+            _set_aside(disk, directory / LOG_COPIES_FILE_NAME, keeps_older=keeps_older)
         _set_archive_aside(config, host, keeps_older=keeps_older)
         logger.error(
             "member.came_back_without_vote",

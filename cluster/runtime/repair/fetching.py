@@ -19,6 +19,7 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack
 from trimaran.service_api.types import COMMIT_POSITION_COUNTER_ID, MemberId
 
+from ...core.log.log_copies import LogCopies
 from ...core.log.log_repair import OtherCopy, Term
 from ...core.membership.configuration import Configuration
 from ...core.snapshots.shipped_snapshot import ShippedRecording
@@ -89,13 +90,32 @@ async def _ask(
             timeout_s=ANSWER_TIMEOUT_S,
             log_position=snapshot_position,
         )
+        copies = LogCopies.decode_text(status.log_copies)
     except (ClusterError, OSError) as error:
         logger.info("repair.no_answer", peer_member_id=peer.member_id, reason=str(error))
         return None
     terms = tuple(sorted(Term(term.term_base_log_position, term.leadership_term_id) for term in answer.terms))
     return PeerAnswer(
-        OtherCopy(peer.member_id, answer.log_recording_id, status.commit_position, terms), answer.snapshot
+        OtherCopy(peer.member_id, answer.log_recording_id, status.commit_position, terms, copies), answer.snapshot
     )
+
+
+async def fetch_start_position(
+    peer: RepairPeer, recording_id: int, *, cluster_id: ClusterId, network: NetworkStack
+) -> int:
+    """Ask another member where a recording of its begins.
+
+    Raises:
+        ArchiveError: the other archive cannot be reached, or has no such recording.
+    """
+    endpoint, credentials = Endpoint.parse(peer.archive), Credentials()
+    connection = await ArchiveConnection.dial(
+        network, endpoint, credentials=credentials, timeout_s=ANSWER_TIMEOUT_S, cluster_id=cluster_id
+    )
+    try:
+        return (await fetch_descriptor(connection, recording_id)).start_position
+    finally:
+        connection.abort()
 
 
 async def fetch_range(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+import aiofiles.os
 import structlog
 
 from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode
@@ -28,6 +29,7 @@ from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 from ...core.log.log_repair import RepairPlan, RepairRange, Term, find_term_fault, plan_repair
 from ...core.log.recording_log import RecordingLog
 from ...core.snapshots.shipped_snapshot import ShippedRecording
+from ..files.log_copies_file import LogCopiesFile
 from .fetching import RepairPeer, ask_peers, fetch_range
 
 logger = structlog.get_logger()
@@ -84,6 +86,7 @@ class Mender:
         *,
         network: NetworkStack,
         facts: Callable[[], RepairFacts],
+        copies: LogCopiesFile,
         on_failed: Callable[[BaseException], None],
     ) -> None:
         """`on_failed` is told when the own disk refuses a write, or does not keep it."""
@@ -91,6 +94,7 @@ class Mender:
         self._archive = archive
         self._network = network
         self._facts = facts
+        self._copies = copies
         self._on_failed = on_failed
         self._mending = asyncio.Lock()
 
@@ -128,6 +132,27 @@ class Mender:
             return self._archive.find_damage(recording_id, position)
         except ArchiveError:
             return position
+
+    async def replace(self, found: RepairRange, frames: bytes) -> None:
+        """Put a member's valid frames in the place of valid ones of the log here, as `log_comparison` has decided.
+
+        Raises:
+            ClusterError: the frames do not belong there, or the disk here refused.
+        """
+        async with self._mending:
+            facts = self._facts()
+            descriptor = self._archive.present_descriptor(facts.log_recording_id)
+            if (fault := find_term_fault(frames, found.position, facts.terms)) is not None:
+                raise RemoteProtocolError(fault)
+            position = found.position
+            while frames:
+                room = descriptor.segment_base_position(position) + descriptor.segment_file_length - position
+                try:
+                    await self._write_copy(found, descriptor.recording_id, position, frames[:room])
+                except _DiskFailedError as error:
+                    raise error.cause from error
+                position, frames = position + len(frames[:room]), frames[room:]
+        self._note_mended(descriptor, found, position)
 
     async def _plan_log_repair(self, facts: RepairFacts, position: int) -> RepairPlan:
         answers, silent = await ask_peers(facts.peers.values(), cluster_id=facts.cluster_id, network=self._network)
@@ -195,6 +220,10 @@ class Mender:
             return False
         if end_position == found.position:
             return True  # it was mended meanwhile
+        self._note_mended(descriptor, found, end_position)
+        return True
+
+    def _note_mended(self, descriptor: RecordingDescriptor, found: RepairRange, end_position: int) -> None:
         self.counts.mended_count += 1
         self.counts.mended_bytes += end_position - found.position
         logger.warning(
@@ -205,7 +234,6 @@ class Mender:
             source_member_id=found.member_id,
             file=descriptor.segment_file_name(descriptor.segment_base_position(found.position)),
         )
-        return True
 
     async def _copy(
         self, facts: RepairFacts, descriptor: RecordingDescriptor, found: RepairRange, met_position: int
@@ -239,7 +267,8 @@ class Mender:
                 held = b""
                 if is_log and (fault := find_term_fault(chunk, position, terms)) is not None:
                     raise RemoteProtocolError(fault)
-                end_position = await self._write(descriptor.recording_id, position, chunk)
+                write = self._write_copy if is_log else self._write
+                end_position = await write(found, descriptor.recording_id, position, chunk)
                 if end_position < position + len(chunk):
                     return end_position
                 position = end_position
@@ -247,9 +276,22 @@ class Mender:
             raise RemoteProtocolError(f"member {found.member_id} gives nothing from position={position}")
         return position
 
-    async def _write(self, recording_id: int, position: int, chunk: bytes) -> int:
+    async def _write_copy(self, found: RepairRange, recording_id: int, position: int, chunk: bytes) -> int:
+        """Write a part of the log, and note whose bytes stand there: first of all of it, then of what was damaged."""
+        copies, persist = self._copies.copies, aiofiles.os.wrap(self._copies.persist)
+        stop_position, before = position + len(chunk), [*copies.ranges]
+        copies.note(position, stop_position, {found.member_id, *found.copies.find_sources(position, stop_position)})
+        await persist()
+        end_position = await self._write(found, recording_id, position, chunk)
+        copies.drop(end_position, stop_position)
+        for each in before:
+            copies.note(max(each.position, end_position), min(each.stop_position, stop_position), each.source_ids)
+        await persist()
+        return end_position
+
+    async def _write(self, found: RepairRange, recording_id: int, position: int, chunk: bytes) -> int:
         try:
-            return await self._archive.mend_recording(recording_id, position, chunk)
+            return await self._archive.mend_recording(recording_id, position, chunk, replaces=found.replaces)
         except ArchiveError as error:
             if isinstance(error, LostWriteError) or error.code is ArchiveErrorCode.STORAGE_FAILED:
                 raise _DiskFailedError(error) from error

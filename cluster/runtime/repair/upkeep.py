@@ -12,6 +12,7 @@ from trimaran.service_api.cluster_id import ClusterId
 from ...core.context import ConsensusContext
 from ...settings.config import NodeConfig
 from ..activities import ActivityScope
+from ..files.log_copies_file import LogCopiesFile
 from ..host import Host
 from .fetching import RepairPeer
 from .mender import Mender, RepairCounts, RepairFacts
@@ -28,12 +29,16 @@ class Upkeep:
         config: NodeConfig,
         *,
         host: Host,
+        copies: LogCopiesFile,
         post: Callable[[object], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self._archive = archive
-        self._mender = Mender(archive, network=host.network, facts=lambda: _describe_facts(ctx), on_failed=on_failed)
+        self._mender = Mender(
+            archive, network=host.network, facts=lambda: describe_facts(ctx), copies=copies, on_failed=on_failed
+        )
         self._repairer = Repairer(ctx, archive, self._mender, post=post, on_failed=on_failed)
+        self.mender = self._mender
         self._scrub = Scrub(
             archive,
             host.file_system,
@@ -78,7 +83,8 @@ class Upkeep:
         tasks.create_task(self._repairer.run(), name="repair")
 
 
-def _describe_facts(ctx: ConsensusContext) -> RepairFacts:
+def describe_facts(ctx: ConsensusContext) -> RepairFacts:
+    """Describe what a running member knows of its log, and of who can give parts of it."""
     others = {member.member_id for member in ctx.others}
     return RepairFacts(
         log_recording_id=ctx.log_recording_id,

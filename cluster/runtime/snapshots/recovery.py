@@ -20,6 +20,7 @@ import aiofiles.os
 import structlog
 
 from trimaran.archive import Archive, ArchiveError, Recording, RecordingDescriptor, RecordingState
+from trimaran.archive.errors import REFILL_ADVICE
 from trimaran.archive.files.reader import FrameReader
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import (
@@ -108,12 +109,12 @@ async def load_snapshots(
     """
     _check_service_count(archive, recording_log_file.recording_log, service_count)
     snapshots = recording_log_file.recording_log.recovery_plan(service_count).snapshots
-    start_position, end_position = log.descriptor.start_position, log.append_position
+    start_position = log.descriptor.start_position
     if not snapshots:
         if start_position > 0:
             raise ClusterError(
                 f"the log begins at start_position={start_position} and there is no valid snapshot to start from: "
-                f"directory={archive.directory}; remove this member's directory: the leader gives it a snapshot"
+                f"directory={archive.directory}; {REFILL_ADVICE}"
             )
         if recording_log_file.recording_log.is_seeded:
             raise ClusterError(
@@ -123,11 +124,11 @@ async def load_snapshots(
             )
         return None
     position = snapshots[0].log_position
-    if not start_position <= position <= end_position:
+    if position < start_position:
         raise ClusterError(
-            f"the log does not hold the position of the newest snapshot: log_position={position} "
-            f"start_position={start_position} append_position={end_position} directory={archive.directory}; "
-            "restore this member's directory from a copy, or remove it to let the member catch up"
+            f"the log begins behind the position of the newest snapshot: log_position={position} "
+            f"start_position={start_position} directory={archive.directory}; "
+            f"restore this member's directory from a copy, or {REFILL_ADVICE}"
         )
     return await read_snapshots(archive, snapshots)
 

@@ -54,6 +54,7 @@ from ...documents.query import query_documents
 from ...messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer, SnapshotQuery
 from ..activities import ActivityScope
 from ..answering.document_server import DocumentRow
+from ..copy_notes import CopyNotes
 from ..files.recording_log_file import RecordingLogFile
 from .offers import describe_snapshot, describe_terms, in_documents
 from .recording_copies import DiskFailedError, RecordingCopier
@@ -175,6 +176,7 @@ class SnapshotFetcher:
         recording_log_file: RecordingLogFile,
         *,
         network: NetworkStack,
+        copy_notes: CopyNotes,
         post: Callable[[object], None],
         on_installed: Callable[[], None],
         on_failed: Callable[[BaseException], None],
@@ -185,6 +187,7 @@ class SnapshotFetcher:
         self._archive = archive
         self._recording_log_file = recording_log_file
         self._network = network
+        self._copy_notes = copy_notes
         self._copier = RecordingCopier(ctx, archive, network)
         self._post = post
         self._on_installed = on_installed
@@ -233,6 +236,7 @@ class SnapshotFetcher:
         if ready is None or ready.log_position != effect.log_position or ready.recording_log is None:
             return  # it was stopped while its event was on the way
         recording_log = ready.recording_log
+        await self._copy_notes.begin(ready.source_member_id, 0, ready.log_position)  # the state, and what is of the log
         await aiofiles.os.wrap(self._recording_log_file.replace)(recording_log)
         logger.info("snapshot.installed", log_position=ready.log_position, leader_member_id=ready.source_member_id)
         self._on_installed()

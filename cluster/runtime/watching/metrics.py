@@ -279,7 +279,7 @@ METRICS: Final = (
     MetricRow(
         "trimaran_held_position_bytes",
         "gauge",
-        "where the entry ends before which this member stands still, because its service fails there; -1 otherwise",
+        "where the entry ends before which this member stands still: its service fails there, or logs differ; else -1",
         lambda v: -1 if v.module.ctx.held is None else v.module.ctx.held.log_position,
     ),
     MetricRow(

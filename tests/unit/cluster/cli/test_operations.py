@@ -259,3 +259,20 @@ def test_a_new_member_gets_the_next_free_id() -> None:
     assert "change-members done" in added.stdout
     assert promoted.exit_code == EXIT_USAGE
     assert "member_id=5" in promoted.stderr
+
+
+@pytest.mark.parametrize(("step", "status"), [(ActionStep.DONE, 0), (ActionStep.REFUSED, EXIT_FAILED)])
+def test_log_trust_tells_every_member_whose_log_is_valid(step: ActionStep, status: int) -> None:
+    with cluster(answer(Operation.TRUST_LOG, step, "it holds", position=None)) as members:
+        result = run("log trust --member 1 --confirm", members)
+
+    assert result.exit_code == status, result.output
+    assert has_facts(result.output, f"member 0: {step}", f"member 1: {step}")
+
+
+@pytest.mark.parametrize("arguments", ["--member 1", "--member 7 --confirm"])
+def test_log_trust_wants_a_member_of_the_cluster_and_a_confirmation(arguments: str) -> None:
+    with cluster(answer(Operation.TRUST_LOG)) as members:
+        result = run(f"log trust {arguments}", members)
+
+    assert result.exit_code == EXIT_USAGE

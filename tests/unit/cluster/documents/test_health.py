@@ -31,6 +31,7 @@ from trimaran.service_api.member_status import (
     DifferingMember,
     DivergenceStatus,
     HeldStatus,
+    LogDifferenceStatus,
     MemberStatus,
 )
 
@@ -110,6 +111,7 @@ WELL: dict[ProblemKind, list[dict[str, Any]]] = {
     ProblemKind.DIFFERS: [{"differing_members": []}],
     ProblemKind.CLOCK_OFF: [{"clock": None}, {"clock": clock(None)}],
     ProblemKind.SERVICE_HELD: [{"held": None}],
+    ProblemKind.LOG_DIFFERS: [{"log_difference": None}],
     ProblemKind.DIVERGED: [{"divergences": [], "message_divergence_count": 0}],
     ProblemKind.MEMBER_DIVERGED: [{"divergences": []}],
     ProblemKind.QUERY_CHANGES_STATE: [{"query_change": None}],
@@ -219,6 +221,12 @@ ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
         {"divergences": [divergence([2], has_majority=True)]},
         "members that differ from a majority: 2: states of service 0 differ at log_position=4096 by member: "
         "0=308 1=210 2=313",
+    ),
+    (
+        ProblemKind.LOG_DIFFERS,
+        {"log_difference": LogDifferenceStatus(position=640, stop_position=736, file="0-0.rec", groups=[[0, 1], [2]])},
+        "it stands before a range of the log that differs among members 0,1 against 2: position=640 stop_position=736 "
+        "file=0-0.rec",
     ),
     (
         ProblemKind.QUERY_CHANGES_STATE,

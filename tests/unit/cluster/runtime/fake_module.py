@@ -22,6 +22,7 @@ class FakeContext:
     cluster_clock: ClusterClock = field(default_factory=ClusterClock)
     timestamp: int = 0
     now_ns: int = 0
+    is_comparing: bool = False
     effects: list[fx.Effect] = field(default_factory=list)
     deliveries: list[tuple[int, int]] = field(default_factory=list)
     """When each began and ended."""
@@ -107,6 +108,7 @@ class FakeParts:
         self.newest_timestamp = 0
         self.time = 0
         self.began_ns = self.ended_ns = 0
+        self.on_mended = self.journal.append
         self.on_deliver: Callable[[], object] = lambda: None
         self.on_join: Callable[[], object] = lambda: None
 

@@ -24,6 +24,8 @@ from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.membership.configuration import Configuration, ConfiguredMember, MemberKind
 from trimaran.cluster.core.membership.roster import Roster
 from trimaran.cluster.runtime.activities import ActivityScope
+from trimaran.cluster.runtime.copy_notes import CopyNotes
+from trimaran.cluster.runtime.files.log_copies_file import LogCopiesFile
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.links.log_links import LogImage, LogSubscription
@@ -152,6 +154,9 @@ async def member(
             tasks=tasks,
             tuning=tuning or SharedMachineTuning(ctx, archive, host, is_disk_shared=True, on_failed=failures.append),
             audit=AuditLines().audit,
+            copy_notes=CopyNotes(
+                ctx, LogCopiesFile(directory / "log-copies", ctx.log_copies, disk), network=SOCKETS, tasks=tasks
+            ),
         )
         yield Member(control, ctx, archive, disk, posted, recorded, failures)
     with contextlib.suppress(OSError):  # of a test that crashed the disk

@@ -90,7 +90,7 @@ class Rig:
             service=cast(ClusteredServiceAgent, parts),
             snapshot_handlers=dict.fromkeys((fx.TakeSnapshot, fx.PurgeArchive), parts.journal.append),
             fetcher=cast(SnapshotFetcher, parts),
-            divergence=DivergenceReporter(Path("node-0"), "tally:Tally"),
+            divergence=cast(DivergenceReporter, parts),
             roster=MemberRoster(
                 cast(MemberLinks, parts),
                 cast(LogControl, parts),

@@ -351,7 +351,7 @@ async def test_stream_laid_out_differently_is_refused() -> None:
 
 async def test_catchup_that_ends_before_the_live_log_is_joined_is_a_failure() -> None:
     async with member() as me:
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
+        await me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
         image, _ = me.connect(me.control._catchup)
 
         image.connection_lost(None)
@@ -367,7 +367,7 @@ async def test_catchup_that_begins_after_the_end_of_this_log_is_told() -> None:
     async with member() as me:
         log = me.append(10)
         me.control.flush()
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
+        await me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
 
         _, transport = me.connect(me.control._catchup, position=6400)
 
@@ -383,7 +383,7 @@ async def test_catchup_that_ends_after_the_live_log_is_joined_is_no_news() -> No
     3. The follower took it for a failure, and began its election and its catch-up again.
     """
     async with member() as me:
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
+        await me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
         catchup, _ = me.connect(me.control._catchup)
         live, _ = me.connect(me.control._live)
         me.control.join_log(fx.JoinLiveLog(SESSION))
@@ -398,7 +398,7 @@ async def test_catchup_that_ends_after_the_live_log_is_joined_is_no_news() -> No
 async def test_the_end_of_a_catchup_that_is_followed_is_told_as_that_of_the_live_log() -> None:
     """A standby that follows another one stays on the replay."""
     async with member() as me:
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
+        await me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
         catchup, _ = me.connect(me.control._catchup)
         me.control.follow_catchup()
         assert not me.control._recording.is_copy
@@ -410,7 +410,7 @@ async def test_the_end_of_a_catchup_that_is_followed_is_told_as_that_of_the_live
 
 async def test_a_replay_of_another_member_than_the_source_is_not_taken() -> None:
     async with member() as me:
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION, MemberId(2)))
+        await me.control.accept_catchup(fx.AcceptCatchup(SESSION, MemberId(2)))
 
         me.connect(me.control._catchup)
 
@@ -420,11 +420,11 @@ async def test_a_replay_of_another_member_than_the_source_is_not_taken() -> None
 async def test_catchup_that_connected_for_an_earlier_attempt_is_not_taken_for_this_one() -> None:
     """Its replay was ended when the follower canvassed again; it would fail, and leave the next one waiting in turn."""
     async with member() as me:
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
+        await me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
         await me.control.stop()
         _, stale = me.connect(me.control._catchup)
 
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
+        await me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
         assert stale.is_aborted
         assert me.posted == []
         _, fresh = me.connect(me.control._catchup)
@@ -437,7 +437,7 @@ async def test_catchup_that_connected_for_an_earlier_attempt_is_not_taken_for_th
 async def test_what_catches_up_is_a_copy_until_the_link_is_closed(is_stopped: bool) -> None:
     """The page cache need not keep long batches of it; those of the live log it keeps, for whoever reads them here."""
     async with member() as me:
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
+        await me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
         assert not me.control._recording.is_copy
         me.connect(me.control._catchup)
         assert me.control._recording.is_copy
@@ -453,7 +453,7 @@ async def test_what_catches_up_is_a_copy_until_the_link_is_closed(is_stopped: bo
 async def test_stop_forgets_what_was_waited_for() -> None:
     async with member() as me:
         me.control.join_log(fx.JoinLiveLog(SESSION))
-        me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
+        await me.control.accept_catchup(fx.AcceptCatchup(SESSION, ONE))
 
         await me.control.stop()
         me.connect(me.control._live)

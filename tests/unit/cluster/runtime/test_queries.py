@@ -67,6 +67,7 @@ class FakeContext:
     leader_member_id: MemberId | None = None
     config: FakeConfig = field(default_factory=FakeConfig)
     held: HeldEntry | None = None
+    is_comparing: bool = False
 
 
 @dataclass

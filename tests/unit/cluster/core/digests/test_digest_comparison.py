@@ -318,3 +318,68 @@ def test_nothing_is_compared_between_a_skipped_entry_and_its_skip() -> None:
     assert told == []
     assert [message.log_position for message in comparing.sent_to(1)] == [POSITION + 64]
     assert comparing.module.digests.divergences == {}
+
+
+@pytest.mark.parametrize(
+    ("copies", "is_doubtful"), [("", False), ("0-4096:1", True), ("64-96:1", True), ("0-32:3", False)]
+)
+def test_a_majority_with_members_of_one_source_is_doubtful(copies: str, *, is_doubtful: bool) -> None:
+    comparing = Comparing()
+
+    comparing.own(A)
+    comparing.told(1, B)
+    comparing.told(2, B, copies=copies)
+
+    (found,) = comparing.found()
+    assert (found.divergence.has_majority, found.divergence.differing) == (True, {0})
+    assert found.divergence.is_doubtful is is_doubtful
+
+
+def test_a_copy_from_before_all_had_the_same_state_is_no_source_of_what_differs_later() -> None:
+    comparing = Comparing()
+    comparing.own(A)
+    comparing.told(1, A)
+    comparing.told(2, A, copies=f"0-{POSITION}:1")
+
+    comparing.own(A, 2 * POSITION)
+    comparing.told(1, B, 2 * POSITION)
+    comparing.told(2, B, 2 * POSITION, copies=f"0-{POSITION}:1")
+
+    (found,) = comparing.found()
+    assert found.is_stopping
+    assert not found.divergence.is_doubtful
+
+
+@pytest.mark.parametrize(("other", "expected"), [(1, f"0-{POSITION}:1"), (2, f"0-32:1 {POSITION - 64}-{POSITION}:1")])
+def test_a_copy_that_led_to_the_state_of_an_independent_member_is_one_no_more(other: int, expected: str) -> None:
+    """What lies before the snapshot that delivery began with was not looked at, nor what was copied later."""
+    comparing = Comparing()
+    comparing.module.digests.begin_position = 32
+    comparing.module.ctx.log_copies.note(0, POSITION, {MemberId(1)})
+
+    comparing.own(A, POSITION - 64)
+    comparing.told(other, A, POSITION - 64)
+
+    assert comparing.module.ctx.log_copies.encode_text() == expected
+
+
+def test_a_difference_is_decided_in_time_where_somebody_does_not_tell_its_digest() -> None:
+    comparing = Comparing()
+    comparing.own(A)
+    comparing.told(1, B)
+    assert comparing.found() == []
+
+    comparing.module.ctx.now_ns = comparing.module.digests.next_deadline_ns()
+    comparing.module.digests.poll()
+
+    (found,) = comparing.found()
+    assert found.divergence.differing == {0, 1}
+
+
+def test_a_member_that_does_not_say_what_its_log_is_a_copy_of_is_not_counted() -> None:
+    comparing = Comparing()
+    comparing.own(A)
+    comparing.told(1, B)
+    comparing.told(2, B, copies="of somebody")
+
+    assert not any(found.is_stopping for found in comparing.found())

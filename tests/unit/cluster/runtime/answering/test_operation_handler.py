@@ -33,7 +33,7 @@ CLUSTER = ClusterId(0xABCDEF)
 @pytest.mark.parametrize("operation", Operation, ids=lambda operation: operation.name)
 def test_every_operation_is_the_action_and_the_permission_of_its_name(operation: Operation) -> None:
     """Nobody reads one name as the other: a table holds them together."""
-    if operation not in (Operation.STOP_MEMBER, Operation.SCRUB):  # of one member
+    if operation not in (Operation.STOP_MEMBER, Operation.SCRUB, Operation.TRUST_LOG):  # of one member
         assert operation is Operation.TRANSFER or _TOGGLES[operation].name == operation.name
     assert Permission(operation.value).name == operation.name
 
@@ -63,6 +63,7 @@ class Asked:
             cast(ConsensusModuleAgent, SimpleNamespace(module=module, run_action=run_action)),
             relay=cast(OrderRelay, relay),
             depart=lambda: run_action(ActionRequested(0, ControlToggle.INACTIVE)),
+            trust=lambda member_id: None,
             scrub=lambda: self.scrubs.append(True),
             audit=AuditTrail(info=log, warn=log, monotonic_ns=lambda: 0),
         )

@@ -205,7 +205,7 @@ def test_every_flipped_bit_in_a_recording_log_is_refused() -> None:
         if bit in invalid_bit_of_valid_snapshots:
             read_recording_log(path, disk)
         else:
-            with pytest.raises(ClusterError, match=r"recording log: path=.*catch up"):
+            with pytest.raises(ClusterError, match=r"recording log: path=.*rename"):
                 RecordingLogFile.open(Path("/"), file_system=disk)
         disk.damage(path, bit // 8, data[bit // 8 : bit // 8 + 1])
 

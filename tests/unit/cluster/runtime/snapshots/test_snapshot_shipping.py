@@ -26,6 +26,8 @@ from trimaran.cluster.core.membership.configuration import Configuration, Config
 from trimaran.cluster.core.membership.roster import Roster
 from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTerms, SnapshotOffer, SnapshotQuery
 from trimaran.cluster.runtime.activities import ActivityScope
+from trimaran.cluster.runtime.copy_notes import CopyNotes
+from trimaran.cluster.runtime.files.log_copies_file import LogCopiesFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.snapshots.retention import Retention
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher, SnapshotProvider
@@ -213,11 +215,14 @@ async def fetching(documents: list[bytes] | None) -> AsyncIterator[Fetching]:
     archive = await launch(disk)
     file = RecordingLogFile.open(archive.directory, file_system=disk)
     async with ActivityScope() as tasks:
+        ctx = context(file.recording_log, peer.configured())
+        copies = LogCopiesFile(archive.directory / "log-copies", ctx.log_copies, disk)
         fetcher = SnapshotFetcher(
-            context(file.recording_log, peer.configured()),
+            ctx,
             archive,
             file,
             network=SOCKETS,
+            copy_notes=CopyNotes(ctx, copies, network=SOCKETS, tasks=tasks),
             post=events.append,
             on_installed=lambda: events.append("installed"),
             on_failed=events.append,

@@ -1,0 +1,80 @@
+"""`trimaran log trust`: whose log is valid, where the logs of members differ and no majority can say it.
+
+Exit status: 0 every member that holds was told; 1 a member refused or did not answer; 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Annotated, Any, Final
+
+import typer
+
+from trimaran.archive.tool.output import EXIT_FAILED, EXIT_USAGE, fail
+from trimaran.service_api import ClusterError
+from trimaran.service_api.cluster_id import ClusterId
+from trimaran.service_api.transport import NetworkStack
+
+from ...documents.operations import Operation, run_operation
+from ..shared.setting_flags import (
+    load_cluster_id_from_flags,
+    load_consensus_endpoints,
+    load_network_from_flags,
+    with_member_flags,
+)
+
+_TIMEOUT_S: Final = 5.0
+
+
+@with_member_flags
+def trust(
+    member: Annotated[
+        int,
+        typer.Option("--member", metavar="ID", help="The member whose log is valid.", show_default=False),
+    ],
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="The other members lose what they have in that range.")
+    ] = False,
+    **settings: Any,
+) -> None:
+    """Say whose log is valid where members hold before a range in which their logs differ.
+
+    Members hold where no majority of independent copies has the same bytes; `trimaran health` names the range and the
+    members. Look at the range on each of them first: `trimaran log dump DIR`. Each member that has other bytes then
+    takes those of the member that you name, and all go on.
+    """
+    endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
+    if member not in endpoints:
+        fail(f"member_id={member} expected one of {sorted(endpoints)}: see --members", EXIT_USAGE)
+    if not confirm:
+        fail("other members lose what they have there: look at it first, then repeat with --confirm", EXIT_USAGE)
+    network = load_network_from_flags(settings)
+    refusals = asyncio.run(_tell_all(endpoints, member, cluster_id, network))
+    if refusals:
+        fail("; ".join(refusals), EXIT_FAILED)
+
+
+async def _tell_all(
+    endpoints: dict[int, str], trusted_id: int, cluster_id: ClusterId, network: NetworkStack
+) -> list[str]:
+    """Tell each member; give what those said that refused, or did not answer."""
+    refusals = []
+    for member_id, endpoint in endpoints.items():
+        try:
+            asking = run_operation(
+                endpoint,
+                Operation.TRUST_LOG,
+                _TIMEOUT_S,
+                cluster_id=cluster_id,
+                target_member_id=trusted_id,
+                network=network,
+            )
+            async with aclosing(asking) as steps:
+                async for step in steps:
+                    typer.echo(f"member {member_id}: {step.step}: {step.detail}")
+                    if step.is_final and step.step != "done":
+                        refusals.append(f"member {member_id}: {step.step}: {step.detail}")
+        except ClusterError as error:
+            refusals.append(f"member {member_id}: {error}")
+    return refusals
