@@ -326,6 +326,9 @@ def _limit(label: str, figure: str, most: float | None, found: Mapping[str, floa
 
 FAIRNESS_TARGET: Final = 3.0
 """How many times longer a modest client's p99 may be beside a greedy client."""
+GREED_TARGET: Final = 5.0
+"""The same beside a client that has its share of one limit, and asks for more; bulk load has no target."""
+_BULK_KINDS: Final = ("transactions", "queue", "bulk")
 
 
 def _say_fairness(report: Report) -> str:
@@ -360,6 +363,34 @@ def _fairness(report: Report) -> Blocks:
             ),
         ],
     )
+    kinds = parameters.get("kinds", ())
+    if kinds:
+        yield (
+            f"A put of a key-value client, alone for {parameters['kind_s']:g} s, then for as long beside a client that "
+            "takes all it can get of one limit, and then again: by now that client has its share, and asks for more.\n"
+        )
+        yield table(
+            (
+                "greedy for",
+                "it got",
+                "refused",
+                "p99 alone",
+                "while it takes",
+                "times",
+                "afterwards",
+                "times",
+                "target",
+            ),
+            [_greed_row(kind, report[f"beside {kind},"]) for kind in kinds],
+        )
+
+
+def _greed_row(kind: str, row: Report) -> tuple[str, ...]:
+    times = row["p99_times_calm"]
+    reached = "" if kind in _BULK_KINDS else target(f"{GREED_TARGET:g}", times <= GREED_TARGET)
+    calm, taking, after = map(ms, by_name(row, "calm_p99_us", "taking_p99_us", "p99_us"))
+    counts = f"{row['taken']:,}", f"{row['refused']:,}"
+    return kind, *counts, calm, taking, f"{row['taking_p99_times_calm']:g}", after, f"{times:g}", reached
 
 
 # --- state and groups
