@@ -83,10 +83,10 @@ def plan_mending(ctx: EditContext, descriptor: RecordingDescriptor, position: in
 def _damaged_length(rules: FrameRules, recording_id: int, position: int, own: bytes, frames: bytes) -> int:
     """Return the length of the leading frames of which the own copies are not valid; 0 if all are the same.
 
-    In a log the first one may be the same: it is the frame before the damage, or it has lost a flag itself, which shows
+    In a log or a snapshot the first one may be the same: it is the frame before the damage, or it has lost a flag itself, which shows
     at the next one. Two frames of one history that differ in nothing but flags are one frame and a flipped bit.
     """
-    at, leads, differs = 0, rules.is_cluster_log, False
+    at, leads, differs = 0, rules.is_cluster_written, False
     while at < len(frames):
         fault = rules.find_fault(frames, at, position + at)
         length = unpack_header(frames, at).aligned_length if fault is None else 0
@@ -97,7 +97,7 @@ def _damaged_length(rules: FrameRules, recording_id: int, position: int, own: by
                 position=position + at,
             )
         mine, theirs = own[at : at + length], frames[at : at + length]
-        is_flipped = rules.is_cluster_log and _without_flags(mine) == _without_flags(theirs)
+        is_flipped = rules.is_cluster_written and _without_flags(mine) == _without_flags(theirs)
         if mine != theirs and not is_flipped and rules.find_fault(mine, 0, position + at) is None:
             raise CorruptionError(
                 "cannot mend: the frame here is valid and differs from the one of the other copy, so they do not have "
