@@ -163,13 +163,16 @@ class Scene:
         expect(not problems, "no read is older than it says", problems=problems[:2])
 
     def add_flood(self, name: str, payload_length: int) -> None:
-        """Start a client that sends 4 messages a millisecond, and waits for no answers."""
+        """Start a client that sends 4 messages a millisecond, and waits for no answers.
+
+        No message ends in a zero, so that one that ends too early has lost something.
+        """
 
         async def flood() -> None:
             async with ClusterClient.connect([], egress_listener=Deaf(), config=self.client_config()) as client:
                 for sequence in itertools.count(1):
                     request = Request(RequestKind.PUT, 0, sequence, 1, sequence)
-                    await client.offer(request.encode(padding_length=payload_length))
+                    await client.offer(request.encode() + b"\xff" * payload_length)
                     if sequence % 16 == 0:
                         await asyncio.sleep(0.004)
 
