@@ -267,8 +267,8 @@ def _take_any_order(planting: Planting) -> None:
 def _say_nothing(planting: Planting, rule: str) -> None:
     real = getattr(frame_rules, rule)
 
-    def find_no_fault(*args: Any) -> None:  # passed on as they come
-        if real(*args) is not None:
+    def find_no_fault(*args: Any, **named: Any) -> None:  # passed on as they come
+        if real(*args, **named) is not None:
             planting.ran()
 
     planting.replace(frame_rules, rule, find_no_fault)
