@@ -35,7 +35,7 @@ _SNAPSHOT_CHANNELS: Final = {
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID: re.compile(r"[?|]alias=consensus-module-snapshot(\||$)"),
     SERVICE_SNAPSHOT_STREAM_ID: re.compile(r"^trimaran:.*[?|]alias=service-[0-9]+-snapshot(\||$)"),
 }
-"""By stream id: what the channel of a snapshot holds. Aeron gives a service its publication, with all that it may do."""
+"""What the channel of a snapshot holds, by stream id. Aeron lets a service choose flags, so only ours counts there."""
 
 
 def is_cluster_log(descriptor: RecordingDescriptor) -> bool:
@@ -78,7 +78,7 @@ def frame_rules_of(descriptor: RecordingDescriptor, *, checksummed: bool | None 
 def find_before(
     rules: FrameRules, start_position: int, position: int, read: Callable[[int, int], bytes]
 ) -> tuple[Before, int | None]:
-    """Find what lies before the frame at `position` of a log or snapshot, and where the last data frame before it begins.
+    """Find what lies before the frame at `position` of a log or snapshot, and where the data frame before it begins.
 
     For who begins to read there. `UNKNOWN` and None where nobody can tell, as at the start of the recording. `read`
     gives so many bytes of the recording from a position on, or fewer.

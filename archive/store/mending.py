@@ -83,8 +83,9 @@ def plan_mending(ctx: EditContext, descriptor: RecordingDescriptor, position: in
 def _damaged_length(rules: FrameRules, recording_id: int, position: int, own: bytes, frames: bytes) -> int:
     """Return the length of the leading frames of which the own copies are not valid; 0 if all are the same.
 
-    In a log or a snapshot the first one may be the same: it is the frame before the damage, or it has lost a flag itself, which shows
-    at the next one. Two frames of one history that differ in nothing but flags are one frame and a flipped bit.
+    In a log or a snapshot the first one may be the same: it is the frame before the damage, or it has lost a flag
+    itself, which shows at the next one. Two frames of one history that differ in nothing but flags are one frame and
+    a flipped bit.
     """
     at, leads, differs = 0, rules.is_cluster_written, False
     while at < len(frames):

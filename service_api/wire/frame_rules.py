@@ -99,7 +99,7 @@ class FrameRules:
     is_cluster_log: bool = False
     """Whether this is a cluster's log, so that `log.log_rules` hold, too."""
     is_snapshot: bool = False
-    """Whether this is a snapshot: the same rules, but its messages may be an application's, and no leader dies in it."""
+    """Whether this is a snapshot: the same rules, but its messages may be of an application, and none lacks its end."""
 
     @property
     def is_cluster_written(self) -> bool:
@@ -327,8 +327,8 @@ class FrameRules:
         """Skip the valid data frames at `offset` that have the same kind and aligned length as the first of them.
 
         `header` is the first one's, of which all but the checksum has been checked; all must lie within [offset, end)
-        and in one term, and in a log or snapshot each is a whole message. Returns the offset after them: after a whole run, or
-        after some frames checked one by one, with perhaps more of them following.
+        and in one term, and in a log or snapshot each is a whole message. Returns the offset after them: after a whole
+        run, or after some frames checked one by one, with perhaps more of them following.
         """
         length, kind, term_offset, _, identity, _ = header
         length = (length + 31) & -32

@@ -30,7 +30,7 @@ def descriptor_of(data: bytes, *, checksums: bool, is_snapshot: bool) -> Recordi
         mtu_length=MTU,
         session_id=7,
         stream_id=CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if is_snapshot else LOG_STREAM_ID,
-        original_channel=f"aeron:udp?tags=1|alias={'consensus-module-snapshot' if is_snapshot else 'log-cm'}|group=true",
+        original_channel=f"aeron:udp?alias={'consensus-module-snapshot' if is_snapshot else 'log-cm'}|group=true",
         checksummed=checksums,
     )
 

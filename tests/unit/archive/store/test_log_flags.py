@@ -1,4 +1,4 @@
-"""A flipped flag of a log or a snapshot, which may show only at the next frame, is mended with the bytes of another copy."""
+"""A flipped flag of a log or a snapshot, which may show only at the next frame, is mended from another copy."""
 
 from __future__ import annotations
 
