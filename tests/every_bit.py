@@ -56,13 +56,14 @@ from trimaran.cluster.runtime.files.mark_file import (
 from trimaran.cluster.runtime.files.mark_file import MARK_FILE_NAME as CLUSTER_MARK_NAME
 from trimaran.cluster.runtime.files.members_file import MEMBERS_FILE_NAME, MembersFile, read_members
 from trimaran.cluster.runtime.files.node_state_file import NODE_STATE_FILE_NAME, NodeStateFile, parse_node_state
-from trimaran.cluster.runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
+from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.documents import read_document
 from trimaran.service_api.types import LOG_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID, MemberId, RecordingId, TermId
 from trimaran.service_api.wire.frame import TYPE_PADDING, iter_headers
 from trimaran.service_api.wire.log.log_rules import Before
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 HARMLESS: Final = {
     ("a frame of padding", "session_id"): "padding has no message, and no reader uses whose it is",
@@ -353,13 +354,13 @@ def _mark_files() -> Iterator[Subject]:
         return disk.content(path)
 
     at = _offset_of(ArchiveMarkFileHeader.decode(data), "archive_id", 12345)
-    fields = (
+    archive_fields = (
         ("header", 0, at),
         ("archive id", at, at + 8),
         ("header", at + 8, 256),
         ("errors", MARK_FILE_HEADER_LENGTH, 1 << 31),
     )
-    yield Subject(path.name, "the start", data, read_archive_mark, _fields(path.name, fields))
+    yield Subject(path.name, "the start", data, read_archive_mark, _fields(path.name, archive_fields))
 
 
 def _start_by_mark(disk: MemoryFileSystem, directory: Path) -> bool:

@@ -14,6 +14,7 @@ from trimaran.archive.files.catalog import Catalog
 from trimaran.archive.files.segment_files import Segment, SegmentFiles
 from trimaran.archive.format import layout
 from trimaran.archive.format.descriptor import RecordingDescriptor
+from trimaran.archive.format import frame_rules as archive_frame_rules
 from trimaran.archive.format.frame_rules import frame_rules_of
 from trimaran.archive.store import opening, range_reader, recording, repair
 from trimaran.archive.store.conductor import Archive
@@ -262,6 +263,16 @@ def _take_any_flags(planting: Planting) -> None:
 def _take_any_order(planting: Planting) -> None:
     """Each frame of a log is judged by itself, whatever lies before it."""
     _say_nothing(planting, "find_order_fault")
+
+
+def _take_snapshots_for_an_applications(planting: Planting) -> None:
+    """A snapshot is judged as any recording is whose flags an application chooses."""
+
+    def is_ruled_snapshot(descriptor: RecordingDescriptor) -> bool:
+        planting.ran()
+        return False
+
+    planting.replace(archive_frame_rules, "is_ruled_snapshot", is_ruled_snapshot)
 
 
 def _say_nothing(planting: Planting, rule: str) -> None:
@@ -515,6 +526,13 @@ PLANTS = (
         "data-turned-padding",
     ),
     Plant("any-flags", 6, "a log has flags and reserved values of leaders only", _take_any_flags, "reserved-value"),
+    Plant(
+        "snapshot-any-flags",
+        6,
+        "a snapshot has flags and reserved values of members only",
+        _take_snapshots_for_an_applications,
+        "reserved-value-of-snapshot",
+    ),
     Plant(
         "any-order",
         6,
