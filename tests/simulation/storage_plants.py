@@ -12,9 +12,9 @@ from trimaran.archive.errors import ArchiveError
 from trimaran.archive.files import catalog
 from trimaran.archive.files.catalog import Catalog
 from trimaran.archive.files.segment_files import Segment, SegmentFiles
+from trimaran.archive.format import frame_rules as archive_frame_rules
 from trimaran.archive.format import layout
 from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.archive.format import frame_rules as archive_frame_rules
 from trimaran.archive.format.frame_rules import frame_rules_of
 from trimaran.archive.store import opening, range_reader, recording, repair
 from trimaran.archive.store.conductor import Archive
