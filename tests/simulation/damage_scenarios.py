@@ -65,7 +65,8 @@ def a_reserved_value_of_a_snapshot(scene: Scene) -> None:
     scene.add_flood("flood", 1_000)
     scene.run(0.3)
     scene.cluster.clients["flood"].kill()
-    assert leader.node is not None and leader.machine.loop is not None
+    assert leader.node is not None
+    assert leader.machine.loop is not None
     leader.machine.loop.call_soon(leader.node.agent.post, ActionRequested(0, ControlToggle.SNAPSHOT))
     victim = scene.followers()[0]
     assert victim.node is not None
