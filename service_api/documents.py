@@ -8,11 +8,15 @@ Spark driver is older or newer than the members it asks. So a document is writte
 - `schema_version` rises where an older reader would misunderstand: a field goes or changes its meaning, an enumeration
   gets a value, a request gets an option that must not be ignored. A reader refuses such a document and says what to do.
 
+A document that is kept, in a file or a store, is sealed: its text begins with the digest of the rest, so that no
+flipped bit gives it another meaning. That is no proof of who wrote it.
+
 The document of another process is checked like any input: its length before it is stored, its text before it is shown.
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Annotated, ClassVar, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,6 +25,7 @@ from .cluster_id import CLUSTER_ID_PATTERN
 from .errors import RemoteProtocolError
 
 LINE_LENGTH_LIMIT: Final = 200
+_SEAL: Final = b'{"sha256":"%s",'
 _INT64_MAX: Final = (1 << 63) - 1
 
 Line = Annotated[str, Field(max_length=LINE_LENGTH_LIMIT, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
@@ -56,6 +61,14 @@ class DocumentVersionError(RemoteProtocolError):
     """A document is written in a version of its schema that this Trimaran does not read."""
 
 
+class SealedDocument(Document):
+    """A document that is kept: `seal` gives its text, and `read_document` reads no other."""
+
+    def seal(self) -> bytes:
+        """Return the text of the document with its digest."""
+        return seal_text(self.model_dump_json().encode())
+
+
 class Refusal(Document):
     """What a caller gets, on `REFUSAL_STREAM_ID`, instead of a document that it may not have."""
 
@@ -79,15 +92,33 @@ def read_document(document: type[DocumentT], payload: bytes) -> DocumentT:
 
     Raises:
         DocumentVersionError: the schema version is another one; the error says what to do.
-        RemoteProtocolError: these bytes are no such document; the error names the first wrong field.
+        RemoteProtocolError: these bytes are no such document; the error names the first wrong field, or both digests.
     """
     _check_version(document, payload)
+    if issubclass(document, SealedDocument):
+        _check_seal(document, payload)
     try:
         return document.model_validate_json(payload)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = printable_line(".".join(str(part) for part in first["loc"]))  # a key of the document, too
         raise RemoteProtocolError(f"not a {document.KIND}: {place + ': ' if place else ''}{first['msg']}") from None
+
+
+def seal_text(text: bytes) -> bytes:
+    """Put the digest of a JSON object in front of its fields."""
+    return _SEAL % sha256(text).hexdigest().encode() + text[1:]
+
+
+def _check_seal(document: type[Document], payload: bytes) -> None:
+    begin = len(_SEAL % bytes(64))
+    text = b"{" + payload[begin:]
+    if seal_text(text) != payload:
+        found = printable_line(payload[:begin].decode(errors="replace"))
+        raise RemoteProtocolError(
+            f"not a {document.KIND}: it does not begin with the digest of its text: found={found} "
+            f"expected sha256={sha256(text).hexdigest()}"
+        )
 
 
 def _check_version(document: type[Document], payload: bytes) -> None:

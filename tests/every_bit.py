@@ -1,4 +1,4 @@
-"""Flips every bit of every field of a member's files, one at a time, and says what finds it.
+"""Flips every bit of every field of what a member keeps, one at a time, and says what finds it.
 
 `python -m tests.every_bit` prints a table of file and field. A bit is *found* where the reader of the file raises
 or names a problem, and *meaningless* where what is read stays the same. A bit that is neither changes what is read and
@@ -12,33 +12,72 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from tests.unit.archive.streams import DIRECTORY, launch
 from tests.unit.service_api.wire.log.sample_logs import make_log
+from trimaran.archive.cold.manifest import ColdManifest, ColdRecord, ColdSegment, read_record
+from trimaran.archive.cold.store import ColdStore
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.archive.files.catalog import parse_catalog
+from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.archive.files.catalog import CATALOG_FILE_NAME, REDO_FILE_NAME, Catalog, parse_catalog
 from trimaran.archive.files.edit_journal import Edit, EditKind, decode_edit
+from trimaran.archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_NAME
+from trimaran.archive.files.mark_file import ArchiveMarkFile
 from trimaran.archive.format.descriptor import RecordingDescriptor, RecordingState
 from trimaran.archive.format.frame_rules import frame_rules_of
+from trimaran.archive.format.layout import COLD_RECORD_NAME
+from trimaran.archive.format.messages import ArchiveMarkFileHeader
+from trimaran.archive.format.stored_names import StoredName
+from trimaran.cluster.backup.manifest import (
+    RECORDING_LOG_NAME,
+    Manifest,
+    StoredObject,
+    decode_manifest,
+    encode_file,
+)
+from trimaran.cluster.backup.object_check import check_object
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.membership.configuration import Configuration, ConfiguredMember, MemberKind
+from trimaran.cluster.messages.mark import MarkFileHeader
 from trimaran.cluster.runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, ClusterIdFile
+from trimaran.cluster.runtime.files.mark_file import (
+    BOOT_ID_POSITION,
+    CLUSTER_ID_LENGTH,
+    CLUSTER_ID_POSITION,
+    MARK_FILE_HEADER_LENGTH,
+    ClusterMarkFile,
+)
+from trimaran.cluster.runtime.files.mark_file import MARK_FILE_NAME as CLUSTER_MARK_NAME
 from trimaran.cluster.runtime.files.members_file import MEMBERS_FILE_NAME, MembersFile, read_members
 from trimaran.cluster.runtime.files.node_state_file import NODE_STATE_FILE_NAME, NodeStateFile, parse_node_state
-from trimaran.cluster.runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
+from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.types import LOG_STREAM_ID, MemberId, RecordingId, TermId
+from trimaran.service_api.documents import read_document
+from trimaran.service_api.types import LOG_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID, MemberId, RecordingId, TermId
 from trimaran.service_api.wire.frame import TYPE_PADDING, iter_headers
 from trimaran.service_api.wire.log.log_rules import Before
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 HARMLESS: Final = {
     ("a frame of padding", "session_id"): "padding has no message, and no reader uses whose it is",
     ("a frame of padding", "body"): "no reader reads it: where padding ends is in its header",
+    ("a frame of padding in a snapshot", "session_id"): "as in the log",
+    ("a frame of padding in a snapshot", "body"): "as in the log",
     ("archive.catalog", "version, minor and patch"): "a reader decides by the major version only",
+    ("cluster-mark.dat", "header"): "each start writes it again, and reads only whose directory it is",
+    ("cluster-mark.dat", "boot id"): "the start then looks for a torn write of a power loss, too",
+    ("cluster-mark.dat", "cluster id"): "each start writes it again; the member reads `cluster-id`",
+    ("cluster-mark.dat", "errors"): "only people read them",
+    ("archive-mark.dat", "header"): "each start writes it again",
+    ("archive-mark.dat", "archive id"): "only Aeron's programs read it",
+    ("archive-mark.dat", "errors"): "only people read them",
 }
 """By file and field: bits that change what is read, or what a copy has, and that nothing finds."""
 
@@ -47,15 +86,16 @@ OPEN: Final = {
         "a session message and a last fragment do not say how long they are: zeros that align the frame become part of "
         "the message, or zeros at its end are lost"
     ),
-    ("archive.catalog", "next_recording_id"): "the next recording gets another id than it would have got",
+    ("a frame of a snapshot", "frame_length, the low 5 bits"): "as in a frame of the log",
 }
 """By file and field: bits that are not harmless, and that nothing finds yet."""
+
+_NOW_MS: Final = 1_800_000_000_000
 
 _CATALOG_FIELDS: Final = (
     ("version, minor and patch", 0, 2),
     ("version, major", 2, 4),
     ("header length", 4, 8),
-    ("next_recording_id", 8, 16),
     ("alignment", 16, 20),
     ("zeros of the header", 20, 32),
     ("an entry's length", 32, 36),
@@ -144,13 +184,25 @@ def subjects() -> Iterator[Subject]:
     """Make the files of a member, each with every kind of content."""
     disk = MemoryFileSystem()
     descriptor, catalog, log = asyncio.run(_record(disk))
-    yield Subject("the log", "each reader, a start, the scrub", log, _read_log(descriptor), _frame_fields(log))
+    by_frame = "each reader, a start, the scrub"
+    fields = _frame_fields(log, "a frame of the log", "a frame of padding")
+    yield Subject("the log", by_frame, log, _read_log(descriptor), fields)
+    snapshot = make_snapshot()
+    fields = _frame_fields(snapshot, "a frame of a snapshot", "a frame of padding in a snapshot")
+    yield Subject("a snapshot", by_frame, snapshot, _read_log(_snapshot_descriptor()), fields)
     yield Subject("archive.catalog", "the start", catalog, _read_catalog, _fields("archive.catalog", _CATALOG_FIELDS))
+    redo = disk.content(DIRECTORY / REDO_FILE_NAME)
+    yield Subject(
+        "archive.catalog, its next id", "the start, by the redo record", catalog, _start_on(redo=redo), _next_id_field
+    )
+    yield Subject(REDO_FILE_NAME, "the start", redo, _start_on(catalog=catalog), _one_field(REDO_FILE_NAME, redo))
     edit = Edit(
         kind=EditKind.TRUNCATE, recording_id=RecordingId(3), position=4096, stop_position=8192, timestamp_ms=77
     ).encode()
     yield Subject("archive.edit", "the start", edit, decode_edit, _one_field("archive.edit", edit))
     yield from _cluster_files(disk)
+    yield from _mark_files()
+    yield from _stored(log)
 
 
 async def _record(disk: MemoryFileSystem) -> tuple[RecordingDescriptor, bytes, bytes]:
@@ -186,9 +238,44 @@ def _read_log(descriptor: RecordingDescriptor) -> Callable[[bytes], object]:
     return read
 
 
-def _frame_fields(log: bytes) -> Callable[[int, int], tuple[str, str] | None]:
+def make_snapshot() -> bytes:
+    """Messages of a service, short and in fragments, and padding between terms, in few bytes."""
+    descriptor, random = _snapshot_descriptor(), Random(6)
+    publisher = LogPublisher(
+        LogBuffer(position=0, retained_bytes=1 << 20),
+        log_session_id=descriptor.session_id,
+        initial_term_id=descriptor.initial_term_id,
+        term_length_bytes=descriptor.term_buffer_length,
+        mtu_length_bytes=descriptor.mtu_length,
+        checksums=True,
+        stream_id=descriptor.stream_id,
+    )
+    for length in (1, 40, 224, 225, 500) * 8:
+        publisher.append_message(bytes(random.randrange(1, 256) for _ in range(length)))
+    data = b"".join(publisher.log_buffer.take_pending())
+    assert any(header.type == TYPE_PADDING for _, header in iter_headers(data))
+    return data
+
+
+def _snapshot_descriptor() -> RecordingDescriptor:
+    return RecordingDescriptor(
+        recording_id=RecordingId(1),
+        start_timestamp_ms=0,
+        start_position=0,
+        initial_term_id=0,
+        segment_file_length=4096,
+        term_buffer_length=4096,
+        mtu_length=256,
+        session_id=-1,
+        stream_id=SERVICE_SNAPSHOT_STREAM_ID,
+        original_channel="trimaran:archive?alias=service-0-snapshot",
+        checksummed=True,
+    )
+
+
+def _frame_fields(data: bytes, frame: str, padding: str) -> Callable[[int, int], tuple[str, str] | None]:
     owners: dict[int, tuple[int, bool]] = {}
-    for offset, header in iter_headers(log):
+    for offset, header in iter_headers(data):
         end = offset + (32 + 64 if header.type == TYPE_PADDING else header.aligned_length)
         for at in range(offset, min(end, offset + header.aligned_length)):
             owners[at] = offset, header.type == TYPE_PADDING
@@ -201,7 +288,7 @@ def _frame_fields(log: bytes) -> Callable[[int, int], tuple[str, str] | None]:
         name = next(name for name, begin, end in _HEADER_FIELDS if begin <= place < end)
         if place == 0 and bit >= 5:
             name = "frame_length"
-        return ("a frame of padding" if is_padding else "a frame of the log"), name
+        return (padding if is_padding else frame), name
 
     return field_at
 
@@ -214,6 +301,155 @@ def _read_catalog(data: bytes) -> object:
         for entry in content.entries
     )
     return content if are_valid and content.entries else None
+
+
+def _start_on(*, redo: bytes = b"", catalog: bytes = b"") -> Callable[[bytes], object]:
+    """Open the catalog as a start does: what it has to put right was found."""
+
+    def read(data: bytes) -> object:
+        files = {CATALOG_FILE_NAME: catalog or data, REDO_FILE_NAME: redo or data}
+        disk = _disk_with(DIRECTORY, files)
+        opened = Catalog(disk, DIRECTORY, sync_level=0)
+        opened.open()
+        is_as_before = all(disk.content(DIRECTORY / name) == content for name, content in files.items())
+        return (opened.next_recording_id, opened.descriptors()) if is_as_before else None
+
+    return read
+
+
+def _next_id_field(at: int, bit: int) -> tuple[str, str] | None:
+    return ("archive.catalog", "next_recording_id") if 8 <= at < 16 else None
+
+
+def _mark_files() -> Iterator[Subject]:
+    directory = Path("/marked")
+    disk = _disk_with(directory, {})
+    _start_by_mark(disk, directory)
+    path = directory / CLUSTER_MARK_NAME
+    data = disk.content(path)[:MARK_FILE_HEADER_LENGTH] + b"an error, as text"
+
+    def read_cluster_mark(data: bytes) -> object:
+        disk = _disk_with(directory, {path.name: data})
+        is_same_boot = _start_by_mark(disk, directory)
+        return is_same_boot, disk.content(path)
+
+    at = _offset_of(MarkFileHeader.decode(data), "member_id", 12345)
+    fields = (
+        ("header", 0, at),
+        ("member_id", at, at + 4),
+        ("header", at + 4, 256),
+        ("boot id", BOOT_ID_POSITION, CLUSTER_ID_POSITION),
+        ("cluster id", CLUSTER_ID_POSITION, CLUSTER_ID_POSITION + CLUSTER_ID_LENGTH),
+        ("errors", MARK_FILE_HEADER_LENGTH, 1 << 31),
+    )
+    yield Subject(path.name, "the start", data, read_cluster_mark, _fields(path.name, fields))
+
+    path = directory / ARCHIVE_MARK_NAME
+    ArchiveMarkFile.open(directory, now_ms=_NOW_MS, file_system=disk).close()
+    data = disk.content(path)[:MARK_FILE_HEADER_LENGTH] + b"an error, as text"
+
+    def read_archive_mark(data: bytes) -> object:
+        disk = _disk_with(directory, {path.name: data})
+        ArchiveMarkFile.open(directory, now_ms=_NOW_MS, file_system=disk).release()
+        return disk.content(path)
+
+    at = _offset_of(ArchiveMarkFileHeader.decode(data), "archive_id", 12345)
+    archive_fields = (
+        ("header", 0, at),
+        ("archive id", at, at + 8),
+        ("header", at + 8, 256),
+        ("errors", MARK_FILE_HEADER_LENGTH, 1 << 31),
+    )
+    yield Subject(path.name, "the start", data, read_archive_mark, _fields(path.name, archive_fields))
+
+
+def _start_by_mark(disk: MemoryFileSystem, directory: Path) -> bool:
+    mark = ClusterMarkFile.open(
+        directory, member_id=0, now_ms=_NOW_MS, boot_id="b0071d", has_voted=True, file_system=disk
+    )
+    mark.confirm_boot()
+    mark.note_cluster_id(0x1234)
+    mark.close()
+    return mark.is_same_boot
+
+
+def _offset_of(header: MarkFileHeader | ArchiveMarkFileHeader, field: str, value: int) -> int:
+    """Find where a field of a header lies: where its encoding differs if the field does."""
+    plain, other = header.encode(), header.model_copy(update={field: value}).encode()
+    return next(at for at in range(len(plain)) if plain[at] != other[at])
+
+
+def _stored(log: bytes) -> Iterator[Subject]:
+    """Make what lies in an object store: of a backup, and of cold storage."""
+    content, digest = log[:1024], sha256(log[:1024]).hexdigest()
+    place = Path("/store")
+    expected = StoredObject(
+        name=StoredName("archive/0-0.rec"), length=1024, file_length=65536, sha256=digest, is_final=True
+    )
+
+    def read_object(data: bytes) -> object:
+        check_object(_disk_with(place, {"0-0.rec": data}), place / "0-0.rec", expected, "file:///store")
+        return data
+
+    yield _whole("backup: an object", "restore, `backup verify`", content, read_object)
+    manifest = Manifest(
+        cluster_id="3f9a0c12d45e77b1",
+        log_started_ms=1,
+        log_start_position=0,
+        log_stop_position=1024,
+        snapshot_positions=[96],
+        written_ms=2,
+        objects=[expected],
+        files={RECORDING_LOG_NAME: encode_file(b"terms")},
+    )
+    yield _whole("backup: a manifest", "each reader", manifest.seal(), lambda data: decode_manifest(data, "here"))
+
+    segment = ColdSegment(base_position=0, start_position=0, length=1024, sha256=digest)
+    store = OneObject()
+
+    def read_cold(data: bytes) -> object:
+        store.data = data
+        cold = ColdStore(store.url, disk=_disk_with(place, {}), open_objects=lambda url: store)
+        cold.fetch_segment(segment, place / "fetched")
+        return data
+
+    yield _whole("cold storage: an object", "each reader, before it is in the cache", content, read_cold)
+    cold_manifest = ColdManifest(cluster_id="3f9a0c12d45e77b1", member_id=1, segments=[segment])
+    yield _whole(
+        "cold storage: a manifest", "each reader", cold_manifest.seal(), lambda data: read_document(ColdManifest, data)
+    )
+    record = ColdRecord(url="file:///cold", recording_id=0, cache_bytes=1, segments=[segment])
+    yield _whole(
+        COLD_RECORD_NAME,
+        "the start, each reader",
+        record.seal(),
+        lambda data: read_record(place, _disk_with(place, {COLD_RECORD_NAME: data})),
+    )
+
+
+class OneObject(ObjectStore):
+    """A store in which every object is this one."""
+
+    def __init__(self) -> None:
+        super().__init__("file:///cold")
+        self.data = b""
+
+    def read_range(self, name: StoredName, begin: int, end: int) -> bytes:
+        return self.data[begin:end]
+
+
+def _whole(name: str, found_by: str, data: bytes, read: Callable[[bytes], object]) -> Subject:
+    return Subject(name, found_by, data, read, _one_field(name, data))
+
+
+def _disk_with(directory: Path, files: dict[str, bytes]) -> MemoryFileSystem:
+    disk = MemoryFileSystem()
+    disk.make_directory(directory)
+    for name, data in files.items():
+        handle = disk.open_file(directory / name, create=True)
+        disk.pwrite(handle, data, 0)
+        disk.close_file(handle)
+    return disk
 
 
 def _cluster_files(disk: MemoryFileSystem) -> Iterator[Subject]:
@@ -255,12 +491,7 @@ def _file(
 
 def _through_disk(path: Path, read: Callable[[Path, MemoryFileSystem], object]) -> Callable[[bytes], object]:
     def from_bytes(data: bytes) -> object:
-        disk = MemoryFileSystem()
-        disk.make_directory(path.parent)
-        handle = disk.open_file(path, create=True)
-        disk.pwrite(handle, data, 0)
-        disk.close_file(handle)
-        return read(path, disk)
+        return read(path, _disk_with(path.parent, {path.name: data}))
 
     return from_bytes
 
@@ -274,7 +505,11 @@ def _read_recording_log(data: bytes) -> object:
 
 
 def _fields(name: str, fields: tuple[tuple[str, int, int], ...]) -> Callable[[int, int], tuple[str, str] | None]:
-    return lambda at, bit: (name, next(field for field, begin, end in fields if begin <= at < end))
+    def field_at(at: int, bit: int) -> tuple[str, str] | None:
+        found = next((field for field, begin, end in fields if begin <= at < end), None)
+        return None if found is None else (name, found)
+
+    return field_at
 
 
 def _one_field(name: str, data: bytes) -> Callable[[int, int], tuple[str, str] | None]:

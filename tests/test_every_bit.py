@@ -1,4 +1,4 @@
-"""Every bit of a member's files is found when it flips, or docs/durability.md says why it is not."""
+"""Every bit of what a member keeps is found when it flips, or docs/durability.md says why it is not."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ def test_every_flipped_bit_is_found_or_stands_in_a_list() -> None:
 
 
 @pytest.mark.slow
-def test_a_flag_or_reserved_value_of_a_log_is_found() -> None:
+@pytest.mark.parametrize("name", ["the log", "a snapshot"])
+def test_a_flag_or_reserved_value_is_found(name: str) -> None:
     """These are what no checksum covers."""
     random = Random(40)
-    (log,) = (subject for subject in subjects() if subject.name == "the log")
+    subject = next(subject for subject in subjects() if subject.name == name)
 
     def choose(bits: list[tuple[int, int]]) -> list[tuple[int, int]]:
         fields = ("flags", "reserved_value")
-        found = [place for place in bits if (log.field_at(*place) or ("", ""))[1] in fields]
+        found = [place for place in bits if (subject.field_at(*place) or ("", ""))[1] in fields]
         return random.sample(found, SAMPLE_BITS)
 
-    table = sweep([log], choose)
+    table = sweep([subject], choose)
 
     assert {key[1] for key in table} == {"flags", "reserved_value"}
     assert not any(row.unseen_count or row.meaningless_count for row in table.values())

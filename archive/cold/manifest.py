@@ -14,10 +14,10 @@ from typing import ClassVar
 from trimaran.service_api.documents import (
     ClusterIdLine,
     Count,
-    Document,
     DocumentPart,
     Id,
     Position,
+    SealedDocument,
     Sha256Line,
     read_document,
 )
@@ -45,7 +45,7 @@ class ColdSegment(DocumentPart):
         return StoredName(f"segments/{self.base_position:019d}-{self.sha256}.rec")
 
 
-class ColdManifest(Document):
+class ColdManifest(SealedDocument):
     """What one member has put into the store, or has found there, whole."""
 
     KIND: ClassVar[str] = "manifest of cold storage"
@@ -55,7 +55,7 @@ class ColdManifest(Document):
     segments: list[ColdSegment]
 
 
-class ColdRecord(Document):
+class ColdRecord(SealedDocument):
     """What a member's directory says of its cold storage: readers need no more to find a segment."""
 
     KIND: ClassVar[str] = "record of cold storage"

@@ -76,7 +76,7 @@ class ColdStore:
         """
         name = _manifest_name(manifest.member_id)
         try:
-            self._objects.put(name, manifest.model_dump_json().encode())
+            self._objects.put(name, manifest.seal())
         except OSError as error:
             raise _refused("write", f"{self.url}/{name}", error) from error
 

@@ -5,6 +5,7 @@ middle of that write may leave half of it, without a checksum in the middle of a
 The idea: before an entry is written, its new bytes go, with their CRC-32, to `archive.catalog.redo`, which is
 synced first. At the next start an entry that is not valid is written again from there.
 Invariant: at every moment either the entry in place or the redo record is whole.
+No checksum covers the next recording id in the file header; it is in the redo record, too, which a start believes.
 Rejected: rewriting the whole catalog under another name and renaming it (1 MiB written for 256 bytes), and
 trusting sector atomicity (the checksum and the stop position of an entry lie in different 64-byte lines).
 
@@ -278,6 +279,7 @@ class Catalog:
             self._apply_redo(content)
             content = self._read()
         self._load(content)
+        self._settle_next_recording_id(content.header.next_recording_id)
 
     def close(self) -> None:
         """Close the files; a second call does nothing."""
@@ -397,6 +399,25 @@ class Catalog:
         self._entries = entries
         self._end_offset = content.end_offset
         self._next_recording_id = max(content.header.next_recording_id, max(entries, default=-1) + 1)
+
+    def _settle_next_recording_id(self, in_header: int) -> None:
+        """Put right the next recording id in the header by the redo record, whose checksum covers it.
+
+        The record may be older than the catalog: Aeron knows none, and the tools for a directory nobody runs on forget
+        it. Then the header is believed, as no recording has a higher id, and a new record holds it from now on.
+        """
+        record = self._read_redo()
+        lowest = max(self._entries, default=-1) + 1
+        if record is not None and record[1] >= lowest and self._is_in_place(record[0], record[2]):
+            self._next_recording_id = record[1]
+        else:
+            self._write_redo(0, b"", self._next_recording_id)
+        if self._next_recording_id != in_header:
+            write_fully(self._file_system, self._handle, _encode_header(self._next_recording_id), 0)
+            self._sync(self._handle)
+
+    def _is_in_place(self, offset: int, data: bytes) -> bool:
+        return read_fully(self._file_system, self._handle, len(data), offset) == data
 
     def _redo_is_beyond(self, content: CatalogContent) -> bool:
         """Whether the redo record holds a new entry that never reached the catalog."""

@@ -205,7 +205,7 @@ class FrameReader:
         full = self._descriptor.segment_file_length
         length = min(self._file_system.file_length(handle), full)
         end = base_position + length
-        rules, limit, is_log = self._rules, self._stop_position, self._rules.is_cluster_log
+        rules, limit, is_log = self._rules, self._stop_position, self._rules.is_cluster_written
         following: Before | None = None
         block, block_position = b"", self.position
         while self.position < end and (limit is None or self.position < limit):

@@ -6,7 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from trimaran.service_api.types import LOG_STREAM_ID
+from trimaran.service_api.types import (
+    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+    LOG_STREAM_ID,
+    SERVICE_SNAPSHOT_STREAM_ID,
+)
 from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.frame import (
     FRAME_ALIGNMENT,
@@ -27,6 +31,11 @@ PAGE_LENGTH: Final = 4096
 
 _LOG_ALIAS: Final = re.compile(r"[?|]alias=log(-cm)?(\||$)")
 """What the channel of a log holds: ours, and those of Aeron's leaders and followers."""
+_SNAPSHOT_CHANNELS: Final = {
+    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID: re.compile(r"[?|]alias=consensus-module-snapshot(\||$)"),
+    SERVICE_SNAPSHOT_STREAM_ID: re.compile(r"^trimaran:.*[?|]alias=service-[0-9]+-snapshot(\||$)"),
+}
+"""What the channel of a snapshot holds, by stream id. Aeron lets a service choose flags, so only ours counts there."""
 
 
 def is_cluster_log(descriptor: RecordingDescriptor) -> bool:
@@ -36,6 +45,16 @@ def is_cluster_log(descriptor: RecordingDescriptor) -> bool:
     `ConsensusModuleAgent`, which names the channel of every log it records.
     """
     return descriptor.stream_id == LOG_STREAM_ID and _LOG_ALIAS.search(descriptor.original_channel) is not None
+
+
+def is_ruled_snapshot(descriptor: RecordingDescriptor) -> bool:
+    """Return whether a recording is a snapshot whose flags no application chose.
+
+    Ours, and those of Aeron's consensus module. A service of Aeron's writes to its snapshot as to any other recording.
+    Source: Aeron `ConsensusModuleAgent`, `ClusteredServiceAgent.onTakeSnapshot`.
+    """
+    channel = _SNAPSHOT_CHANNELS.get(descriptor.stream_id)
+    return channel is not None and channel.search(descriptor.original_channel) is not None
 
 
 def frame_rules_of(descriptor: RecordingDescriptor, *, checksummed: bool | None = None) -> FrameRules:
@@ -52,18 +71,19 @@ def frame_rules_of(descriptor: RecordingDescriptor, *, checksummed: bool | None 
         checksummed=descriptor.is_checkable if checksummed is None else checksummed,
         checksum_kind=ChecksumKind.CRC32 if kind is ChecksumKind.UNKNOWN else kind,
         is_cluster_log=is_cluster_log(descriptor),
+        is_snapshot=is_ruled_snapshot(descriptor),
     )
 
 
 def find_before(
     rules: FrameRules, start_position: int, position: int, read: Callable[[int, int], bytes]
 ) -> tuple[Before, int | None]:
-    """Find what lies before the frame at `position` of a log, and where the last data frame before it begins.
+    """Find what lies before the frame at `position` of a log or snapshot, and where the data frame before it begins.
 
     For who begins to read there. `UNKNOWN` and None where nobody can tell, as at the start of the recording. `read`
     gives so many bytes of the recording from a position on, or fewer.
     """
-    if not rules.is_cluster_log or position <= start_position:
+    if not rules.is_cluster_written or position <= start_position:
         return _NOTHING
     term_length = rules.term_length_bytes
     first = max(start_position, (position - 1) // term_length * term_length)

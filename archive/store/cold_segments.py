@@ -110,7 +110,7 @@ class ColdSegments:
             cache_bytes=self.cache.limit_bytes,
             segments=self.index.segments,
         )
-        replace_file(self._disk, self._directory / COLD_RECORD_NAME, record.model_dump_json().encode())
+        replace_file(self._disk, self._directory / COLD_RECORD_NAME, record.seal())
 
     def add(self, segments: Sequence[ColdSegment]) -> None:
         """Know of segments that are in the store."""

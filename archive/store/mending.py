@@ -90,11 +90,11 @@ def _damaged_length(
 ) -> int:
     """Return the length of the leading frames of which the own copies are not valid; 0 if all are the same.
 
-    In a log the first one may be the same: it is the frame before the damage, or it has lost a flag itself, which shows
-    at the next one. Two frames of one history that differ in nothing but flags are one frame and a flipped bit. Where
-    the frames are to replace what is there, it is the length of all.
+    In a log or a snapshot the first one may be the same: it is the frame before the damage, or it has lost a flag
+    itself, which shows at the next one. Two frames of one history that differ in nothing but flags are one frame and
+    a flipped bit. Where the frames are to replace what is there, it is the length of all.
     """
-    at, leads, differs = 0, rules.is_cluster_log, False
+    at, leads, differs = 0, rules.is_cluster_written, False
     while at < len(frames):
         fault = rules.find_fault(frames, at, position + at)
         length = unpack_header(frames, at).aligned_length if fault is None else 0
@@ -108,7 +108,7 @@ def _damaged_length(
         if replaces:
             at += length
             continue
-        is_flipped = rules.is_cluster_log and _without_flags(mine) == _without_flags(theirs)
+        is_flipped = rules.is_cluster_written and _without_flags(mine) == _without_flags(theirs)
         if mine != theirs and not is_flipped and rules.find_fault(mine, 0, position + at) is None:
             raise CorruptionError(
                 "cannot mend: the frame here is valid and differs from the one of the other copy, so they do not have "

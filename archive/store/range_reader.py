@@ -88,7 +88,7 @@ class RangeReader:
                 recording_id=descriptor.recording_id,
                 position=position,
             )
-        if rules.is_cluster_log:
+        if rules.is_cluster_written:
             self._note_before(descriptor.recording_id, position + whole, following)
         return data if whole == len(data) else data[:whole]
 

@@ -22,9 +22,9 @@ from trimaran.archive.format.stored_names import NameKind, StoredName, take_name
 from trimaran.service_api.documents import (
     ClusterIdLine,
     Count,
-    Document,
     DocumentPart,
     Position,
+    SealedDocument,
     Sha256Line,
     read_document,
 )
@@ -78,7 +78,7 @@ class StoredObject(DocumentPart):
     """Whether it never changes again."""
 
 
-class Manifest(Document):
+class Manifest(SealedDocument):
     """A backup as it was at one moment."""
 
     KIND: ClassVar[str] = "manifest of a backup"

@@ -151,7 +151,7 @@ def ship_backup(
         return Shipped(last, 0, 0, 0)
     for name, data in files.items():
         store.put(name, data)
-    store.put(MANIFEST_NAME, manifest.model_dump_json().encode())
+    store.put(MANIFEST_NAME, manifest.seal())
     old = known.keys() - manifest.by_name.keys()
     for name in sorted(old):
         store.remove(name)
@@ -206,7 +206,7 @@ def _put_segments(
             written.append(found)
             there = known | {each.name: each for each in written}
             draft = wanted.model_copy(update={"objects": [*there.values()], "files": {}})
-            store.put(DRAFT_NAME, draft.model_dump_json().encode())
+            store.put(DRAFT_NAME, draft.seal())
         objects.append(found)
     return wanted.model_copy(update={"objects": objects}), written
 

@@ -11,8 +11,9 @@ may lie anywhere in a term and have any length up to the term's end. Source: Aer
 `BufferClaim.abort`, `ExclusivePublication.appendPadding`, `TermUnblocker`. So in a recording of an application a
 flipped bit of the flags or of the reserved value is not seen, nor without checksums one of a payload.
 
-A cluster's log is written by leaders only, and there these fields are not free: `log.log_rules` says what they hold,
-and which frame may follow which. What lies before a frame is handed from each call to the next.
+A cluster's log is written by leaders only, and a snapshot by a member: there these fields are not free, and
+`log.log_rules` says what they hold, and which frame may follow which. What lies before a frame is handed from each call
+to the next.
 
 A bit that turns a data frame into padding would take a message away; with checksums it is seen: no archive writes
 anything but the header of padding, so padding whose bytes have the checksum that its header carries was a data frame.
@@ -46,6 +47,7 @@ from .frame_run import FrameRun
 from .log.layout import SESSION_MESSAGE_HEADER
 from .log.log_rules import (
     Before,
+    find_end_fault,
     find_flags_fault,
     find_length_fault,
     find_order_fault,
@@ -96,6 +98,13 @@ class FrameRules:
     checksum_kind: ChecksumKind = ChecksumKind.CRC32
     is_cluster_log: bool = False
     """Whether this is a cluster's log, so that `log.log_rules` hold, too."""
+    is_snapshot: bool = False
+    """Whether this is a snapshot: the same rules, but its messages may be of an application, and none lacks its end."""
+
+    @property
+    def is_cluster_written(self) -> bool:
+        """Whether no application chooses flags, order and reserved values here."""
+        return self.is_cluster_log or self.is_snapshot
 
     def identity(self, term_count: int) -> bytes:
         """Return the stream id and term id that all frames of a term have; `term_count` is how many are before it."""
@@ -124,14 +133,14 @@ class FrameRules:
                 return f"invalid padding length: frame_length={frame_length} expected 32 to {room}"
         else:
             return f"unknown frame type: type={frame_type} expected 0 or 1"
-        return find_flags_fault(header, room, term_offset, self.mtu_length_bytes) if self.is_cluster_log else None
+        return find_flags_fault(header, room, term_offset, self.mtu_length_bytes) if self.is_cluster_written else None
 
     def is_unknown(self, header: FrameHeader, position: int) -> bool:
         """Return whether only the type of the frame at `position` is at fault, which an application may have chosen.
 
-        Not in a cluster's log, which no application writes.
+        Not in a log or a snapshot, which no application writes.
         """
-        if header.type in RECORDED_TYPES or self.is_cluster_log:
+        if header.type in RECORDED_TYPES or self.is_cluster_written:
             return False
         return self.find_header_fault(header._replace(type=TYPE_DATA), position) is None
 
@@ -150,10 +159,13 @@ class FrameRules:
         The frame must lie whole in the buffer if it `needs_body`.
         """
         fault = self.find_checksum_fault(header, buffer, offset)
-        if fault is None and self.is_cluster_log and header.type != TYPE_PADDING:
+        if fault is None and self.is_cluster_written and header.type != TYPE_PADDING:
             body = memoryview(buffer)[offset + HEADER_LENGTH : offset + header.aligned_length]
-            fault = find_length_fault(header.frame_length, header.flags, body)
+            fault = self._find_length_fault(header.frame_length, header.flags, body)
         return fault
+
+    def _find_length_fault(self, frame_length: int, flags: int, body: ReadableBuffer) -> str | None:
+        return (find_length_fault if self.is_cluster_log else find_end_fault)(frame_length, flags, body)
 
     def find_checksum_fault(self, header: FrameHeader, buffer: ReadableBuffer, offset: int) -> str | None:
         """Return the fault of the checksum of the frame at `offset` of `buffer`; None if it is valid.
@@ -187,7 +199,8 @@ class FrameRules:
         if before is _UNKNOWN:
             return None
         room = self.term_length_bytes - position % self.term_length_bytes
-        return find_order_fault(header, before, room, buffer, offset, len(buffer) if end is None else end)
+        end = len(buffer) if end is None else end
+        return find_order_fault(header, before, room, buffer, offset, end, may_lose_end=not self.is_snapshot)
 
     def find_fault(
         self, buffer: ReadableBuffer, offset: int, position: int, before: Before = Before.UNKNOWN
@@ -229,14 +242,14 @@ class FrameRules:
         return fault
 
     def find_before(self, data: bytes, position: int) -> tuple[Before, int | None]:
-        """Find what lies before the frame at `position` of a cluster's log, and where the frame before it begins.
+        """Find what lies before the frame at `position` of a log or snapshot, and where the frame before it begins.
 
         `data` is what is recorded before `position`, of one term, as long as the longest data frame, or as the term is
         up to there. A payload may hold what looks like a frame and ends where it does: where two disagree, nobody knows
         which of them is true. Nor does padding that ends with its term say anything.
         """
         found: tuple[Before, int | None] = (_UNKNOWN, None)
-        if not self.is_cluster_log:
+        if not self.is_cluster_written:
             return found
         begin = position - len(data)
         for offset in self._find_identities(data, begin):
@@ -263,7 +276,7 @@ class FrameRules:
         """
         view = memoryview(buffer)
         unpack, compute = _HEADER.head.unpack_from, self.checksum_kind.compute
-        checksummed, mtu, is_log = self.checksummed, self.mtu_length_bytes, self.is_cluster_log
+        checksummed, mtu, is_log = self.checksummed, self.mtu_length_bytes, self.is_cluster_written
         term_count, term_offset = divmod(position, self.term_length_bytes)
         (identity,) = _IDENTITY_NUMBER.unpack(self.identity(term_count))
         shift = term_offset - offset
@@ -294,7 +307,8 @@ class FrameRules:
                         break
                 elif (checksummed and compute(view[offset + HEADER_LENGTH : following]) != checksum) or (
                     is_log
-                    and find_length_fault(length, UNFRAGMENTED, view[offset + HEADER_LENGTH : following]) is not None
+                    and self._find_length_fault(length, UNFRAGMENTED, view[offset + HEADER_LENGTH : following])
+                    is not None
                 ):
                     break
                 aligned_before = aligned
@@ -313,13 +327,13 @@ class FrameRules:
         """Skip the valid data frames at `offset` that have the same kind and aligned length as the first of them.
 
         `header` is the first one's, of which all but the checksum has been checked; all must lie within [offset, end)
-        and in one term, and in a log each is a whole message. Returns the offset after them: after a whole run, or
-        after some frames checked one by one, with perhaps more of them following.
+        and in one term, and in a log or snapshot each is a whole message. Returns the offset after them: after a whole
+        run, or after some frames checked one by one, with perhaps more of them following.
         """
         length, kind, term_offset, _, identity, _ = header
         length = (length + 31) & -32
         count = (end - offset) // length
-        is_log = self.is_cluster_log
+        is_log, is_ruled = self.is_cluster_log, self.is_cluster_written
         run = None
         if (
             not is_log
@@ -333,6 +347,7 @@ class FrameRules:
                 checksummed=self.checksummed,
                 kind=self.checksum_kind,
                 is_log=is_log,
+                is_snapshot=self.is_snapshot,
             )
             if valid_count:
                 return offset + valid_count * length
@@ -350,11 +365,12 @@ class FrameRules:
                 or (checksummed and compute(body) != checksum)
             ):
                 break
-            if is_log and (
+            if is_ruled and (
                 reserved_value
                 or not body.endswith(_ZEROS[other_length & 31])
                 or (
-                    body[_TEMPLATE_ID] != SESSION_MESSAGE_HEADER
+                    is_log
+                    and body[_TEMPLATE_ID] != SESSION_MESSAGE_HEADER
                     and find_length_fault(other_length, UNFRAGMENTED, body) is not None
                 )
             ):

@@ -126,6 +126,7 @@ class FrameRun:
         checksummed: bool,
         kind: ChecksumKind = ChecksumKind.CRC32,
         is_log: bool = False,
+        is_snapshot: bool = False,
     ) -> int:
         """Return the number of leading frames that are valid, as far as that can be said of the run as a whole.
 
@@ -134,7 +135,7 @@ class FrameRun:
         result is 0 where the run is too short, or where some checksum is wrong.
 
         With `is_log` each holds a message of the first one's template id with zeros behind it, and has a reserved value
-        of 0, as the first one has.
+        of 0, as the first one has. With `is_snapshot` the same holds, but for the template id.
         """
         length, row, count = self.length, self.length >> 2, self.count
         words = array("I")
@@ -145,8 +146,10 @@ class FrameRun:
             count = _count_uniform(words, column, row, count)
         offsets = words[_TERM_OFFSET : count * row : row].tobytes()
         count = count_agreeing(offsets, term_offsets(term_offset, length, count), 4)
-        if is_log:
-            count = _count_of_log(self.view, words, length, count, checksummed=checksummed)
+        if is_log or is_snapshot:
+            if is_log:
+                count = _count_of_messages(words, row, count)
+            count = _count_ended(self.view, words, length, count, checksummed=checksummed)
         if count < MIN_RUN_FRAMES:
             return 0
         del words[count * row :]
@@ -156,7 +159,7 @@ class FrameRun:
         if uniform == count or uniform < MIN_RUN_FRAMES:
             return 0
         return FrameRun(self.view, 0, length, uniform).count_valid(
-            term_offset=term_offset, checksummed=True, kind=kind, is_log=is_log
+            term_offset=term_offset, checksummed=True, kind=kind, is_log=is_log, is_snapshot=is_snapshot
         )
 
     def keep_uniform(self, *fields: FrameField) -> None:
@@ -223,19 +226,27 @@ def _count_uniform(words: array[int], column: int, row: int, count: int) -> int:
     return count_agreeing(found.tobytes(), found[:1].tobytes() * count, 4)
 
 
-def _count_of_log(view: memoryview, words: array[int], length: int, count: int, *, checksummed: bool) -> int:
-    """Return the number of leading rows, of one frame length, that are as a log's frames are.
+def _count_of_messages(words: array[int], row: int, count: int) -> int:
+    """Return the number of leading rows that hold messages of a log of one length.
 
-    They have the first row's template id, and its block length unless they are session messages, and zeros after the
-    frame's end; reserved values are looked at unless the checksums cover them. `words` are the rows of `view` as 4-byte
-    words, `length` is the bytes of a row.
+    They have the first row's template id, and its block length unless they are session messages. `words` are the rows
+    as 4-byte words, `row` is the words of a row.
+    """
+    blocks = words[_BLOCK_AND_TEMPLATE : count * row : row].tobytes()
+    if blocks == blocks[:4] * count:  # nearly always: of one kind
+        return count
+    if blocks[2] == SESSION_MESSAGE_HEADER:
+        return count_agreeing(blocks[2::4], blocks[2:3] * count, 1)
+    return count_agreeing(blocks, blocks[:4] * count, 4)
+
+
+def _count_ended(view: memoryview, words: array[int], length: int, count: int, *, checksummed: bool) -> int:
+    """Return the number of leading rows, of one frame length, with zeros after the frame's end; 0 in doubt.
+
+    Reserved values are looked at unless the checksums cover them. `words` are the rows of `view` as 4-byte words,
+    `length` is the bytes of a row.
     """
     row, frame_length = length >> 2, words[_FRAME_LENGTH]
-    blocks = words[_BLOCK_AND_TEMPLATE : count * row : row].tobytes()
-    if blocks != blocks[:4] * count:  # else nearly all messages, which are of one kind
-        if blocks[2] == SESSION_MESSAGE_HEADER:
-            blocks = blocks[2::4]
-        count = count_agreeing(blocks, blocks[: len(blocks) // count] * count, len(blocks) // count)
     if frame_length == length and checksummed:
         return count
     first_word = (frame_length + 3) >> 2

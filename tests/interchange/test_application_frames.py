@@ -128,3 +128,28 @@ def test_a_log_of_a_cluster_has_no_flags_of_an_application(samples: Path, tmp_pa
     assert (found.exit_code, row["verdict"], row["stop_position"]) == (10, "wrong", frame["position"])
     assert imported.exit_code == 10
     assert as_application.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("scenario", "file", "is_found"),
+    [
+        pytest.param("single-node", "2-0.rec", True, id="of Aeron's consensus module"),
+        pytest.param("single-node", "1-0.rec", False, id="of a service of Aeron's, which may choose its flags"),
+        pytest.param("seeded", "1-0.rec", True, id="of a service of ours"),
+    ],
+)
+def test_a_snapshot_has_no_flags_of_an_application(
+    samples: Path, tmp_path: Path, scenario: str, file: str, is_found: bool
+) -> None:
+    def change(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        assert data[FLAGS_OFFSET] == 0xC0
+        data[FLAGS_OFFSET] = 0xC1
+        path.write_bytes(data)
+
+    directory = mutated(samples / scenario / "node0", tmp_path / "member", file, change)
+    result = run("archive", "verify", directory / "archive", "-o", "jsonl")
+
+    rows = {row["recording_id"]: row["verdict"] for row in map(json.loads, result.stdout.splitlines())}
+    assert (rows[int(file[0])] == "wrong") is is_found
+    assert all(verdict == "ok" for recording_id, verdict in rows.items() if recording_id != int(file[0]))

@@ -69,7 +69,7 @@ def _name_objects_before_they_are_there(planting: Planting) -> None:
             for each in found
         ]
         planting.ran()
-        store.put(MANIFEST_NAME, wanted.model_copy(update={"objects": objects}).model_dump_json().encode())
+        store.put(MANIFEST_NAME, wanted.model_copy(update={"objects": objects}).seal())
         return real(disk, store, wanted, known, iter(found))
 
     planting.replace(shipping, "_put_segments", put_segments)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.core.events import ActionRequested
+from trimaran.cluster.simulation.cluster import Member
 from trimaran.cluster.simulation.rules import expect
 from trimaran.service_api.wire.frame import (
     FLAG_BEGIN,
@@ -55,6 +59,26 @@ def an_entry_that_ends_too_early(scene: Scene) -> None:
     _flip_in_old_entry(scene, HeaderField.FRAME_LENGTH.offset, None)
 
 
+def a_reserved_value_of_a_snapshot(scene: Scene) -> None:
+    """The same in a snapshot: it is the only one of three that holds that number."""
+    leader = scene.start()
+    scene.add_flood("flood", 1_000)
+    scene.run(0.3)
+    scene.cluster.clients["flood"].kill()
+    assert leader.node is not None
+    assert leader.machine.loop is not None
+    leader.machine.loop.call_soon(leader.node.agent.post, ActionRequested(0, ControlToggle.SNAPSHOT))
+    victim = scene.followers()[0]
+    assert victim.node is not None
+    log = victim.node.module.ctx.recording_log
+    scene.run_until(lambda: bool(log.latest_snapshots(1)), 30, "a snapshot is taken")
+    recording_ids = [entry.recording_id for entry in log.entries if entry.is_valid_snapshot]
+    path = victim.config.directory / "archive" / f"{recording_ids[0]}-0.rec"
+    scene.run(1)
+    scene.cluster.kill(victim.member_id)
+    _flip_and_start(scene, victim, path, HeaderField.RESERVED_VALUE.offset, 1)
+
+
 def _flip_in_old_entry(scene: Scene, offset: int, bit: int | None = 1) -> None:
     """Flip a bit of an entry; None is the lowest bit that its frame's length has."""
     scene.start()
@@ -74,13 +98,18 @@ def _flip_in_old_entry(scene: Scene, offset: int, bit: int | None = 1) -> None:
     if bit is None:
         bit = header.frame_length & -header.frame_length
         expect(bit < FRAME_ALIGNMENT, "an entry does not fill what its frame takes", header=header)
-    byte = victim.machine.disk.durable_read(path, 1, begin + offset)[0]
-    victim.machine.disk.damage(path, begin + offset, bytes([byte ^ bit]))
+    _flip_and_start(scene, victim, path, begin + offset, bit)
+
+
+def _flip_and_start(scene: Scene, victim: Member, path: Path, at: int, bit: int) -> None:
+    """Flip a bit while a member is down, start it, and expect that it has the bit back."""
+    byte = victim.machine.disk.durable_read(path, 1, at)[0]
+    victim.machine.disk.damage(path, at, bytes([byte ^ bit]))
     scene.referee.damaged[victim.member_id] = None
     scene.cluster.start(victim.member_id)
     scene.run(5)
     expect(victim.is_running, "a member whose log is damaged gets what it has lost", member=victim)
-    mended = victim.machine.disk.durable_read(path, 1, begin + offset)[0]
+    mended = victim.machine.disk.durable_read(path, 1, at)[0]
     expect(mended == byte, "what is mended is what was there", expected=byte, actual=mended)
 
 

@@ -55,6 +55,7 @@ from .damage_scenarios import (
     a_member_that_comes_back_empty,
     a_repair_that_a_minority_offers,
     a_reserved_value,
+    a_reserved_value_of_a_snapshot,
     an_entry_that_ends_too_early,
     an_entry_without_its_beginning,
     an_entry_without_its_end,
@@ -171,13 +172,16 @@ class Scene:
         expect(not problems, "no read is older than it says", problems=problems[:2])
 
     def add_flood(self, name: str, payload_length: int) -> None:
-        """Start a client that sends 4 messages a millisecond, and waits for no answers."""
+        """Start a client that sends 4 messages a millisecond, and waits for no answers.
+
+        No message ends in a zero, so that one that ends too early has lost something.
+        """
 
         async def flood() -> None:
             async with ClusterClient.connect([], egress_listener=Deaf(), config=self.client_config()) as client:
                 for sequence in itertools.count(1):
                     request = Request(RequestKind.PUT, 0, sequence, 1, sequence)
-                    await client.offer(request.encode(padding_length=payload_length))
+                    await client.offer(request.encode() + b"\xff" * payload_length)
                     if sequence % 16 == 0:
                         await asyncio.sleep(0.004)
 
@@ -678,6 +682,7 @@ SCENARIOS: Final = {
     "entry-without-end": Scenario(an_entry_without_its_end),
     "entry-without-beginning": Scenario(an_entry_without_its_beginning),
     "reserved-value": Scenario(a_reserved_value),
+    "reserved-value-of-snapshot": Scenario(a_reserved_value_of_a_snapshot),
     "entry-too-short": Scenario(an_entry_that_ends_too_early),
     "repair-of-a-minority": Scenario(a_repair_that_a_minority_offers),
     "comes-back-empty": Scenario(a_member_that_comes_back_empty, timeout_ms=4_000),

@@ -12,6 +12,7 @@ from trimaran.archive.errors import ArchiveError
 from trimaran.archive.files import catalog
 from trimaran.archive.files.catalog import Catalog
 from trimaran.archive.files.segment_files import Segment, SegmentFiles
+from trimaran.archive.format import frame_rules as archive_frame_rules
 from trimaran.archive.format import layout
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.archive.format.frame_rules import frame_rules_of
@@ -264,11 +265,21 @@ def _take_any_order(planting: Planting) -> None:
     _say_nothing(planting, "find_order_fault")
 
 
+def _take_snapshots_for_an_applications(planting: Planting) -> None:
+    """A snapshot is judged as any recording is whose flags an application chooses."""
+
+    def is_ruled_snapshot(descriptor: RecordingDescriptor) -> bool:
+        planting.ran()
+        return False
+
+    planting.replace(archive_frame_rules, "is_ruled_snapshot", is_ruled_snapshot)
+
+
 def _say_nothing(planting: Planting, rule: str) -> None:
     real = getattr(frame_rules, rule)
 
-    def find_no_fault(*args: Any) -> None:  # passed on as they come
-        if real(*args) is not None:
+    def find_no_fault(*args: Any, **named: Any) -> None:  # passed on as they come
+        if real(*args, **named) is not None:
             planting.ran()
 
     planting.replace(frame_rules, rule, find_no_fault)
@@ -515,6 +526,13 @@ PLANTS = (
         "data-turned-padding",
     ),
     Plant("any-flags", 6, "a log has flags and reserved values of leaders only", _take_any_flags, "reserved-value"),
+    Plant(
+        "snapshot-any-flags",
+        6,
+        "a snapshot has flags and reserved values of members only",
+        _take_snapshots_for_an_applications,
+        "reserved-value-of-snapshot",
+    ),
     Plant(
         "any-order",
         6,

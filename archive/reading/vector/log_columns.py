@@ -1,4 +1,4 @@
-"""The rules of a cluster's log, `log_rules`, for a block of frames: a column at a time.
+"""The rules of a cluster's log and of its snapshots, `log_rules`, for a block of frames: a column at a time.
 
 A block says only "these are valid": where it cannot say that, one frame is left to a `FrameReader`.
 """
@@ -42,7 +42,7 @@ _AFTER_END: Final = np.array(
 
 
 class LogColumns:
-    """Checks blocks of one log."""
+    """Checks blocks of one log or snapshot."""
 
     def __init__(self, rules: FrameRules) -> None:
         self._rules = rules
@@ -75,7 +75,8 @@ class LogColumns:
         if parts.any():
             after_end = np.bitwise_or.reduce(words.reshape(-1, _LONGS)[last_slots] & _AFTER_END[parts], axis=1)
             is_valid &= after_end == 0 if is_data is None else (after_end == 0) | ~is_data
-        self._check_lengths(words, slots, lengths, is_whole, is_valid)
+        if self._rules.is_cluster_log:
+            self._check_lengths(words, slots, lengths, is_whole, is_valid)
         count = len(slots) if is_valid.all() else int(is_valid.argmin())
         if not count:
             return 0, before

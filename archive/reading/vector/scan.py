@@ -159,7 +159,7 @@ class FrameScanner:
         self._bound_position = bound_position
         self._last_reader = self._reader_at(start_position)
         self.position = self._last_reader.position
-        self._log_columns = LogColumns(self._rules) if self._rules.is_cluster_log else None
+        self._log_columns = LogColumns(self._rules) if self._rules.is_cluster_written else None
         self._before: Before | None = None
         """What lies before the next frame of a log; None: that was not looked for."""
         self.stop_reason: StopReason | None = None

@@ -1,4 +1,4 @@
-"""What the frames of a cluster's log are like, beyond what the frames of every recording are like.
+"""The rules for frames of a cluster's log, and of its snapshots, beyond the rules for frames of every recording.
 
 No checksum covers a frame's flags, its reserved value, and as much of its length as alignment rounds away. In a log
 they are not free, because only a leader writes it, a whole message at a time:
@@ -14,7 +14,10 @@ entry follows, in front of it at most the padding to the end of a term. And wher
 be about to come. A log that was purged begins with a term, so with a message; what reads from anywhere else does not
 know what lies before, and takes the first frame as it is (`Before.UNKNOWN`).
 
-Source: Aeron `LogPublisher`, `ExclusivePublication.offer`; samples set A README §2.
+A snapshot is written in the same way by one process, from position 0 to its end, so it has no such message. Its
+messages may be an application's: what they say of their length is not known.
+
+Source: Aeron `LogPublisher`, `ConsensusModuleSnapshotTaker`, `ExclusivePublication.offer`; samples set A README §2.
 """
 
 from __future__ import annotations
@@ -103,11 +106,12 @@ def find_flags_fault(header: FrameHeader, room: int, term_offset: int, mtu_lengt
 
 
 def find_order_fault(
-    header: FrameHeader, before: Before, room: int, buffer: ReadableBuffer, offset: int, end: int
+    header: FrameHeader, before: Before, room: int, buffer: ReadableBuffer, offset: int, end: int, *, may_lose_end: bool
 ) -> str | None:
     """Return why the frame at `offset` of `buffer`, whose header is valid, may not follow what lies before it.
 
     Only the bytes before `end` have arrived: where they do not say which message the frame holds, nothing is said.
+    `may_lose_end` says that the first entry of a term may follow a message without an end.
     """
     if before is _UNKNOWN:
         return None
@@ -120,11 +124,19 @@ def find_order_fault(
     if not header.flags & FLAG_BEGIN:
         return None if before is _FRAGMENT else f"fragment of a message of another term: flags={header.flags:#04x}"
     begin = offset + HEADER_LENGTH
-    if end - offset < min(FIRST_ENTRY_LENGTH, header.aligned_length):
-        return None
-    if bytes(buffer[begin : begin + MESSAGE_HEADER.size])[_TEMPLATE_AND_SCHEMA] == _NEW_TERM:
-        return None
+    if may_lose_end:
+        if end - offset < min(FIRST_ENTRY_LENGTH, header.aligned_length):
+            return None
+        if bytes(buffer[begin : begin + MESSAGE_HEADER.size])[_TEMPLATE_AND_SCHEMA] == _NEW_TERM:
+            return None
     return f"message begins before the end of the one before it: flags={header.flags:#04x}"
+
+
+def find_end_fault(frame_length: int, flags: int, body: ReadableBuffer) -> str | None:
+    """Return why a data frame of a log or snapshot does not end where it says; arguments as of `find_length_fault`."""
+    if bytes(body[frame_length - HEADER_LENGTH :]) != _ZEROS[frame_length & 31]:
+        return f"bytes after the end of the frame: frame_length={frame_length}"
+    return None
 
 
 def find_length_fault(frame_length: int, flags: int, body: ReadableBuffer) -> str | None:
@@ -133,9 +145,10 @@ def find_length_fault(frame_length: int, flags: int, body: ReadableBuffer) -> st
     `body` is the frame after its header, with the zeros that align it. A message that would take more or fewer of
     these is no fault of the frame: who decodes it says that it cannot.
     """
+    fault = find_end_fault(frame_length, flags, body)
     length = frame_length - HEADER_LENGTH
-    if bytes(body[length:]) != _ZEROS[frame_length & 31]:
-        return f"bytes after the end of the frame: frame_length={frame_length}"
+    if fault is not None:
+        return fault
     if flags != UNFRAGMENTED or length < MESSAGE_HEADER.size:
         return None
     block_length, template_id, schema_id, version = MESSAGE_HEADER.unpack_from(body)

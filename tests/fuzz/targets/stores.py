@@ -17,7 +17,7 @@ from trimaran.cluster.backup.manifest import (
     decode_manifest,
     encode_file,
 )
-from trimaran.service_api.documents import read_document
+from trimaran.service_api.documents import read_document, seal_text
 from trimaran.service_api.errors import RemoteProtocolError
 
 ROOT = "/root-of-a-store"
@@ -76,7 +76,7 @@ def _manifest_seeds() -> Iterator[bytes]:
 def backup_manifest(data: bytes) -> None:
     """The manifest of a backup: refused, or each file that it names lies below the backup, once, and is bounded."""
     try:
-        found = decode_manifest(data, "manifest.json")
+        found = decode_manifest(seal_text(data), "manifest.json")
     except RemoteProtocolError as error:
         expect(str(error).isprintable(), "a refusal can be shown", error=str(error))
         return
@@ -85,7 +85,7 @@ def backup_manifest(data: bytes) -> None:
         _expect_inside(name)
     expect(len(names) == len({*names}), "each file is named once", names=names)
     expect(all(0 <= each.length <= each.file_length <= 1 << 30 for each in found.objects), "lengths are bounded")
-    expect(decode_manifest(found.model_dump_json().encode(), "") == found, "a manifest is read as it was written")
+    expect(decode_manifest(found.seal(), "") == found, "a manifest is read as it was written")
 
 
 def _cold_seeds() -> Iterator[bytes]:
@@ -98,7 +98,7 @@ def _cold_seeds() -> Iterator[bytes]:
 def cold_manifest(data: bytes) -> None:
     """A member's manifest of cold storage: refused, or each object that it names lies below the cluster's place."""
     try:
-        found = read_document(ColdManifest, data)
+        found = read_document(ColdManifest, seal_text(data))
     except RemoteProtocolError as error:
         expect(str(error).isprintable(), "a refusal can be shown", error=str(error))
         return

@@ -191,7 +191,7 @@ def _log_seeds() -> Iterator[bytes]:
         )
         position = len(frames)
     frames += encode_padding(96, stream_id=LOG_STREAM_ID, term_offset=position)
-    for flags in (0b001, 0b011, 0b111, 0b000, 0b1011):
+    for flags in (0b001, 0b011, 0b111, 0b000, 0b1011, 0b11011):
         yield bytes([flags, 200]) + frames
     yield bytes([0b011, 33]) + frames[:1024] + encode_commit_frame(1, 1024) + frames[1024:1600]
 
@@ -204,7 +204,8 @@ def _rules(flags: int) -> FrameRules:
         stream_id=LOG_STREAM_ID,
         checksummed=bool(flags & 2),
         checksum_kind=ChecksumKind.CRC32C if flags & 4 else ChecksumKind.CRC32,
-        is_cluster_log=bool(flags & 8),
+        is_cluster_log=flags & 24 == 8,
+        is_snapshot=flags & 24 == 24,
     )
 
 
@@ -231,7 +232,7 @@ def frame_rules(data: bytes) -> None:
         following = offset + header.aligned_length
         if following > len(buffer):
             break
-        if rules.is_cluster_log:
+        if rules.is_cluster_written:
             before = what_follows(header, before)
         last_one_by_one, offset = offset, following
     alone = offset, last_one_by_one, before

@@ -9,7 +9,14 @@ import pytest
 
 from tests.unit.cluster.cli.answers import member_status
 from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.documents import LINE_LENGTH_LIMIT, DocumentVersionError, printable_line, read_document
+from trimaran.service_api.documents import (
+    LINE_LENGTH_LIMIT,
+    DocumentVersionError,
+    SealedDocument,
+    printable_line,
+    read_document,
+    seal_text,
+)
 from trimaran.service_api.member_status import MemberStatus
 
 STATUS = member_status(1, state="LEADER")
@@ -28,6 +35,22 @@ def with_unknown_fields(part: Any) -> Any:
 def test_a_document_is_written_with_its_version_first() -> None:
     assert TEXT.startswith('{"schema_version":1,"member_id":1,')
     assert read_document(MemberStatus, TEXT.encode()) == STATUS
+
+
+class Kept(SealedDocument):
+    KIND = "kept document"
+
+    position: int
+
+
+def test_a_kept_document_has_the_digest_of_its_text() -> None:
+    text = Kept(position=64).seal()
+
+    assert read_document(Kept, text).position == 64
+    assert read_document(Kept, seal_text(b'{"position":64,"added_later":1}')).position == 64
+    for other in (text.replace(b"64}", b"65}"), b'{"position":64}', text + b" ", b"{}", b""):
+        with pytest.raises(RemoteProtocolError, match=r"kept document.* expected sha256="):
+            read_document(Kept, other)
 
 
 def test_fields_that_a_newer_member_adds_are_ignored() -> None:

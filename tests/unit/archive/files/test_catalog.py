@@ -18,6 +18,7 @@ from trimaran.archive.files.catalog import (
     CATALOG_FILE_NAME,
     REDO_FILE_NAME,
     Catalog,
+    encode_catalog,
     encode_entry,
     parse_catalog,
     read_catalog,
@@ -278,3 +279,35 @@ def test_an_entry_that_became_shorter_leaves_no_old_place_to_write_again() -> No
         make_descriptor(0, **short),
         make_descriptor(1, **short),
     ]
+
+
+NEXT_ID_OFFSET = 8
+
+
+@pytest.mark.parametrize("bit", [0, 1, 2, 40, 62])
+def test_a_flipped_bit_of_the_next_recording_id_is_put_right(bit: int) -> None:
+    disk = MemoryFileSystem()
+    catalog = open_catalog(disk)
+    for recording_id in range(3):
+        catalog.add(make_descriptor(recording_id))
+    catalog.update(make_descriptor(1, stop_position=32))
+    catalog.close()
+    disk.damage(DIRECTORY / CATALOG_FILE_NAME, NEXT_ID_OFFSET, (3 ^ 1 << bit).to_bytes(8, "little"))
+
+    assert open_catalog(disk).next_recording_id == 3
+    assert read_catalog(disk, DIRECTORY).header.next_recording_id == 3
+
+
+def test_the_next_recording_id_of_aeron_is_believed_where_it_wrote_last() -> None:
+    """It has added a recording and removed it again, so no recording has the highest id that was used."""
+    disk = MemoryFileSystem()
+    catalog = open_catalog(disk)
+    catalog.add(make_descriptor(0))
+    catalog.close()
+    data = encode_catalog([make_descriptor(0), make_descriptor(1)], next_recording_id=7)
+    disk.damage(DIRECTORY / CATALOG_FILE_NAME, 0, data[:1024])
+
+    assert open_catalog(disk).next_recording_id == 7
+    assert open_catalog(disk).next_recording_id == 7
+    disk.damage(DIRECTORY / CATALOG_FILE_NAME, NEXT_ID_OFFSET, (7 ^ 1 << 40).to_bytes(8, "little"))
+    assert open_catalog(disk).next_recording_id == 7, "a start has noted it"

@@ -1,4 +1,4 @@
-"""The rules of a log for blocks of frames say the same as for one frame after the other."""
+"""The rules of a log and of a snapshot for blocks of frames say the same as for one frame after the other."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.unit.service_api.wire.log.sample_logs import MTU, make_log
 from trimaran.archive.files.reader import FrameReader
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.archive.reading.vector.scan import FrameScanner
-from trimaran.service_api.types import LOG_STREAM_ID, RecordingId
+from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, LOG_STREAM_ID, RecordingId
 from trimaran.service_api.wire.frame import iter_headers
 
 FLIPS = 80
 
 
-def descriptor_of(data: bytes, *, checksums: bool) -> RecordingDescriptor:
+def descriptor_of(data: bytes, *, checksums: bool, is_snapshot: bool) -> RecordingDescriptor:
     return RecordingDescriptor(
         recording_id=RecordingId(0),
         start_timestamp_ms=0,
@@ -29,8 +29,8 @@ def descriptor_of(data: bytes, *, checksums: bool) -> RecordingDescriptor:
         term_buffer_length=TERM_LENGTH,
         mtu_length=MTU,
         session_id=7,
-        stream_id=LOG_STREAM_ID,
-        original_channel="aeron:udp?tags=1|alias=log-cm|group=true",
+        stream_id=CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if is_snapshot else LOG_STREAM_ID,
+        original_channel=f"aeron:udp?alias={'consensus-module-snapshot' if is_snapshot else 'log-cm'}|group=true",
         checksummed=checksums,
     )
 
@@ -47,10 +47,12 @@ def read(directory: Path, descriptor: RecordingDescriptor, start: int) -> tuple[
     return reader.position, reader.detail, count
 
 
-@pytest.mark.parametrize("checksums", [True, False])
-def test_blocks_end_where_frames_do(tmp_path: Path, checksums: bool) -> None:
-    data, random = make_log(checksums=checksums), Random(7)
-    descriptor, path = descriptor_of(data, checksums=checksums), tmp_path / "0-0.rec"
+@pytest.mark.parametrize(("checksums", "is_snapshot"), [(True, False), (False, False), (True, True)])
+def test_blocks_end_where_frames_do(tmp_path: Path, checksums: bool, is_snapshot: bool) -> None:
+    stream_id = CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if is_snapshot else LOG_STREAM_ID
+    data, random = make_log(checksums=checksums, stream_id=stream_id), Random(7)
+    descriptor = descriptor_of(data, checksums=checksums, is_snapshot=is_snapshot)
+    path = tmp_path / "0-0.rec"
     offsets = [offset for offset, _ in iter_headers(data)]
     starts = [0, *random.sample(offsets, 3)]
     path.write_bytes(data.ljust(2 * TERM_LENGTH, b"\0"))

@@ -1,4 +1,4 @@
-"""A flipped flag of a log, which may show only at the next frame, is mended with the bytes of another copy."""
+"""A flipped flag of a log or a snapshot, which may show only at the next frame, is mended from another copy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.archive.streams import DIRECTORY, TERM_LENGTH, launch, read_all
 from tests.unit.service_api.wire.log.sample_logs import ROOM, make_publisher, new_term, session_message
 from trimaran.archive import Archive, CorruptionError
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.service_api.types import LOG_STREAM_ID
+from trimaran.service_api.types import LOG_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
 from trimaran.service_api.wire.frame import FLAG_BEGIN, FLAG_END, TYPE_PADDING, iter_headers
 
 FLAGS_OFFSET = 5
@@ -24,10 +24,16 @@ def make_log(*lengths: int) -> bytes:
     return b"".join(publisher.log_buffer.take_pending())
 
 
-async def record(disk: MemoryFileSystem, data: bytes, *, channel: str = "trimaran:tcp?alias=log") -> Archive:
+async def record(
+    disk: MemoryFileSystem,
+    data: bytes,
+    *,
+    channel: str = "trimaran:tcp?alias=log",
+    stream_id: int = LOG_STREAM_ID,
+) -> Archive:
     archive = await launch(disk)
     recording = await archive.start_recording(
-        stream_id=LOG_STREAM_ID, session_id=7, channel=channel, source_identity="test"
+        stream_id=stream_id, session_id=7, channel=channel, source_identity="test"
     )
     for begin in range(0, len(data), TERM_LENGTH):
         recording.append(data[begin : begin + TERM_LENGTH])
@@ -105,6 +111,21 @@ async def test_an_end_that_is_lost_before_the_padding_of_a_term_is_mended() -> N
     met, begin = await mend(archive, data)
 
     assert (met, begin) == (TERM_LENGTH, padding - 1408)
+    assert read_all(archive) == data
+
+
+async def test_an_end_that_a_snapshot_loses_is_mended() -> None:
+    publisher = make_publisher(stream_id=SERVICE_SNAPSHOT_STREAM_ID)
+    for length in (40, 1408 - 32, 3000, 40):
+        publisher.append_message(b"x" * length)
+    data, disk = b"".join(publisher.log_buffer.take_pending()), MemoryFileSystem()
+    channel = "trimaran:archive?alias=service-0-snapshot"
+    archive = await record(disk, data, channel=channel, stream_id=SERVICE_SNAPSHOT_STREAM_ID)
+    flip(disk, data, positions(data)[1], FLAG_END)
+
+    met, begin = await mend(archive, data)
+
+    assert (met, begin) == (positions(data)[2], positions(data)[1])
     assert read_all(archive) == data
 
 

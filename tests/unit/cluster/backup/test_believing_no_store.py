@@ -22,6 +22,7 @@ from trimaran.cluster.backup.stored_files import locate_backup
 from trimaran.cluster.backup.verification import verify_backup
 from trimaran.cluster.cli import main
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
+from trimaran.service_api.documents import seal_text
 
 NOW_MS = 1_800_000_000_000
 Document = dict[str, Any]  # the manifest as its writer may have it
@@ -48,11 +49,16 @@ def store(backup: Path, tmp_path: Path) -> Path:
     return place
 
 
+def reseal(manifest: Document) -> bytes:
+    """Write a manifest with the digest of what it says now: it is no secret how."""
+    return seal_text(json.dumps({name: value for name, value in manifest.items() if name != "sha256"}).encode())
+
+
 def rewrite(store: Path, change: Callable[[Document], object], name: str = MANIFEST_NAME) -> None:
     """Change the manifest as somebody does who can write to the store."""
     found = json.loads((store / MANIFEST_NAME).read_bytes())
     change(found)
-    (store / name).write_text(json.dumps(found))
+    (store / name).write_bytes(reseal(found))
 
 
 def add_object(name: str) -> Callable[[Document], object]:

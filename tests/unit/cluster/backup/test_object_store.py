@@ -253,7 +253,7 @@ def test_directory_that_was_begun_again_is_refused(stages: list[Path], store: Ob
     manifest = read_backup_manifest(store)
     assert manifest is not None
     begun_before = manifest.model_copy(update={"log_started_ms": manifest.log_started_ms - 1})
-    store.put(MANIFEST_NAME, begun_before.model_dump_json().encode())
+    store.put(MANIFEST_NAME, begun_before.seal())
 
     with pytest.raises(ClusterError, match="another backup"):
         ship(stages[2], store)

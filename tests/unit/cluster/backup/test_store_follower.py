@@ -144,7 +144,7 @@ async def test_store_of_another_backup_ends_it(growing: Growing, url: str) -> No
         manifest = read_backup_manifest(store)
         assert manifest is not None
         begun_before = manifest.model_copy(update={"log_started_ms": manifest.log_started_ms - 1})
-        store.put(MANIFEST_NAME, begun_before.model_dump_json().encode())
+        store.put(MANIFEST_NAME, begun_before.seal())
 
     follower = StoreFollower(growing.path, url, interval_s=0.02, host=Host.of_operating_system())
     follower.on_copied = begin_again

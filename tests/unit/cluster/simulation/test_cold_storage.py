@@ -22,7 +22,7 @@ OBJECT = f"{PLACE}/{SEGMENT.name}"
 
 def manifest_of(*segments: ColdSegment) -> bytes:
     found = ColdManifest(cluster_id="00000000000000c1", member_id=0, segments=[*segments])
-    return found.model_dump_json().encode()
+    return found.seal()
 
 
 def test_segment_that_is_there_may_be_named() -> None:

@@ -7,7 +7,15 @@ from typing import Final
 
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.service_api.types import CloseReason, ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
+from trimaran.service_api.types import (
+    LOG_STREAM_ID,
+    CloseReason,
+    ClusterSessionId,
+    CorrelationId,
+    MemberId,
+    TermId,
+    TimeUnit,
+)
 from trimaran.service_api.wire.frame import HEADER_LENGTH
 from trimaran.service_api.wire.log.messages import (
     NewLeadershipTermEvent,
@@ -23,7 +31,7 @@ ROOM: Final = MTU - HEADER_LENGTH - 32
 """The payload of a session message that fills a frame."""
 
 
-def make_publisher(position: int = 0, *, checksums: bool = True) -> LogPublisher:
+def make_publisher(position: int = 0, *, checksums: bool = True, stream_id: int = LOG_STREAM_ID) -> LogPublisher:
     return LogPublisher(
         LogBuffer(position=position, retained_bytes=1 << 20),
         log_session_id=7,
@@ -31,6 +39,7 @@ def make_publisher(position: int = 0, *, checksums: bool = True) -> LogPublisher
         term_length_bytes=TERM_LENGTH,
         mtu_length_bytes=MTU,
         checksums=checksums,
+        stream_id=stream_id,
     )
 
 
@@ -51,9 +60,9 @@ def session_message(length: int, random: Random) -> bytes:
     return encode_session_message(1, 1, 5, payload)
 
 
-def make_log(*, checksums: bool = True, seed: int = 1) -> bytes:
+def make_log(*, checksums: bool = True, seed: int = 1, stream_id: int = LOG_STREAM_ID) -> bytes:
     """Every kind of message, runs of uniform ones, fragments that fill their frames, and padding between two terms."""
-    random, publisher = Random(seed), make_publisher(checksums=checksums)
+    random, publisher = Random(seed), make_publisher(checksums=checksums, stream_id=stream_id)
     publisher.append_positioned(new_term())
     for name in ("", "127.0.0.1:1", "a" * 40):
         publisher.append_message(

@@ -1,4 +1,4 @@
-"""The rules of a cluster's log: flags, reserved value, order of the fragments, and lengths."""
+"""The rules of a cluster's log and of its snapshots: flags, reserved value, order of the fragments, and lengths."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.unit.service_api.wire.log.sample_logs import (
     new_term,
     session_message,
 )
+from trimaran.service_api.types import CloseReason, ClusterSessionId, TermId
 from trimaran.service_api.wire.frame import (
     FLAG_END,
     HEADER_LENGTH,
@@ -28,8 +29,10 @@ from trimaran.service_api.wire.frame import (
 )
 from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.log.log_rules import Before, what_follows
+from trimaran.service_api.wire.log.messages import SessionCloseEvent
 
 RULES: Final = log_rules(term_length_bytes=TERM_LENGTH, mtu_length_bytes=MTU)
+SNAPSHOT_RULES: Final = replace(RULES, is_cluster_log=False, is_snapshot=True)
 
 
 def walk_slowly(data: bytes, rules: FrameRules = RULES, before: Before = Before.UNKNOWN) -> int:
@@ -120,6 +123,54 @@ def test_another_message_may_not_follow_one_without_an_end() -> None:
 
     assert walk_slowly(data) == walk_fast(data) == len(first)
     assert has_facts(RULES.find_fault(data, len(first), len(first), Before.FRAGMENT) or "", "flags=0xc0")
+
+
+def make_snapshot(checksums: bool, seed: int = 4) -> bytes:
+    """Messages of an application: of one length with any bytes, of many lengths, and long ones; padding, too."""
+    random, publisher = Random(seed), make_publisher(checksums=checksums)
+    lengths = [64] * 60 + [61] * 60 + [0, 1, 7, 8, 33] + [MTU - 32, MTU - 31, 2 * MTU, 3 * (MTU - 32)]
+    while publisher.log_buffer.append_position < TERM_LENGTH + 4 * MTU:
+        for length in lengths:
+            publisher.append_message(random.randbytes(max(0, length - 1)) + bytes([1] * (length > 0)))
+    return b"".join(publisher.log_buffer.take_pending())
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_a_flipped_flag_or_reserved_value_of_a_snapshot_is_found(checksums: bool) -> None:
+    data, rules = make_snapshot(checksums), replace(SNAPSHOT_RULES, checksummed=checksums)
+    bits = [place for place in header_bits(data) if place[1]]
+
+    assert walk_slowly(data, rules) == walk_fast(data, rules) == len(data)
+    for place in Random(5).sample(bits, 500):
+        changed = flipped(data, place)
+        end = walk_fast(changed, rules)
+        assert end == walk_slowly(changed, rules)
+        assert place[0] - MTU <= end <= place[0] + MTU, place
+
+
+def test_a_message_of_a_snapshot_may_look_like_one_of_a_log_that_does_not_fill_its_frame() -> None:
+    publisher = make_publisher()
+    close = SessionCloseEvent(
+        leadership_term_id=TermId(1),
+        cluster_session_id=ClusterSessionId(1),
+        timestamp=4,
+        close_reason=CloseReason.CLIENT_ACTION,
+    ).encode()
+    for _ in range(20):
+        publisher.append_message(close[:-3])
+    data = b"".join(publisher.log_buffer.take_pending())
+
+    assert walk_slowly(data) == walk_fast(data) == 0
+    assert walk_slowly(data, SNAPSHOT_RULES) == walk_fast(data, SNAPSHOT_RULES) == len(data)
+
+
+def test_no_message_of_a_snapshot_loses_its_end_to_the_next_term() -> None:
+    first, *_ = frames_of(2 * ROOM)
+    publisher = make_publisher(len(first))
+    publisher.append_positioned(new_term(len(first)))
+    data = first + b"".join(publisher.log_buffer.take_pending())
+
+    assert walk_slowly(data, SNAPSHOT_RULES) == walk_fast(data, SNAPSHOT_RULES) == len(first)
 
 
 def test_a_log_may_begin_and_end_inside_a_message() -> None:
