@@ -42,12 +42,14 @@ def put(field: str, value: int) -> Callable[[bytearray, int], None]:
 
 
 def end_at(frame_length: int) -> Callable[[bytearray, int], None]:
-    """Let the frame end earlier or later, so little that the next one begins where it did."""
+    """Let the frame end earlier, so little that the next one begins where it did, with zeros up to there."""
 
     def change(data: bytearray, position: int) -> None:
         (old,) = struct.unpack_from("<i", data, position)
         assert -(-old // 32) == -(-frame_length // 32), "the next frame begins where it did"
         struct.pack_into("<i", data, position, frame_length)
+        end = position + -(-old // 32) * 32
+        data[position + frame_length : end] = bytes(end - position - frame_length)
 
     return change
 
@@ -130,12 +132,13 @@ def test_a_frame_of_a_log_that_its_message_does_not_fill_is_damage(
 def test_a_payload_too_short_for_a_message_is_a_row_with_the_reason(samples: Path, tmp_path: Path) -> None:
     """A `Timer` of 24 bytes fills one aligned frame: a frame of 5 bytes ends where it did."""
     message = message_of(MODULE_SNAPSHOT, "Timer")
-    directory = mutated(
-        samples / DIRECTORY,
-        tmp_path / "mutated",
-        "2-0.rec",
-        lambda path: write_value(path, message["position"], "<i", 32 + 5),
-    )
+
+    def change(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        end_at(32 + 5)(data, message["position"])
+        path.write_bytes(data)
+
+    directory = mutated(samples / DIRECTORY, tmp_path / "mutated", "2-0.rec", change)
 
     result = run("archive", "dump", directory, "--messages", "--recording-id", MODULE_SNAPSHOT)
 
