@@ -4,8 +4,8 @@ A socket that takes what it is given costs nothing here: its connection writes s
 transport holds `HIGH_WATER_BYTES`, its connection waits: whatever follows for it is kept here, in whole frames, and
 goes out as the socket takes more. So what waits can be counted, and dropped again, which bytes in a transport cannot.
 
-Bounds: `limit_bytes` for all that waits, and a quarter of that for each connection. At the bound somebody is cut off,
-and never the one that happens to write: first the connections whose sockets have taken nothing for a while, the one
+Bounds: `limit_bytes` for all that waits, and a share of it for each connection. At the bound somebody is cut off, and
+never the one that happens to write: first the connections whose sockets have taken nothing for a while, the one
 that holds the most before the others; where all of them read, the one that holds the most. A client beyond
 `READ_LIMIT_BYTES` is not read either. Connections that do not wait hold less than `HIGH_WATER_BYTES` each; `look`
 counts those, too, once a second.
@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
+from trimaran.service_api.shares import share_of
 from trimaran.service_api.wire.frame import FLAG_END, align, unpack_header
 
 HIGH_WATER_BYTES: Final = 128 << 10
@@ -30,9 +31,6 @@ A lower mark would have the transport write earlier than at the end of the turn.
 
 READ_LIMIT_BYTES: Final = 4 << 20
 """What may wait for a client before it is not read."""
-
-SHARE: Final = 4
-"""One connection may hold the limit divided by this."""
 
 DEFAULT_LIMIT_BYTES: Final = 192 << 20
 
@@ -196,7 +194,7 @@ class EgressTracker:
         if waiting.held_bytes > READ_LIMIT_BYTES and not waiting.is_choked:
             waiting.is_choked = True
             waiter.choke(True)
-        limit = self.limit_bytes // SHARE
+        limit = share_of(self.limit_bytes)
         if waiting.held_bytes > limit:
             self._look_at(waiter, waiting, self._monotonic_ns())
             held_bytes = waiting.held_bytes

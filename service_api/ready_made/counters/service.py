@@ -8,10 +8,11 @@ used nothing is forgotten: a timer fires at its `full_at`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
-from ...typed import Context, TimerMessage, TypedService, answers, handles, on_timer, state
+from ...typed import Context, TimerMessage, answers, handles, on_timer, state
 from ..name_pages import name_page
+from ..sharing import SharingService, client_of
 from .messages import (
     NAME_LIMIT_BYTES,
     PAGE_LIMIT,
@@ -47,14 +48,28 @@ class ForgetUse(TimerMessage):
     key: str
 
 
-class CounterService(TypedService, name="counters"):
-    """Counters and rate limits, by name. See docs/counters.md."""
+class CounterService(SharingService, name="counters"):
+    """Counters and rate limits, by name. See docs/counters.md. Every member must have the same limits.
+
+    Each client has a share of each limit.
+    """
+
+    counter_limit: ClassVar[int] = 1_000_000
+    """Counters."""
+    definition_limit: ClassVar[int] = 1_000
+    """Rate limits."""
+    use_limit: ClassVar[int] = 1_000_000
+    """Keys, of all rate limits, that have used something."""
 
     counters: dict[str, int] = state()
+    counter_clients: dict[str, bytes] = state()
+    """The client that made each counter."""
     limits: dict[str, tuple[int, int, int]] = state()
     """Count, period in nanoseconds, burst."""
-    full_at_ns: dict[tuple[str, str], int] = state()
-    """By limit and key: when all that was used will have come back."""
+    limit_clients: dict[str, bytes] = state()
+    """The client that first defined each rate limit."""
+    full_at_ns: dict[tuple[str, str], tuple[int, bytes]] = state()
+    """By limit and key: when all that was used will have come back, and the client that asked first."""
 
     # --- counters
 
@@ -70,7 +85,7 @@ class CounterService(TypedService, name="counters"):
         value = old + message.amount
         if not max(low, -VALUE_LIMIT) <= value <= min(high, VALUE_LIMIT):
             raise OutOfBoundsError(message.name, old)
-        self.counters[message.name] = value
+        self._set(ctx, message.name, value)
         return Counted(message.name, value)
 
     @handles(SetCounter)
@@ -82,13 +97,31 @@ class CounterService(TypedService, name="counters"):
             raise OutOfBoundsError(message.name, old)
         if not -VALUE_LIMIT <= message.value <= VALUE_LIMIT:
             raise CounterError(f"value={message.value} expected -{VALUE_LIMIT} to {VALUE_LIMIT}")
-        self.counters[message.name] = message.value
+        self._set(ctx, message.name, message.value)
         return Counted(message.name, message.value)
 
     @handles(DeleteCounter)
     def delete_counter(self, ctx: Context, message: DeleteCounter) -> bool:
         """Forget a counter."""
-        return self.counters.pop(message.name, None) is not None
+        if message.name not in self.counters:
+            return False
+        del self.counters[message.name]
+        self.count_share(self.counter_clients.pop(message.name), "counter_limit", -1)
+        return True
+
+    def _set(self, ctx: Context, name: str, value: int) -> None:
+        if name not in self.counters:
+            self.counter_clients[name] = self._take(ctx, "counter_limit", len(self.counters), "delete a counter first")
+        self.counters[name] = value
+
+    def _take(self, ctx: Context, limit_name: str, count: int, remedy: str) -> bytes:
+        """Take one of what a limit bounds, of which there are `count`; gives the client that has taken it."""
+        limit = getattr(self, limit_name)
+        if count >= limit:
+            raise CounterError(f"{limit_name}={limit} is reached: count={count}, expected less; {remedy}")
+        client = client_of(ctx.session)
+        self.take_share(client, limit_name, remedy, CounterError)
+        return client
 
     @answers(ReadCounter)
     def read_counter(self, ctx: Context, message: ReadCounter) -> Counted:
@@ -120,13 +153,19 @@ class CounterService(TypedService, name="counters"):
             raise CounterError(
                 f"count={message.count} in period_s={message.period_s} expected at most one a microsecond"
             )
+        if message.name not in self.limits:
+            taken = self._take(ctx, "definition_limit", len(self.limits), "delete a rate limit first")
+            self.limit_clients[message.name] = taken
         self.limits[message.name] = (message.count, period_ns, burst)
         return RateLimit(message.name, message.count, message.period_s, burst)
 
     @handles(DeleteRateLimit)
     def delete_rate_limit(self, ctx: Context, message: DeleteRateLimit) -> bool:
         """Forget a rate limit; what its keys have used is forgotten when their timers fire."""
-        return self.limits.pop(message.name, None) is not None
+        if self.limits.pop(message.name, None) is None:
+            return False
+        self.count_share(self.limit_clients.pop(message.name), "definition_limit", -1)
+        return True
 
     @answers(ListRateLimits)
     def list_rate_limits(self, ctx: Context, message: ListRateLimits) -> list[RateLimit]:
@@ -148,28 +187,31 @@ class CounterService(TypedService, name="counters"):
             raise CounterError(f"cost={message.cost} expected 0 to burst={burst}")
         interval_ns = period_ns // count
         used = (message.limit, message.key)
-        known_ns = self.full_at_ns.get(used)
-        base_ns = max(ctx.time_ns, known_ns or 0)
+        known_ns, client = self.full_at_ns.get(used, (0, b""))
+        base_ns = max(ctx.time_ns, known_ns)
         next_ns = base_ns + message.cost * interval_ns
         allowed_ns = ctx.time_ns + burst * interval_ns
         if next_ns > allowed_ns:
             return AdmissionAnswer(False, (allowed_ns - base_ns) // interval_ns, (next_ns - allowed_ns) / _S_NS)
         if message.cost:
-            self.full_at_ns[used] = next_ns
-            if known_ns is None:
+            if not known_ns:
+                client = self._take(ctx, "use_limit", len(self.full_at_ns), "ask again once keys have their uses back")
                 ctx.schedule(ForgetUse(*used), after=(next_ns - ctx.time_ns) / _S_NS)
+            self.full_at_ns[used] = (next_ns, client)
         return AdmissionAnswer(True, (allowed_ns - next_ns) // interval_ns, 0.0)
 
     @on_timer(ForgetUse)
     def forget_use(self, ctx: Context, message: ForgetUse) -> None:
         """Forget a key that has used nothing any more; one that has used more since is looked at again."""
-        full_at_ns = self.full_at_ns.get((message.limit, message.key))
-        if full_at_ns is None:
+        used = (message.limit, message.key)
+        if used not in self.full_at_ns:
             return
+        full_at_ns, client = self.full_at_ns[used]
         if full_at_ns > ctx.time_ns:
             ctx.schedule(message, after=(full_at_ns - ctx.time_ns) / _S_NS)
         else:
-            del self.full_at_ns[message.limit, message.key]
+            del self.full_at_ns[used]
+            self.count_share(client, "use_limit", -1)
 
 
 def _check_name(what: str, name: str) -> None:

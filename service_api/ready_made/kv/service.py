@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from ...cluster import Cluster, SnapshotImage
-from ...typed import Context, Event, TimerMessage, TypedService, answers, handles, on_timer, state
+from ...typed import Context, Event, TimerMessage, answers, handles, on_timer, state
 from ...types import CloseReason
+from ..sharing import SharingService, client_of
 from ..sorted_keys import SortedKeys
 from .messages import (
     ANSWER_LIMIT_BYTES,
@@ -63,8 +64,11 @@ class ExpireKey(TimerMessage):
     key: bytes
 
 
-class KvService(TypedService, name="kv"):
-    """A key-value store. See docs/kv.md. Every member must have the same limits."""
+class KvService(SharingService, name="kv"):
+    """A key-value store. See docs/kv.md. Every member must have the same limits.
+
+    Each client has a share of `ttl_limit` and `watch_limit`.
+    """
 
     events: ClassVar[tuple[type[Event], ...]] = (KvChanges,)
 
@@ -87,8 +91,8 @@ class KvService(TypedService, name="kv"):
     history: dict[int, tuple[bytes, bytes | None, int, int, bool]] = state()
     """By revision: key, value, create revision, version, whether its TTL deleted it. Without gaps."""
     history_bytes: int = state()
-    expiry_timers: dict[bytes, int] = state()
-    """The timers of keys with a TTL."""
+    expiry_timers: dict[bytes, tuple[int, bytes]] = state()
+    """Of each key with a TTL the timer, and the client that set it."""
     watches: dict[tuple[int, int], tuple[bytes, bytes, int]] = state()
     """By session and the client's number: begin and end of the range, and the last revision pushed."""
 
@@ -101,7 +105,7 @@ class KvService(TypedService, name="kv"):
         """A session's watches end with it."""
         session_id = ctx.session.id
         for watch in [watch for watch in self.watches if watch[0] == session_id]:
-            del self.watches[watch]
+            self._end_watch(ctx, watch)
 
     # --- reads
 
@@ -207,15 +211,25 @@ class KvService(TypedService, name="kv"):
         if not 0 <= message.watch_id < _WATCH_ID_LIMIT:
             raise KvError(f"watch_id={message.watch_id} expected 0 to {_WATCH_ID_LIMIT - 1}")
         watch = (ctx.session.id, message.watch_id)
-        if watch not in self.watches and len(self.watches) >= self.watch_limit:
-            raise KvError(f"watches={len(self.watches)} expected less than {self.watch_limit}; end one first")
+        if watch not in self.watches:
+            if len(self.watches) >= self.watch_limit:
+                raise KvError(f"watches={len(self.watches)} expected less than {self.watch_limit}; end one first")
+            self.take_share(client_of(ctx.session), "watch_limit", "end a watch first", KvError)
         self.watches[watch] = (message.begin, message.end, self.revision)
         return WatchAnswer(self.revision, self._oldest_revision)
 
     @handles(EndWatch)
     def end_watch(self, ctx: Context, message: EndWatch) -> bool:
         """End a watch."""
-        return self.watches.pop((ctx.session.id, message.watch_id), None) is not None
+        watch = (ctx.session.id, message.watch_id)
+        if watch not in self.watches:
+            return False
+        self._end_watch(ctx, watch)
+        return True
+
+    def _end_watch(self, ctx: Context, watch: tuple[int, int]) -> None:
+        del self.watches[watch]
+        self.count_share(client_of(ctx.session), "watch_limit", -1)
 
     def _push(self, ctx: Context, changes: list[KvChange]) -> None:
         """Send changes to the sessions that watch them."""
@@ -303,20 +317,30 @@ class KvService(TypedService, name="kv"):
         """Set the timer of a key in place of the one it has; gives when it fires, 0 without TTL."""
         if ttl_s is not None and not _TTL_MIN_S <= ttl_s <= _TTL_LIMIT_S:
             raise KvError(f"ttl_s={ttl_s} expected {_TTL_MIN_S} to {_TTL_LIMIT_S:.0f}")
-        timer_id = self.expiry_timers.pop(key, None)
+        timer_id = self._drop_timer(key)
         if timer_id is not None:
             ctx.cancel(timer_id)
         if ttl_s is None:
             return 0
         if len(self.expiry_timers) >= self.ttl_limit:
             raise KvError(f"keys with a TTL: {len(self.expiry_timers)}, expected less than {self.ttl_limit}")
-        self.expiry_timers[key] = ctx.schedule(ExpireKey(key), after=ttl_s)
+        client = client_of(ctx.session)
+        self.take_share(client, "ttl_limit", "delete a key that has a TTL, or wait until one expires", KvError)
+        self.expiry_timers[key] = (ctx.schedule(ExpireKey(key), after=ttl_s), client)
         return ctx.time_ns + round(ttl_s * _S_NS)
+
+    def _drop_timer(self, key: bytes) -> int | None:
+        """Forget the timer of a key; gives its id, None if the key has no TTL."""
+        if key not in self.expiry_timers:
+            return None
+        timer_id, client = self.expiry_timers.pop(key)
+        self.count_share(client, "ttl_limit", -1)
+        return timer_id
 
     def _delete(self, ctx: Context, key: bytes, *, is_expired: bool = False) -> KvChange:
         value = self.entries.pop(key)[0]
         self.entry_bytes -= len(key) + len(value)
-        timer_id = self.expiry_timers.pop(key, None)
+        timer_id = self._drop_timer(key)
         if timer_id is not None and not is_expired:
             ctx.cancel(timer_id)
         self._keys.remove(key)

@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from ...typed import Context, Event, TimerMessage, TypedService, answers, handles, on_timer, state
+from ...typed import Context, Event, TimerMessage, answers, handles, on_timer, state
 from ...types import CloseReason
 from ..name_pages import name_page
+from ..sharing import SharingService, client_of
 from .messages import (
     HOLDER_VALUE_LIMIT_BYTES,
     LOCK_NAME_LIMIT_BYTES,
@@ -63,14 +64,19 @@ class LockClaim:
     value: bytes
     lease_ns: int
     """0: as long as the session lives."""
+    client: bytes
+    """Whose share it is of."""
     lease_ends_ns: int = 0
     """In cluster time; 0 while it waits, and without a lease."""
     token: int = 0
     """0 while it waits."""
 
 
-class LockService(TypedService, name="locks"):
-    """Locks, leases and leader election. See docs/locks.md. Every member must have the same limits."""
+class LockService(SharingService, name="locks"):
+    """Locks, leases and leader election. See docs/locks.md. Every member must have the same limits.
+
+    Each client has a share of both limits.
+    """
 
     events: ClassVar[tuple[type[Event], ...]] = (LockGranted,)
 
@@ -107,13 +113,19 @@ class LockService(TypedService, name="locks"):
             return self._state_of(key)
         _check_claim(message)
         name = message.name
-        claim_count = len(self.holders.get(name, ())) + len(self.waiters.get(name, ()))
-        if claim_count >= self.queue_limit:
-            raise LockError(f"claims of {name!r}: {claim_count}, expected less than {self.queue_limit}")
+        queue = [*self.holders.get(name, ()), *self.waiters.get(name, ())]
+        if len(queue) >= self.queue_limit:
+            raise LockError(f"claims of {name!r}: {len(queue)}, expected less than {self.queue_limit}")
         if len(self.claims) >= self.claim_limit:
             raise LockError(f"claims={len(self.claims)} expected less than {self.claim_limit}; release some first")
+        client, remedy = client_of(ctx.session), "release a claim first"
+        own_count = sum(self.claims[each].client == client for each in queue)
+        refusal = self.refuse_part(client, "queue_limit", own_count + 1, remedy)
+        if refusal is not None:
+            raise LockError(f"claims of {name!r}: {refusal}")
+        self.take_share(client, "claim_limit", remedy, LockError)
         lease_ns = 0 if message.lease_s is None else round(message.lease_s * _S_NS)
-        self.claims[key] = LockClaim(name, message.is_exclusive, message.value, lease_ns)
+        self.claims[key] = LockClaim(name, message.is_exclusive, message.value, lease_ns, client)
         self.waiters[name] = [*self.waiters.get(name, ()), key]
         self._grant(ctx, name, asking=key)
         found = self._state_of(key)
@@ -215,6 +227,7 @@ class LockService(TypedService, name="locks"):
     def _drop(self, key: tuple[int, int]) -> str:
         """Forget a claim; gives its lock, which is then to be granted."""
         claim = self.claims.pop(key)
+        self.count_share(claim.client, "claim_limit", -1)
         queues = self.holders if claim.token else self.waiters
         _put(queues, claim.name, [each for each in queues[claim.name] if each != key])
         return claim.name

@@ -20,9 +20,10 @@ from itertools import islice
 from typing import ClassVar, Final
 
 from ...cluster import Cluster, SnapshotImage
-from ...typed import Context, Event, TimerMessage, TypedService, answers, handles, on_timer, state
+from ...typed import Context, Event, TimerMessage, answers, handles, on_timer, state
 from ...types import CloseReason
 from ..name_pages import name_page
+from ..sharing import SharingService, client_of
 from ..sorted_keys import SortedKeys
 from .limits import (
     check_lease,
@@ -93,6 +94,8 @@ _ID_LIMIT: Final = 1 << 62
 _DUE_LIMIT: Final = 1_000
 """What one alarm does; the rest follows at once with the next one."""
 _REASON_LIMIT: Final = 1_000
+_STORE_REMEDY: Final = "receive and acknowledge messages first"
+_WAITER_REMEDY: Final = "end a waiter first"
 _MESSAGE, _KEY, _SCHEDULE = b"m", b"k", b"s"
 """What is due."""
 
@@ -101,8 +104,11 @@ class WakeQueues(TimerMessage):
     """Something may be due."""
 
 
-class QueueService(TypedService, name="queue"):
-    """Queues and schedules. See docs/queue.md. Every member must have the same limits."""
+class QueueService(SharingService, name="queue"):
+    """Queues and schedules. See docs/queue.md. Every member must have the same limits.
+
+    Each client has a share of `lease_limit`, `waiter_limit`, `queue_waiter_limit` and `store_limit_bytes`.
+    """
 
     events: ClassVar[tuple[type[Event], ...]] = (QueueReady,)
 
@@ -132,8 +138,8 @@ class QueueService(TypedService, name="queue"):
     """The session of each receipt whose lease ends with it."""
     keys: dict[tuple[str, str], tuple[int, int]] = state()
     """By queue and key: the message, and when the key is forgotten."""
-    waiters: dict[tuple[int, int], str] = state()
-    """The queue of each waiter, by session and the client's number."""
+    waiters: dict[tuple[int, int], tuple[str, bytes]] = state()
+    """The queue and the client of each waiter, by session and the client's number."""
     queue_waiters: dict[str, tuple[tuple[int, int], ...]] = state()
     """The waiters of each queue, in order."""
     schedules: dict[str, StoredSchedule] = state()
@@ -214,7 +220,9 @@ class QueueService(TypedService, name="queue"):
         if is_kept and len(self.keys) >= self.key_limit:
             raise QueueError(f"keys={len(self.keys)} expected less than {self.key_limit}; shorten key_window_s")
         headers = tuple(message.headers.items())
-        stored = StoredMessage(message.queue, message.body, headers, message.priority, size_bytes, ctx.time_ns)
+        stored = StoredMessage(
+            message.queue, message.body, headers, message.priority, size_bytes, ctx.time_ns, client_of(ctx.session)
+        )
         message_id = self._send(ctx, stored, message.delay_s)
         if is_kept:
             forget_ns = ctx.time_ns + window_ns
@@ -233,9 +241,12 @@ class QueueService(TypedService, name="queue"):
         if waiter is not None:
             check_waiter(waiter[1])
             self._end_waiter(waiter)
+        client = client_of(ctx.session)
         room = self.lease_limit - len(self.leases)
         if room <= 0:
             raise QueueError(f"leases={len(self.leases)} expected less than {self.lease_limit}")
+        self._check_share(client, "lease_limit", "acknowledge messages first")
+        room = min(room, self.share_of("lease_limit") - self.shares.get(("lease_limit", client), 0))
         received: list[ReceivedMessage] = []
         size_bytes = 0
         for message_id in self._in_state(message.queue, MessageState.READY, min(message.limit, room)):
@@ -244,7 +255,7 @@ class QueueService(TypedService, name="queue"):
             received.append(self._lease(ctx, message_id, message))
             size_bytes += self.messages[message_id].size_bytes
         if waiter is not None and not received:
-            self._begin_waiter(waiter, message.queue)
+            self._begin_waiter(waiter, message.queue, client)
         self._set_alarm(ctx)
         return received
 
@@ -362,9 +373,11 @@ class QueueService(TypedService, name="queue"):
             raise QueueError(f"schedules={len(self.schedules)} expected less than {self.schedule_limit}")
         if self.store_bytes + size_bytes > self.store_limit_bytes:
             raise QueueError(f"the store would have {self.store_bytes + size_bytes} bytes: {self.store_limit_bytes=}")
-        self.store_bytes += size_bytes
+        client = client_of(ctx.session)
+        self._check_share(client, "store_limit_bytes", _STORE_REMEDY, size_bytes)
+        self._count_bytes(client, size_bytes)
         headers = tuple(message.headers.items())
-        stored = StoredSchedule(message.queue, message.body, headers, message.priority, message.cron, next_ns)
+        stored = StoredSchedule(message.queue, message.body, headers, message.priority, message.cron, next_ns, client)
         self.schedules[message.name] = stored
         self._add(self._due, due_key(next_ns, _SCHEDULE, message.name.encode()))
         self._set_alarm(ctx)
@@ -419,7 +432,9 @@ class QueueService(TypedService, name="queue"):
         at = EPOCH + timedelta(microseconds=schedule.next_ns // 1_000)
         headers = (*schedule.headers, ("schedule", name), ("scheduled-at", at.isoformat()))
         size_bytes = schedule_size(schedule)
-        fresh = StoredMessage(schedule.queue, schedule.body, headers, schedule.priority, size_bytes, ctx.time_ns)
+        fresh = StoredMessage(
+            schedule.queue, schedule.body, headers, schedule.priority, size_bytes, ctx.time_ns, schedule.client
+        )
         try:
             self._send(ctx, fresh, 0)
             schedule = replace(schedule, fired_count=schedule.fired_count + 1)
@@ -428,7 +443,7 @@ class QueueService(TypedService, name="queue"):
         self._remove(self._due, due_key(schedule.next_ns, _SCHEDULE, name.encode()))
         if not schedule.cron:
             del self.schedules[name]
-            self.store_bytes -= size_bytes
+            self._count_bytes(schedule.client, -size_bytes)
             return
         next_ns = next_time_ns(schedule.cron, ctx.time_ns)
         self.schedules[name] = replace(schedule, next_ns=next_ns)
@@ -462,6 +477,9 @@ class QueueService(TypedService, name="queue"):
         ):
             if is_over:
                 raise QueueFullError(queue, count, counts[4], limit)
+        refusal = self.refuse_share(message.client, "store_limit_bytes", size_bytes, _STORE_REMEDY)
+        if refusal is not None:
+            raise QueueFullError(queue, count, counts[4], refusal)
         message_id = self.next_message_id
         self.next_message_id += 1
         self._make_ready(ctx, message_id, message, delay_s)
@@ -478,6 +496,7 @@ class QueueService(TypedService, name="queue"):
             due_ns=ctx.time_ns + round(asked.lease_s * S_NS),
             delivery_count=stored.delivery_count + 1,
             receipt=receipt,
+            receiver=client_of(ctx.session),
         )
         self._put(message_id, leased)
         if asked.is_with_session:
@@ -541,6 +560,7 @@ class QueueService(TypedService, name="queue"):
                 self._remove(self._due, due_key(before.due_ns, _MESSAGE, number_key(message_id)))
             if before.receipt:
                 del self.leases[before.receipt]
+                self.count_share(before.receiver, "lease_limit", -1)
                 self.session_leases.pop(before.receipt, None)
         if after is None:
             del self.messages[message_id]
@@ -552,17 +572,27 @@ class QueueService(TypedService, name="queue"):
             self._add(self._due, due_key(after.due_ns, _MESSAGE, number_key(message_id)))
         if after.receipt:
             self.leases[after.receipt] = message_id
+            self.count_share(after.receiver, "lease_limit", 1)
 
     def _count(self, message: StoredMessage, amount: int) -> None:
         counts = list(self._counts_of(message.queue))
         counts[MESSAGE_STATES[message.state][0]] += amount
         counts[4] += amount * message.size_bytes
-        self.store_bytes += amount * message.size_bytes
+        self._count_bytes(message.client, amount * message.size_bytes)
         if any(counts):
             ready, delayed, leased, dead, size_bytes = counts
             self.counts[message.queue] = (ready, delayed, leased, dead, size_bytes)
         else:
             del self.counts[message.queue]
+
+    def _count_bytes(self, client: bytes, amount_bytes: int) -> None:
+        self.store_bytes += amount_bytes
+        self.count_share(client, "store_limit_bytes", amount_bytes)
+
+    def _check_share(self, client: bytes, limit_name: str, remedy: str, amount: int = 1) -> None:
+        refusal = self.refuse_share(client, limit_name, amount, remedy)
+        if refusal is not None:
+            raise QueueError(refusal)
 
     def _counts_of(self, queue: str) -> tuple[int, int, int, int, int]:
         return self.counts.get(queue, (0, 0, 0, 0, 0))
@@ -596,7 +626,7 @@ class QueueService(TypedService, name="queue"):
         waiters = len(self.queue_waiters.get(name, ()))
         return QueueStats(name, ready, delayed, leased, dead, size_bytes, age_s, waiters)
 
-    def _begin_waiter(self, waiter: tuple[int, int], queue: str) -> None:
+    def _begin_waiter(self, waiter: tuple[int, int], queue: str, client: bytes) -> None:
         waiting = self.queue_waiters.get(queue, ())
         for what, count, limit in (
             ("waiters", len(self.waiters), self.waiter_limit),
@@ -604,13 +634,19 @@ class QueueService(TypedService, name="queue"):
         ):
             if count >= limit:
                 raise QueueError(f"{what}: {count}, expected less than {limit}")
-        self.waiters[waiter] = queue
+        own_count = sum(self.waiters[each][1] == client for each in waiting)
+        refusal = self.refuse_part(client, "queue_waiter_limit", own_count + 1, _WAITER_REMEDY)
+        if refusal is not None:
+            raise QueueError(f"waiters of {queue!r}: {refusal}")
+        self.take_share(client, "waiter_limit", _WAITER_REMEDY, QueueError)
+        self.waiters[waiter] = (queue, client)
         self.queue_waiters[queue] = (*waiting, waiter)
 
     def _end_waiter(self, waiter: tuple[int, int]) -> bool:
-        queue = self.waiters.pop(waiter, None)
-        if queue is None:
+        if waiter not in self.waiters:
             return False
+        queue, client = self.waiters.pop(waiter)
+        self.count_share(client, "waiter_limit", -1)
         left = tuple(each for each in self.queue_waiters.pop(queue) if each != waiter)
         if left:
             self.queue_waiters[queue] = left
@@ -621,7 +657,7 @@ class QueueService(TypedService, name="queue"):
         if schedule is None:
             return False
         self._remove(self._due, due_key(schedule.next_ns, _SCHEDULE, name.encode()))
-        self.store_bytes -= schedule_size(schedule)
+        self._count_bytes(schedule.client, -schedule_size(schedule))
         return True
 
     def _add(self, keys: SortedKeys, key: bytes) -> None:

@@ -26,6 +26,8 @@ class StoredMessage:
     priority: int
     size_bytes: int
     sent_ns: int
+    client: bytes
+    """Whose share its bytes are of."""
     state: MessageState = MessageState.READY
     entered_ns: int = 0
     """When it came into its state."""
@@ -34,6 +36,8 @@ class StoredMessage:
     delivery_count: int = 0
     receipt: int = 0
     """Of the lease; 0 if it is not leased."""
+    receiver: bytes = b""
+    """The client whose share the newest lease is of; empty before the first one."""
     reason: str = ""
     """Of the last delivery that failed."""
 
@@ -48,6 +52,8 @@ class StoredSchedule:
     priority: int
     cron: str
     next_ns: int
+    client: bytes
+    """Whose share its bytes are of, and those of the messages that it sends."""
     fired_count: int = 0
     refused_count: int = 0
 

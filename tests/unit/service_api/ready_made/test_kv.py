@@ -43,6 +43,7 @@ from trimaran.service_api.ready_made.sorted_keys import SortedKeys
 class ShortHistory(KvService):
     history_limit = 3
     ttl_limit = 2
+    share_divisor = 1
     watch_limit = 1
     store_limit_bytes = 100
 

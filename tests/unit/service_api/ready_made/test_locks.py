@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.unit.service_api.ready_made.calling import call_as
 from trimaran.cluster.testing import TypedHarness
-from trimaran.cluster.testing.harness import HarnessSession
 from trimaran.service_api.ready_made.locks import (
     ClaimLock,
     ClaimState,
@@ -25,9 +23,7 @@ from trimaran.service_api.ready_made.locks import (
     ReleaseLock,
     RenewLease,
 )
-from trimaran.service_api.typed import Command
 
-R = TypeVar("R")
 NAMES = st.sampled_from(["a", "b"])
 NUMBERS = st.integers(1, 4)
 
@@ -35,18 +31,12 @@ NUMBERS = st.integers(1, 4)
 class FewClaims(LockService):
     claim_limit = 3
     queue_limit = 2
+    share_divisor = 1
 
 
 @pytest.fixture
 def locks() -> TypedHarness[LockService]:
     return TypedHarness(LockService)
-
-
-def call_as(locks: TypedHarness[LockService], session: HarnessSession, command: Command[R]) -> R:
-    """Have another session than the harness's own send a command."""
-    route = locks.route(type(command))
-    answer: R = route.read(session.request(route.payload(command)))
-    return answer
 
 
 def test_a_lock_has_one_holder_and_those_who_wait_are_granted_in_order(locks: TypedHarness[LockService]) -> None:

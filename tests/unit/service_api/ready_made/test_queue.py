@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import pytest
 
+from tests.unit.service_api.ready_made.calling import call_as
 from trimaran.cluster.testing import TypedHarness
-from trimaran.cluster.testing.harness import START_TIME, HarnessSession
+from trimaran.cluster.testing.harness import START_TIME
 from trimaran.service_api.ready_made.queue import (
     AckMessage,
     DefineQueue,
@@ -40,12 +39,12 @@ from trimaran.service_api.ready_made.queue import (
 )
 from trimaran.service_api.typed import Command, Query
 
-R = TypeVar("R")
 START_S = START_TIME // 1_000
 
 
 class SmallQueues(QueueService):
     queue_limit = 2
+    share_divisor = 1
     schedule_limit = 1
     lease_limit = 2
     key_limit = 1
@@ -62,13 +61,6 @@ def queues() -> TypedHarness[QueueService]:
 @pytest.fixture
 def small() -> TypedHarness[SmallQueues]:
     return TypedHarness(SmallQueues)
-
-
-def call_as(queues: TypedHarness[QueueService], session: HarnessSession, command: Command[R]) -> R:
-    """Have another session than the harness's own send a command."""
-    route = queues.route(type(command))
-    answer: R = route.read(session.request(route.payload(command)))
-    return answer
 
 
 def send(queues: TypedHarness[QueueService], body: str, **options: int | float | str) -> int:

@@ -6,11 +6,11 @@ import pytest
 
 from trimaran.cluster.runtime.links.egress_tracker import (
     READ_LIMIT_BYTES,
-    SHARE,
     STALLED_AFTER_NS,
     EgressTracker,
     WaitingEgress,
 )
+from trimaran.service_api.shares import share_of
 
 LIMIT = 64 << 20
 MIB = 1 << 20
@@ -149,7 +149,7 @@ def test_one_connection_may_hold_its_share_only(tracker: EgressTracker) -> None:
     client = Connection(tracker, "greedy")
     client.fill()
 
-    for _ in range(LIMIT // SHARE // MIB + 1):
+    for _ in range(share_of(LIMIT) // MIB + 1):
         if not client.cut_off_reason:
             client.write(bytes(MIB))
 
