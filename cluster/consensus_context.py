@@ -7,6 +7,7 @@ from typing import Final
 
 from trimaran.archive import Recording
 from trimaran.service_api import ClusteredService, ConfigurationError
+from trimaran.service_api.shares import share_of
 from trimaran.service_api.types import NULL_VALUE, MemberId, RecordingId, TermId
 from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.session import REFUSED_BY_SETTING, REFUSES_MESSAGES, REFUSES_REQUESTS
@@ -101,6 +102,7 @@ def _make_config(
         termination_timeout_ns=config.termination_timeout_ms * _NS_PER_MS,
         session_timeout_ns=config.session_timeout_ms * _NS_PER_MS,
         session_limit=config.session_limit,
+        client_session_limit=config.client_session_limit or share_of(config.session_limit),
         connection_session_limit=config.connection_session_limit,
         service_count=len(services),
         refused_ingress=_find_refused(services, aeron_messages_only=config.aeron_messages_only),

@@ -280,6 +280,7 @@ class TrimaranSessions(Trimaran):
         self._settings = {
             **self._settings,
             "session_limit": str(_SESSION_LIMIT),
+            "client_session_limit": str(_SESSION_LIMIT),
             "connection_session_limit": str(_SESSION_LIMIT),
         }
         self._kind = kind

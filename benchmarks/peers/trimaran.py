@@ -119,7 +119,11 @@ class TrimaranKv(Trimaran):
 
     def __init__(self, file_sync_level: int) -> None:
         super().__init__(file_sync_level)
-        self._settings = {**self._settings, "session_limit": str(_SESSION_LIMIT)}
+        self._settings = {
+            **self._settings,
+            "session_limit": str(_SESSION_LIMIT),
+            "client_session_limit": str(_SESSION_LIMIT),
+        }
         self.name = f"Trimaran kv, file sync level {file_sync_level}"
 
     def load(self, *, inflight: int, messages: int, payload: int) -> Measured:

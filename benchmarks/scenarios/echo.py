@@ -128,7 +128,8 @@ def open_loop_rate(peak_per_s: float) -> float:
 
 def session_settings(session_count: int) -> dict[str, str]:
     """Return what members need for so many sessions, which are silent for as long as the others take to open."""
-    return {"session_limit": str(max(session_count, 10_000)), "session_timeout_ms": "60000"}
+    limit = str(max(session_count, 10_000))
+    return {"session_limit": limit, "client_session_limit": limit, "session_timeout_ms": "60000"}
 
 
 def run(

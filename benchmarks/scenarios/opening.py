@@ -282,7 +282,8 @@ def run_case(parameters: OpeningParameters, case: Case, place: Path) -> Report:
     """
     of_process = -(-case.sessions // case.process_count)
     require_connections(1 if case.share else max(of_process * _MEMBERS, case.sessions))
-    settings = {name: str(max(case.sessions, 10_000)) for name in ("session_limit", "connection_session_limit")}
+    names = ("session_limit", "client_session_limit", "connection_session_limit")
+    settings = {name: str(max(case.sessions, 10_000)) for name in names}
     secret = secrets.token_hex(16)
     place.mkdir(parents=True)
     if case.password:

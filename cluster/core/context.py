@@ -73,6 +73,8 @@ class ConsensusConfig:
     leader_heartbeat_interval_ns: int
     session_timeout_ns: int
     session_limit: int
+    client_session_limit: int = 10_000
+    """The most sessions of one principal, or of one address where clients have no principal."""
     connection_session_limit: int = 10_000
     """The most sessions that one connection may hold."""
     termination_timeout_ns: int = 10_000_000_000

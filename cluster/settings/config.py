@@ -235,6 +235,13 @@ class NodeConfig(BaseSettings):
     session_timeout_ms: Annotated[Millis, Field(description="silence after which a client session is closed")] = 10_000
     termination_timeout_ms: Annotated[Millis, Field(description="how long a shutdown waits for followers")] = 10_000
     session_limit: Annotated[Count, Field(ge=1, description="the most client sessions open at once")] = 10_000
+    client_session_limit: Annotated[
+        Count,
+        Field(
+            description="the most client sessions of one principal, or of one address where clients have no principal; "
+            "0: a quarter of session_limit"
+        ),
+    ] = 0
     connection_session_limit: Annotated[
         Count, Field(ge=1, description="the most client sessions that share one connection; 1: none is shared")
     ] = 10_000

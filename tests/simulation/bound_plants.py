@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trimaran.cluster.core.sessions.pending_sessions import PendingSessions
 from trimaran.cluster.runtime.links.egress_tracker import EgressTracker
 from trimaran.service_api.connection_gate import AcceptedConnection
 
@@ -31,6 +32,18 @@ def _wait_for_ever_for_a_setup_frame(planting: Planting) -> None:
     planting.replace(AcceptedConnection, "expect", expect)
 
 
+def _give_one_client_all_sessions(planting: Planting) -> None:
+    """A client has as many sessions as there are."""
+    real = PendingSessions._problem_of
+
+    def problem_of(self: PendingSessions, holder: bytes | str | None) -> str | None:
+        if real(self, holder) is not None:
+            planting.ran()
+        return None
+
+    planting.replace(PendingSessions, "_problem_of", problem_of)
+
+
 PLANTS = (
     Plant(
         "egress-bound-per-session",
@@ -45,5 +58,12 @@ PLANTS = (
         "a connection that does not say what it is is ended",
         _wait_for_ever_for_a_setup_frame,
         scenario="connections-that-say-nothing",
+    ),
+    Plant(
+        "session-share-ignored",
+        29,
+        "one client has its share of the sessions, and not all",
+        _give_one_client_all_sessions,
+        scenario="takes-all-sessions",
     ),
 )

@@ -1,13 +1,14 @@
-"""Directed scenarios of clients that mean no good: they read nothing, or say nothing."""
+"""Directed scenarios of clients that mean no good: they read nothing, say nothing, or take all sessions."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from trimaran.client import ClusterClient
+from trimaran.client import ClusterClient, ConnectRejectedError
 from trimaran.cluster.simulation.registers import Request, RequestKind
 from trimaran.cluster.simulation.rules import expect
 from trimaran.service_api.endpoint import Endpoint
@@ -22,6 +23,7 @@ _EGRESS_LIMIT_BYTES: Final = 256 << 10
 _HIGH_WATER_BYTES: Final = 8 << 10
 _SILENT_COUNT: Final = 20
 _SETUP_TIMEOUT_S: Final = 5.0
+_SESSION_SHARE: Final = 3
 
 
 def clients_that_read_nothing(scene: Scene) -> None:
@@ -58,6 +60,40 @@ def connections_that_say_nothing(scene: Scene) -> None:
     count = gate.count(Purpose.INGRESS)
     expect(count <= 1, "a connection that does not say what it is is ended", connections=count)
     scene.expect_service("clients are served meanwhile", for_s=1, gap_s=1)
+
+
+def a_client_that_takes_all_sessions(scene: Scene) -> None:
+    """One machine opens session after session: it gets its share, is told so, and others get theirs."""
+    leader = scene.start()
+    for member in scene.cluster.members.values():
+        assert member.node is not None
+        ctx = member.node.module.ctx
+        ctx.config = replace(ctx.config, session_limit=4 * _SESSION_SHARE, client_session_limit=_SESSION_SHARE)
+    refusals = _add_greedy_client(scene)
+    scene.run_until(lambda: len(refusals) > 1, 10, "a client that takes all sessions is refused")
+    assert leader.node is not None
+    count = len(leader.node.module.sessions.sessions)
+    expect(count <= _SESSION_SHARE, "one client leaves sessions to the others", sessions=count, share=_SESSION_SHARE)
+    scene.add_client()
+    scene.expect_service("other clients get a session meanwhile", for_s=1, gap_s=1)
+
+
+def _add_greedy_client(scene: Scene) -> list[ConnectRejectedError]:
+    """Start a process that opens sessions without end; gives how it is refused."""
+    refusals: list[ConnectRejectedError] = []
+
+    async def take() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            for number in range(5 * _SESSION_SHARE):
+                config = replace(scene.client_config(), make_secret=lambda number=number: b"greedy %d" % number)
+                try:
+                    await stack.enter_async_context(ClusterClient.connect([], config=config))
+                except ConnectRejectedError as error:
+                    refusals.append(error)
+            await asyncio.sleep(1e6)
+
+    scene.cluster.add_client("greedy", take)
+    return refusals
 
 
 def _add_deaf_client(scene: Scene, number: int) -> None:

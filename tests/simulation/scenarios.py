@@ -43,7 +43,11 @@ from .action_scenarios import (
     an_order_that_comes_to_nothing,
 )
 from .backup_scenarios import a_backup_that_begins_at_a_snapshot
-from .bound_scenarios import clients_that_read_nothing, connections_that_say_nothing
+from .bound_scenarios import (
+    a_client_that_takes_all_sessions,
+    clients_that_read_nothing,
+    connections_that_say_nothing,
+)
 from .careless_plants import Deaf, a_member_without_memory, an_entry_that_a_majority_cannot_deliver, nested_messages
 from .code_plants import a_member_with_other_code
 from .damage_scenarios import (
@@ -685,6 +689,7 @@ SCENARIOS: Final = {
     "bounded-memory": Scenario(memory_is_bounded, window_bytes=_WINDOW_BYTES),
     "clients-that-read-nothing": Scenario(clients_that_read_nothing),
     "connections-that-say-nothing": Scenario(connections_that_say_nothing),
+    "takes-all-sessions": Scenario(a_client_that_takes_all_sessions),
     "member-as-another": Scenario(a_member_that_speaks_as_another),
     "orders-of-others": Scenario(orders_of_who_may_not_give_them),
     "removed-member-asks-on": Scenario(a_removed_member_that_asks_on),

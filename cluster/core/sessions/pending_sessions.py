@@ -5,15 +5,18 @@ once, as the default does, a session is never pending. What is pending when the 
 again.
 
 Bounds: one a connection, until a session is open on it; then, with those that are open on it,
-`connection_session_limit`. Pending and open sessions together are at most `session_limit`; the silence of one ends at
-the session timeout. A request that would go beyond is refused, and told so. A connection that holds a session outlives
-the refusal of another one.
+`connection_session_limit`. Pending and open sessions together are at most `session_limit`. One client may have its
+share of these, `client_session_limit`, so that it leaves the rest to the others: as many pending ones of one address,
+and as many open ones of one principal, or of one address where clients have no principal. The silence of a session ends
+at the session timeout. A request that would go beyond is refused, and told so. A connection that holds a session
+outlives the refusal of another one.
 
 Source: aeron.md §3.5, §3.6.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -46,8 +49,13 @@ from .session_state import SessionState, enter
 CHANNEL_LIMIT: Final = 1 << 10
 """Characters of a response channel, which every member keeps for as long as the session lives."""
 
+NO_ADDRESS: Final = "-"
+"""What stands for an address that is not known, as `connection_gate.address_of` says it; it has no share."""
+
 _FIRST_SESSION_ID: Final = -2
 """Attempts are numbered downwards from here: -1 is no session at all."""
+
+_SHOWN_BYTES: Final = 64
 
 
 @dataclass(slots=True)
@@ -66,6 +74,16 @@ class PendingSession:
     encoded_principal: bytes = b""
     state: SessionState = SessionState.INIT
 
+    @property
+    def holder(self) -> bytes | str | None:
+        """Whose share the session is of, once it is authenticated."""
+        return holder_of(self.encoded_principal, self.address)
+
+
+def holder_of(encoded_principal: bytes, address: str) -> bytes | str | None:
+    """Return whose share a session is of: its principal's, else its address'; None if neither is known."""
+    return encoded_principal or (None if address == NO_ADDRESS else address)
+
 
 class PendingSessions:
     """Every session of this leader that is not open yet."""
@@ -77,19 +95,24 @@ class PendingSessions:
         *,
         held_count: Callable[[int], int],
         opening_count: Callable[[int], int],
+        client_count: Callable[[bytes | str], int],
     ) -> None:
         """`open_session` appends the opening of one that is AUTHENTICATED.
 
         `held_count` counts the sessions of a connection, `opening_count` those that are appended and not delivered.
+        `client_count` counts the sessions of a principal or an address, both kinds of them.
         """
         self._ctx = ctx
         self._open_session = open_session
         self._held_count = held_count
         self._opening_count = opening_count
+        self._client_count = client_count
         self._sessions: dict[int, PendingSession] = {}
         """By their own numbers."""
         self._by_connection: dict[int, dict[str, PendingSession]] = {}
         """By connection and response channel: a client that asks for the same twice means one session."""
+        self._address_counts = Counter[str]()
+        """How many sessions of each address are pending."""
         self._next_session_id = _FIRST_SESSION_ID
         self.timed_out_count = 0
 
@@ -118,11 +141,16 @@ class PendingSessions:
             self._next_session_id, connection_id, request, ctx.now_ns, event.address, event.certified_principal
         )
         self._next_session_id -= 1
-        problem = self._problem_with(request, open_count) or self._problem_on(connection_id)
+        problem = (
+            self._problem_with(request, open_count)
+            or self._problem_on(connection_id)
+            or self._problem_at(session.address)
+        )
         if problem is not None:
             self._reject(session, EventCode.ERROR, problem)
             return
         self._sessions[session.session_id] = session
+        self._address_counts[session.address] += 1
         self._by_connection.setdefault(connection_id, {})[request.response_channel] = session
         enter(session, SessionState.CONNECTED)
         if session.certified_principal:
@@ -202,6 +230,25 @@ class PendingSessions:
         limit = self._ctx.config.connection_session_limit
         return f"sessions of one connection: sessions={count} {limit=}" if count >= limit else None
 
+    def _problem_at(self, address: str) -> str | None:
+        """Why an address can have no more sessions that are pending."""
+        count, limit = self._address_counts[address], self._ctx.config.client_session_limit
+        if address == NO_ADDRESS or count < limit:
+            return None
+        return (
+            f"pending sessions of one address: {address=} sessions={count} {limit=}; end some, or finish opening them"
+        )
+
+    def _problem_of(self, holder: bytes | str | None) -> str | None:
+        """Why a principal, or an address, can have no more sessions."""
+        if holder is None:
+            return None
+        count, limit = self._client_count(holder), self._ctx.config.client_session_limit
+        if count < limit:
+            return None
+        client = f"principal={holder[:_SHOWN_BYTES]!r}" if isinstance(holder, bytes) else f"address={holder!r}"
+        return f"sessions of one client: {client} sessions={count} {limit=}; close some, or raise client_session_limit"
+
     def _count_on(self, connection_id: int) -> int:
         """How many sessions a connection has: pending, appended and not delivered, or open."""
         pending_count = len(self._by_connection.get(connection_id, ()))
@@ -239,8 +286,12 @@ class PendingSessions:
 
     def _admit(self, session: PendingSession, encoded_principal: bytes, publisher: LogPublisher) -> None:
         self._forget(session)
-        enter(session, SessionState.AUTHENTICATED)
         session.encoded_principal = encoded_principal
+        problem = self._problem_of(session.holder)
+        if problem is not None:
+            self._reject(session, EventCode.ERROR, problem)
+            return
+        enter(session, SessionState.AUTHENTICATED)
         self._open_session(session, publisher)
 
     def _send_challenge(self, session: PendingSession, encoded_challenge: bytes) -> None:
@@ -270,6 +321,9 @@ class PendingSessions:
 
     def _forget(self, session: PendingSession) -> None:
         del self._sessions[session.session_id]
+        self._address_counts[session.address] -= 1
+        if not self._address_counts[session.address]:
+            del self._address_counts[session.address]
         of_connection = self._by_connection[session.connection_id]
         del of_connection[session.request.response_channel]
         if not of_connection:

@@ -43,7 +43,7 @@ from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import ClientChallengeResponse, ClientClose, ClientConnect, ClientDisconnected, ClientKeepAlive
 from ..log.log_publisher import LogPublisher, max_message_length
-from .pending_sessions import PendingSession, PendingSessions
+from .pending_sessions import NO_ADDRESS, PendingSession, PendingSessions, holder_of
 from .session_answers import answer, redirect
 from .session_claims import SessionClaims
 from .session_state import SessionState, enter
@@ -72,6 +72,8 @@ class ClusterSession:
     """The service has closed it, on every member at the same position. That is settled: no other cause undoes it."""
     is_close_appended: bool = False
     """Leader: its SessionCloseEvent is in the log, and not delivered yet."""
+    address: str = NO_ADDRESS
+    """Where its client came from, on the member that opened it as leader: the log does not hold it."""
     token_digest: bytes | None = field(init=False)
     """Of the secret that shows who may take the session over; None: nobody may."""
 
@@ -90,6 +92,8 @@ class SessionManager:
         self._sessions_by_digest: dict[bytes, dict[ClusterSessionId, None]] = {}
         """Those whose client has a secret, by what the log holds of it."""
         self._sessions_by_channel: dict[str, dict[ClusterSessionId, None]] = {}
+        self._client_counts = Counter[bytes | str]()
+        """How many sessions each principal has, and each address of clients without one."""
         self._leads = False
         """Whether connections are bound here: from the beginning of a term that this member leads to its end."""
         self._awaiting_open: dict[ClusterSessionId, int] = {}
@@ -97,7 +101,13 @@ class SessionManager:
         self._opening_counts = Counter[int]()
         """Of these, how many each connection has."""
         self.claims = SessionClaims()
-        self.pending = PendingSessions(ctx, self._open, held_count=self._held_count, opening_count=self._opening_count)
+        self.pending = PendingSessions(
+            ctx,
+            self._open,
+            held_count=self._held_count,
+            opening_count=self._opening_count,
+            client_count=self._client_counts.__getitem__,
+        )
         self._checks: list[tuple[int, ClusterSessionId]] = []
         """Leader: a heap of when each session is looked at for its silence, never later than it may be closed."""
         self._to_close: dict[ClusterSessionId, None] = {}
@@ -205,6 +215,7 @@ class SessionManager:
         self.sessions.clear()
         self._sessions_by_digest.clear()
         self._sessions_by_channel.clear()
+        self._client_counts.clear()
         for session in sessions:
             self._keep(session)
         self._next_session_id = self._next_committed_session_id = next_session_id
@@ -310,7 +321,7 @@ class SessionManager:
             response_channel=request.response_channel,
             encoded_principal=pending.encoded_principal,
         )
-        self._add(event, publisher.append_message(event.encode()))
+        self._add(event, publisher.append_message(event.encode()), address=pending.address)
         heappush(self._checks, (ctx.now_ns + ctx.config.session_timeout_ns, session_id))
         enter(pending, SessionState.OPEN)
         self._awaiting_open[session_id] = pending.connection_id
@@ -557,7 +568,7 @@ class SessionManager:
         self.bind(connection_id, session_id)
         self._ctx.emit(fx.BindIngress(connection_id, session_id, self._ctx.leadership_term_id))
 
-    def _add(self, event: SessionOpenEvent, end_position: int) -> None:
+    def _add(self, event: SessionOpenEvent, end_position: int, *, address: str = NO_ADDRESS) -> None:
         session_id = ClusterSessionId(event.cluster_session_id)
         session = ClusterSession(
             cluster_session_id=session_id,
@@ -567,6 +578,7 @@ class SessionManager:
             response_channel=event.response_channel,
             encoded_principal=event.encoded_principal,
             time_of_last_activity_ns=self._ctx.now_ns,
+            address=address,
         )
         self._keep(session)
         enter(session, SessionState.OPEN)
@@ -576,6 +588,9 @@ class SessionManager:
         self._remove(session_id)
         self.sessions[session_id] = session
         self._sessions_by_channel.setdefault(session.response_channel, {})[session_id] = None
+        holder = holder_of(session.encoded_principal, session.address)
+        if holder is not None:
+            self._client_counts[holder] += 1
         if session.token_digest is not None:
             self._sessions_by_digest.setdefault(session.token_digest, {})[session_id] = None
 
@@ -583,6 +598,11 @@ class SessionManager:
         session = self.sessions.pop(session_id, None)
         if session is not None:
             _drop(self._sessions_by_channel, session.response_channel, session_id)
+            holder = holder_of(session.encoded_principal, session.address)
+            if holder is not None:
+                self._client_counts[holder] -= 1
+                if not self._client_counts[holder]:
+                    del self._client_counts[holder]
             if session.token_digest is not None:
                 _drop(self._sessions_by_digest, session.token_digest, session_id)
         return session
