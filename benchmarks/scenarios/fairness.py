@@ -2,6 +2,9 @@
 
 A modest client keeps one message in flight; there may be many of them, each with a session and connections of its own,
 in one process. The greedy one, a process of its own, keeps as many as it is told.
+
+Then the ready-made services, for each kind of greed: how long a put of a key-value client takes, alone and beside a
+client that takes all it can get of one limit.
 """
 
 from __future__ import annotations
@@ -17,22 +20,26 @@ from typing import Annotated, Final
 import typer
 import uvloop
 
-from trimaran.service_api.errors import ClusterTimeoutError
+from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..load.client_process import ClientParameters
 from ..load.coordination import spawn_clients
+from ..load.greedy_process import GREEDS
 from ..load.sessions import SessionLoad
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, tune_garbage_collector
 from ..options import Members, Payload, SyncLevel, TimeLimit
-from ..rig.processes import ClusterProcesses, ProcessGroup, require_connections
+from ..rig.processes import ClusterProcesses, ProcessGroup, raise_file_limit, require_connections
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
 from ..statistics.report import Report, latency_figures
 from .echo import session_settings
+from .greedy_kinds import measure_kind, services
 
 _CONNECT_TIMEOUT_S: Final = 60.0
 _ENDLESS: Final = 1 << 40
+_GREEDY_FILES: Final = 10_000
+"""Files of a process that opens a quarter of 10,000 sessions, with a connection to each of three members."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -48,8 +55,18 @@ class FairnessParameters:
     sessions: Annotated[int, typer.Option(min=1, help="Modest clients, each with one message in flight.")] = 1
     messages: Annotated[int, typer.Option(min=1, help="Messages of the modest clients for each figure.")] = 2_000
     warmup: Annotated[int, typer.Option(min=1, help="Messages before them, not measured.")] = 200
+    kinds: Annotated[
+        tuple[str, ...], typer.Option(help="Kinds of greed beside a key-value client: one cluster for each.")
+    ] = tuple(GREEDS)
+    kind_s: Annotated[
+        float, typer.Option("--seconds", min=0.1, help="Seconds for which each is measured, and as long alone.")
+    ] = 8.0
     file_sync_level: SyncLevel = 1
     time_limit_s: TimeLimit = 300.0
+
+    def __post_init__(self) -> None:
+        if not {*self.kinds} <= {*GREEDS}:
+            raise ConfigurationError(f"kinds={','.join(self.kinds)} expected some of {','.join(GREEDS)}")
 
 
 def run(parameters: FairnessParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
@@ -60,12 +77,22 @@ def run(parameters: FairnessParameters, *, directory: Path | None = None, keep: 
     """
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "fairness", keep=keep))
+        environment = describe(data_dir)  # with the load before
         require_connections((parameters.sessions + 1) * parameters.members)
         settings = {"file_sync_level": str(parameters.file_sync_level), **session_settings(parameters.sessions + 1)}
-        cluster = stack.enter_context(ClusterProcesses(data_dir, ECHO_SERVICE, parameters.members, settings=settings))
-        figures = uvloop.run(_measure(parameters, cluster.ingress_endpoints, data_dir))
-        environment = describe(data_dir)
+        processes = ClusterProcesses(data_dir / "echo", ECHO_SERVICE, parameters.members, settings=settings)
+        with processes as cluster:
+            figures = uvloop.run(_measure(parameters, cluster.ingress_endpoints, data_dir))
+        for kind in parameters.kinds:
+            figures[f"beside {kind},"] = _measure_kind(parameters, kind, data_dir)
     return {"scenario": "fairness", **figures, "parameters": asdict(parameters), "environment": environment}
+
+
+def _measure_kind(parameters: FairnessParameters, kind: str, directory: Path) -> Report:
+    raise_file_limit(_GREEDY_FILES)
+    settings = {"file_sync_level": str(parameters.file_sync_level)}
+    with ClusterProcesses(directory / kind, services(), parameters.members, settings=settings) as cluster:
+        return uvloop.run(measure_kind(kind, parameters.kind_s, cluster, directory))
 
 
 async def _measure(parameters: FairnessParameters, endpoints: list[str], directory: Path) -> Report:

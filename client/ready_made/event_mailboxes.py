@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final, Generic, TypeVar
 
 from trimaran.client.typed.exchange import EventReader
@@ -20,9 +20,9 @@ E = TypeVar("E", bound=Event)
 class EventMailboxes(Generic[E]):
     """The mailboxes of one client. Whichever waits for its next event reads the session's messages for all of them."""
 
-    def __init__(self, kind: type[E], number_of: Callable[[E], int]) -> None:
+    def __init__(self, kind: type[E], numbers_of: Callable[[E], Iterable[int]]) -> None:
         self._boxes: dict[int, deque[E]] = {}
-        self._number_of = number_of
+        self._numbers_of = numbers_of
         self._reader = EventReader((kind,))
         self._reading = asyncio.Lock()
 
@@ -64,5 +64,8 @@ class EventMailboxes(Generic[E]):
 
     def _take(self, payload: bytes | memoryview) -> None:
         event: E | None = self._reader.read(payload)
-        if event is not None and self._number_of(event) in self._boxes:
-            self._boxes[self._number_of(event)].append(event)
+        if event is None:
+            return
+        for number in self._numbers_of(event):
+            if number in self._boxes:
+                self._boxes[number].append(event)

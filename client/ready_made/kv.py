@@ -265,7 +265,7 @@ class SyncKvClient(SyncTypedClient, service="kv"):
                     yield from progress.take_page(self.ask(progress.missing_query()))
                 for message in self.cluster.egress(POLL_S):
                     event = reader.read(message.payload)
-                    if event is not None and event.watch_id == watch_id:
+                    if event is not None and watch_id in event.watches:
                         yield from progress.take_push(event)
                         if progress.is_behind:
                             break

@@ -57,7 +57,7 @@ class WatchProgress:
     def take_push(self, event: KvChanges) -> list[KvChange]:
         """Take what was pushed; nothing if something before it was not seen."""
         seen_revision = self._seen_revision or 0
-        if event.after_revision > seen_revision:
+        if event.watches[self.watch_id] > seen_revision:
             self.is_behind = True
             return []
         changes = [change for change in event.changes if change.revision > seen_revision]
@@ -70,7 +70,7 @@ class WatchHub(EventMailboxes[KvChanges]):
     """The watches of one client."""
 
     def __init__(self) -> None:
-        super().__init__(KvChanges, lambda event: event.watch_id)
+        super().__init__(KvChanges, lambda event: event.watches)
         self._ids = itertools.count(1)
 
     def open_next(self) -> int:

@@ -111,7 +111,7 @@ class LocksClient(TypedClient, service="locks"):
 
     def __init__(self, cluster: Any) -> None:  # Any: as `TypedClient`
         super().__init__(cluster)
-        self._grants: EventMailboxes[LockGranted] = EventMailboxes(LockGranted, lambda event: event.number)
+        self._grants: EventMailboxes[LockGranted] = EventMailboxes(LockGranted, lambda event: (event.number,))
         self._releases: set[asyncio.Task[bool]] = set()
 
     async def call(self, command: Command[R], *, timeout_s: float | None = None) -> R:

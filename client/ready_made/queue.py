@@ -138,7 +138,7 @@ class QueueClient(TypedClient, service="queue"):
 
     def __init__(self, cluster: Any) -> None:  # Any: as `TypedClient`
         super().__init__(cluster)
-        self._wakes: EventMailboxes[QueueReady] = EventMailboxes(QueueReady, lambda event: event.waiter)
+        self._wakes: EventMailboxes[QueueReady] = EventMailboxes(QueueReady, lambda event: (event.waiter,))
 
     async def call(self, command: Command[R], *, timeout_s: float | None = None) -> R:
         """As `TypedClient.call`."""

@@ -222,11 +222,10 @@ class EndWatch(Command[bool]):
 
 
 class KvChanges(Event):
-    """Changes of a range that is watched, in order."""
+    """Changes of ranges that are watched, in order: the same for some watches of a session."""
 
-    watch_id: int
-    after_revision: int
-    """The last change that was pushed to this watch before; who has not seen it asks `ReadChanges`."""
+    watches: dict[int, int]
+    """By watch: the last change that was pushed to it before; a client that has not seen it asks `ReadChanges`."""
     changes: list[KvChange]
 
 

@@ -22,7 +22,7 @@ TINY: Final = {
     "request": "--requests 500 --warmup 50 --inflight 16 --members 1",
     "typed": "--requests 200 --rounds 1 --inflight 16",
     "tails": "--runs 1 --seconds 1 --rate 300 --members 1 --only open-loop",
-    "fairness": "--messages 40 --warmup 5 --sessions 4 --depths 16 --members 1",
+    "fairness": "--messages 40 --warmup 5 --sessions 4 --depths 16 --members 1 --kinds watches --seconds 0.3",
     "encryption": "--rounds 1 --depths 8 --messages 400 --missed-mib 2 --file-sync-level 0",
     "flood": "--kinds half-handshake --connections 4 --seconds 0.5 --after 0.1 --members 1 --tls",
     "scan": "--only payload,sessions,shared,log --payloads 32 --sessions 4 --log-mibs 0,2 --seconds 0.2",

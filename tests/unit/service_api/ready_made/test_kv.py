@@ -182,15 +182,27 @@ def test_a_watch_is_pushed_the_changes_of_its_range(kv: TypedHarness[KvService])
     first, second = kv.events(KvChanges)
     assert (started.revision, started.oldest_revision) == (1, 1)
     assert first == KvChanges(
-        7,
-        1,
+        {7: 1},
         [
             KvChange(3, b"a/2", b"3", 3, 1),
             KvChange(5, b"a/1", None, 0, 0),
             KvChange(6, b"a/2", None, 0, 0),
         ],
     )
-    assert (second.after_revision, [change.revision for change in second.changes]) == (6, [7])
+    assert (second.watches, [change.revision for change in second.changes]) == ({7: 6}, [7])
+
+
+def test_a_session_is_sent_a_change_once_for_all_its_watches(kv: TypedHarness[KvService]) -> None:
+    """A client that holds its share of the watches costs each put one event, not one for each watch."""
+    kv.call(WatchKeys(1, b"", b""))
+    kv.call(WatchKeys(2, *key_range("a")))
+    kv.call(WatchKeys(3, *key_range("b")))
+    kv.call(PutKey(b"a", b""))
+    kv.call(RunTransaction([], [put_key("b", ""), put_key("a", "")], []))
+
+    pushed = [(event.watches, [change.revision for change in event.changes]) for event in kv.events(KvChanges)]
+
+    assert pushed == [({1: 0, 2: 0}, [1]), ({1: 1}, [2, 3]), ({2: 1}, [3]), ({3: 0}, [2])]
 
 
 def test_the_history_gives_what_was_changed_and_says_when_it_is_compacted(small: TypedHarness[ShortHistory]) -> None:

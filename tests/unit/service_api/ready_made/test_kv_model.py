@@ -118,7 +118,7 @@ class KvMachine(RuleBasedStateMachine):
 
     def take_pushes(self) -> None:
         for event in self.kv.events(KvChanges):
-            assert event.after_revision == (self.seen[-1].revision if self.seen else 0)
+            assert [*event.watches.values()] == [self.seen[-1].revision if self.seen else 0]
             self.seen += event.changes
         self.kv.egress.clear()
 
