@@ -59,7 +59,8 @@ class FairnessParameters:
         tuple[str, ...], typer.Option(help="Kinds of greed beside a key-value client: one cluster for each.")
     ] = tuple(GREEDS)
     kind_s: Annotated[
-        float, typer.Option("--seconds", min=0.1, help="Seconds for which each is measured, and as long alone.")
+        float,
+        typer.Option("--seconds", min=0.1, help="Seconds for which it is measured: alone, then beside it, then again."),
     ] = 8.0
     file_sync_level: SyncLevel = 1
     time_limit_s: TimeLimit = 300.0

@@ -26,7 +26,7 @@ _WARMUP_S: Final = 0.5
 
 
 async def measure_kind(kind: str, seconds: float, cluster: ClusterProcesses, directory: Path) -> Report:
-    """Measure puts of a client, alone and beside one kind of greed.
+    """Measure puts of a client: alone, beside one kind of greed, and beside it afterwards, when it has its share.
 
     Raises:
         ProcessError: the greedy process, or a member, ended.
@@ -45,14 +45,17 @@ async def measure_kind(kind: str, seconds: float, cluster: ClusterProcesses, dir
             async with spawned as (greedy,):
                 await greedy.wait_for("ready")
                 greedy.go()
-                beside = await _put(kv, seconds)
+                taking = await _put(kv, seconds)
+                holding = await _put(kv, seconds)
                 greedy.go()
                 got = await greedy.wait_for("measured")
     cluster.check_running()
     return {
         **{f"calm_{name}": value for name, value in calm.items()},
-        **beside,
-        "p99_times_calm": round(beside["p99_us"] / calm["p99_us"], 2),
+        **{f"taking_{name}": value for name, value in taking.items()},
+        "taking_p99_times_calm": round(taking["p99_us"] / calm["p99_us"], 2),
+        **holding,
+        "p99_times_calm": round(holding["p99_us"] / calm["p99_us"], 2),
         "taken": got["taken"],
         "refused": got["refused"],
         "refusal": got["refusal"],

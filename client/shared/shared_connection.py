@@ -53,7 +53,8 @@ class SharedConnection:
     ends, holds up no other: sessions write in turns, and one whose `egress_queue_limit` messages are not read is
     ended with a `BackPressureError` as the cause.
 
-    Bounds: the cluster's `connection_session_limit` and `session_limit`, 10,000 each unless set otherwise.
+    Bounds: the cluster's `connection_session_limit` and `session_limit`, 10,000 each unless set otherwise, and its
+    `client_session_limit`, 2,500.
     """
 
     def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:

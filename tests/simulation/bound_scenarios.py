@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from trimaran.client import ClusterClient, ConnectRejectedError
@@ -85,7 +86,7 @@ def _add_greedy_client(scene: Scene) -> list[ConnectRejectedError]:
     async def take() -> None:
         async with contextlib.AsyncExitStack() as stack:
             for number in range(5 * _SESSION_SHARE):
-                config = replace(scene.client_config(), make_secret=lambda number=number: b"greedy %d" % number)
+                config = replace(scene.client_config(), make_secret=partial(bytes, b"greedy %d" % number))
                 try:
                     await stack.enter_async_context(ClusterClient.connect([], config=config))
                 except ConnectRejectedError as error:

@@ -129,7 +129,7 @@ def test_shares_are_the_sessions_that_there_are_in_any_order(seed: int) -> None:
     sessions = solo.module.sessions
     for connection_id in range(60):
         principal = random.choice((b"", b"alice", b"bob"))
-        doorman.at_first = lambda proxy, principal=principal: proxy.authenticate(principal)  # type: ignore[misc]
+        doorman.at_first = lambda proxy, principal=principal: proxy.authenticate(principal)
         solo.feed(connect_from(random.choice(("10.0.0.1", "10.0.0.2")), connection_id))
         deliver(solo, *appended(solo))
         if random.random() < 0.5 and sessions.sessions:
