@@ -14,7 +14,7 @@ import asyncio
 import itertools
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -72,11 +72,18 @@ class Greed:
         return lambda number: locks.acquire(f"lock-{number}")
 
     async def ttls(self) -> Take:
-        """Put keys that expire."""
+        """Put keys that expire, one by one, once it has as many as it gets."""
         kv = KvClient(await self._open())
-        return lambda number: kv.txn(
-            [], [put_key(f"ttl/{number}/{each}", "x", ttl_s=_TTL_S) for each in range(_OPERATIONS)]
-        )
+        with suppress(ServiceError):
+            while True:
+                await self._put_many(kv, next(self._numbers))
+                self.taken_count += _OPERATIONS
+        return lambda number: kv.put(f"ttl/{number}", "x", ttl_s=_TTL_S)
+
+    async def transactions(self) -> Take:
+        """Put keys that expire, many in each transaction."""
+        kv = KvClient(await self._open())
+        return lambda number: self._put_many(kv, number)
 
     async def sessions(self) -> Take:
         """Open one session more."""
@@ -91,6 +98,9 @@ class Greed:
         """Write large values, as an honest client may."""
         kv = KvClient(await self._open())
         return lambda number: kv.put(f"bulk/{number % 64}", _VALUE)
+
+    async def _put_many(self, kv: KvClient, number: int) -> None:
+        await kv.txn([], [put_key(f"ttl/{number}/{each}", "x", ttl_s=_TTL_S) for each in range(_OPERATIONS)])
 
     async def repeat(self, take: Take) -> None:
         """Take without end; where that is refused, ask again a little later."""
@@ -110,8 +120,9 @@ class Greed:
 GREEDS: Final[dict[str, tuple[Callable[[Greed], Awaitable[Take]], int]]] = {
     "watches": (Greed.watches, 1),
     "claims": (Greed.claims, 64),
-    "ttls": (Greed.ttls, 16),
+    "ttls": (Greed.ttls, 64),
     "sessions": (Greed.sessions, 32),
+    "transactions": (Greed.transactions, 16),
     "queue": (Greed.queue, 8),
     "bulk": (Greed.bulk, 4),
 }

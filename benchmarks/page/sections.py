@@ -328,7 +328,7 @@ FAIRNESS_TARGET: Final = 3.0
 """How many times longer a modest client's p99 may be beside a greedy client."""
 GREED_TARGET: Final = 5.0
 """The same beside a client that has its share of one limit, and asks for more; bulk load has no target."""
-_BULK_KINDS: Final = ("queue", "bulk")
+_BULK_KINDS: Final = ("transactions", "queue", "bulk")
 
 
 def _say_fairness(report: Report) -> str:
