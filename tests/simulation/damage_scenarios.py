@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trimaran.cluster.core.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested
+from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.simulation.cluster import Member
 from trimaran.cluster.simulation.rules import expect
 from trimaran.service_api.wire.frame import (
@@ -45,8 +46,11 @@ def an_entry_without_its_end(scene: Scene) -> None:
 
 
 def an_entry_without_its_beginning(scene: Scene) -> None:
-    """The same with the flag that begins a message: the entry looks like the rest of one before it."""
-    _flip_in_old_entry(scene, _FLAGS_OFFSET, FLAG_BEGIN)
+    """The same with the flag that begins a message: the entry looks like the rest of one before it.
+
+    It is older than the newest snapshot, so that no delivery meets it: only who reads the log for damage does.
+    """
+    _flip_in_old_entry(scene, _FLAGS_OFFSET, FLAG_BEGIN, has_snapshot=True)
 
 
 def a_reserved_value(scene: Scene) -> None:
@@ -65,27 +69,35 @@ def a_reserved_value_of_a_snapshot(scene: Scene) -> None:
     scene.add_flood("flood", 1_000)
     scene.run(0.3)
     scene.cluster.clients["flood"].kill()
-    assert leader.node is not None
-    assert leader.machine.loop is not None
-    leader.machine.loop.call_soon(leader.node.agent.post, ActionRequested(0, ControlToggle.SNAPSHOT))
     victim = scene.followers()[0]
-    assert victim.node is not None
-    log = victim.node.module.ctx.recording_log
-    scene.run_until(lambda: bool(log.latest_snapshots(1)), 30, "a snapshot is taken")
+    log = _take_snapshot(scene, leader, victim)
     recording_ids = [entry.recording_id for entry in log.entries if entry.is_valid_snapshot]
     path = victim.config.directory / "archive" / f"{recording_ids[0]}-0.rec"
-    scene.run(1)
     scene.cluster.kill(victim.member_id)
     _flip_and_start(scene, victim, path, HeaderField.RESERVED_VALUE.offset, 1)
 
 
-def _flip_in_old_entry(scene: Scene, offset: int, bit: int | None = 1) -> None:
+def _take_snapshot(scene: Scene, leader: Member, follower: Member) -> RecordingLog:
+    """Have a snapshot taken; return the recording log of a follower that has it."""
+    assert leader.node is not None
+    assert leader.machine.loop is not None
+    assert follower.node is not None
+    leader.machine.loop.call_soon(leader.node.agent.post, ActionRequested(0, ControlToggle.SNAPSHOT))
+    log = follower.node.module.ctx.recording_log
+    scene.run_until(lambda: bool(log.latest_snapshots(1)), 30, "a snapshot is taken")
+    scene.run(1)
+    return log
+
+
+def _flip_in_old_entry(scene: Scene, offset: int, bit: int | None = 1, *, has_snapshot: bool = False) -> None:
     """Flip a bit of an entry; None is the lowest bit that its frame's length has."""
-    scene.start()
+    leader = scene.start()
     scene.add_flood("flood", 1_000)
     scene.run(0.3)
     scene.cluster.clients["flood"].kill()
     victim = scene.followers()[0]
+    if has_snapshot:
+        _take_snapshot(scene, leader, victim)
     assert victim.node is not None
     path = victim.config.directory / "archive" / f"{victim.node.module.ctx.log_recording_id}-0.rec"
     scene.cluster.kill(victim.member_id)
@@ -107,6 +119,9 @@ def _flip_and_start(scene: Scene, victim: Member, path: Path, at: int, bit: int)
     victim.machine.disk.damage(path, at, bytes([byte ^ bit]))
     scene.referee.damaged[victim.member_id] = None
     scene.cluster.start(victim.member_id)
+    scene.run(1)
+    if victim.node is not None:
+        victim.node.upkeep.ask()
     scene.run(5)
     expect(victim.is_running, "a member whose log is damaged gets what it has lost", member=victim)
     mended = victim.machine.disk.durable_read(path, 1, at)[0]
