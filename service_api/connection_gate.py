@@ -116,7 +116,7 @@ class AcceptedConnection:
         """Ends the connection, with the reason; its owner may have a better way."""
         self._gate = gate
         self._given: tuple[Permission, ...] = ()
-        """What its caller was told that it may have."""
+        """The permissions that its caller was told of."""
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -129,11 +129,11 @@ class AcceptedConnection:
 
     @property
     def caller(self) -> Caller:
-        """Who the caller is now: what it has shown may have ceased to count."""
+        """Return who the caller is now: what it has shown may have ceased to count."""
         return self._gate.rights.judge(self.shown)
 
     def may(self, permission: Permission) -> bool:
-        """Whether its caller may have something, by the table of `access.permissions`; what it may have is noted."""
+        """Return whether its caller may have something, by the table of `access.permissions`, and note what it may."""
         is_given = is_permitted(permission, self.caller, knows_caller=self.knows_caller)
         if is_given and self.knows_caller and permission not in self._given:
             self._given = (*self._given, permission)
@@ -141,7 +141,7 @@ class AcceptedConnection:
 
     @property
     def lost_permissions(self) -> list[Permission]:
-        """What its caller was given, and may not have any more."""
+        """Return what its caller was given, and may not have any more."""
         if not self._given:
             return []
         caller = self.caller
@@ -248,7 +248,7 @@ class ConnectionGate:
         self.descriptors: Final = descriptors
         """None where descriptors are not limited."""
         self.rights: Final = Rights() if rights is None else rights
-        """What callers are now by what they show."""
+        """The roles that callers have now, by what they show."""
         self._crowds = {purpose: _Crowd() for purpose in Purpose}
         self.refused_counts: Counter[tuple[str, str]] = Counter()
         """By purpose and kind, one of `REFUSAL_KINDS`."""

@@ -81,7 +81,7 @@ class Refusal(Document):
     is_other_cluster: bool = False
     """Whether the caller means another cluster: nobody may have the document of that one here."""
     is_for_good: bool = False
-    """Whether the caller shows the certificate of a member that was removed: no member has that id ever again."""
+    """True where the caller shows the certificate of a member that was removed: no member has that id ever again."""
 
 
 DocumentT = TypeVar("DocumentT", bound=Document)

@@ -106,7 +106,7 @@ class Identity:
 
 
 def is_spiffe_prefix(text: str) -> bool:
-    """Whether a text is a trust domain of SPIFFE, perhaps with a path: `spiffe://example.org/ns/prod`."""
+    """Return whether a text is a trust domain of SPIFFE, perhaps with a path: `spiffe://example.org/ns/prod`."""
     return re.fullmatch(_SPIFFE_PREFIX, text) is not None
 
 
@@ -144,9 +144,9 @@ class Caller:
     reason: str = ""
     """Why what it shows does not count, or counts for less."""
     advice: str = ""
-    """What can be done about that."""
+    """The advice on that."""
     is_gone: bool = False
-    """Whether what it shows will never count again."""
+    """True where what it shows will never count again."""
 
     @classmethod
     def of_identity(cls, identity: Identity) -> Self:

@@ -314,7 +314,7 @@ class MemberStatus(Document):
 
     @property
     def stands_still(self) -> bool:
-        """Whether its service is given nothing, for a reason that the status tells."""
+        """Return whether its service is given nothing, for a reason that the status tells."""
         return self.held is not None or self.log_difference is not None
 
 

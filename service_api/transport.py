@@ -184,7 +184,7 @@ class NetworkStack(ABC):
         return None
 
     def reaches_locally(self, endpoint: Endpoint) -> bool:
-        """Whether documents of the member with this consensus endpoint are asked for at its control socket."""
+        """Return whether documents of the member with this consensus endpoint are asked for at its control socket."""
         return False
 
     @abstractmethod
@@ -589,7 +589,7 @@ class SocketStack(NetworkStack):
         return socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
 
     def reaches_locally(self, endpoint: Endpoint) -> bool:
-        """Whether a control socket for the endpoint is found, and answers."""
+        """Return whether a control socket for the endpoint is found, and answers."""
         sock = self._dial_locally(Purpose.DOCUMENTS, endpoint)
         if sock is not None:
             sock.close()

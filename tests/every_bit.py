@@ -135,7 +135,7 @@ class Subject:
 
 @dataclass(slots=True)
 class Row:
-    """What became of the flips of one field."""
+    """The result of the flips of one field."""
 
     found_by: str
     found_count: int = 0

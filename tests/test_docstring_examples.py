@@ -151,7 +151,7 @@ def blocks_of(docstring: str) -> Iterator[str]:
 
 
 def is_example(block: str) -> bool:
-    """Whether a block is Python that does or defines something."""
+    """Return whether a block is Python that does or defines something."""
     try:
         tree = ast.parse(block)
     except SyntaxError:
@@ -164,7 +164,7 @@ def is_example(block: str) -> bool:
 
 
 def names(**more: Any) -> dict[str, Any]:
-    """What a reader has imported."""
+    """The names that a reader has imported."""
     return {
         **{name: getattr(trimaran.client, name) for name in dir(trimaran.client) if name[0].isupper()},
         **{value.__name__: value for value in (asyncio, math, msgspec, pydantic, pytest)},

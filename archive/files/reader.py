@@ -124,7 +124,7 @@ class FrameReader:
         self.stop_reason: StopReason | None = None
         self.detail = ""
         self.before = before
-        """What lies before the next frame of a log; None: that was not looked for."""
+        """The kind of bytes before the next frame of a log; None: not looked for."""
         self._is_inside_frame = False
         self._block_length_bytes = _FIRST_BLOCK_LENGTH_BYTES
         self._descriptor = descriptor

@@ -30,12 +30,12 @@ PAGE_LENGTH: Final = 4096
 
 
 _LOG_ALIAS: Final = re.compile(r"[?|]alias=log(-cm)?(\||$)")
-"""What the channel of a log holds: ours, and those of Aeron's leaders and followers."""
+"""The part of a channel that only a log has: ours, and those of Aeron's leaders and followers."""
 _SNAPSHOT_CHANNELS: Final = {
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID: re.compile(r"[?|]alias=consensus-module-snapshot(\||$)"),
     SERVICE_SNAPSHOT_STREAM_ID: re.compile(r"^trimaran:.*[?|]alias=service-[0-9]+-snapshot(\||$)"),
 }
-"""What the channel of a snapshot holds, by stream id. Aeron lets a service choose flags, so only ours counts there."""
+"""By stream id, the part of a channel that only a snapshot has. Aeron lets a service choose flags: only ours counts."""
 
 
 def is_cluster_log(descriptor: RecordingDescriptor) -> bool:

@@ -44,7 +44,7 @@ class NameKind(Enum):
         self._has_form: Final = has_form
 
     def fits(self, text: str) -> bool:
-        """Whether a text is a name of this kind."""
+        """Return whether a text is a name of this kind."""
         return bool(self._has_form(text))
 
 

@@ -227,7 +227,7 @@ class Archive:
         return self._active.get(recording_id)
 
     def is_lost(self, recording_id: int) -> bool:
-        """Whether a recording has no segment, though something was recorded: an active one always had a segment.
+        """Return whether a recording has no segment, though something was recorded: an active one always had a segment.
 
         Raises:
             ArchiveError: UNKNOWN_RECORDING.

@@ -110,7 +110,7 @@ class _PlainConsole(Console):
         return super().render_str(printable(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render an object; what is not printable in a text that somebody has made is escaped here."""
+        """Render an object; what is not printable in a text of others is escaped here."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 

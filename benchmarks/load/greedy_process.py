@@ -43,7 +43,7 @@ Take: TypeAlias = Callable[[int], Awaitable[object]]
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class GreedyLoad(ProcessParameters):
-    """What the process is told."""
+    """The orders that the process is given."""
 
     endpoints: list[str]
     kind: str

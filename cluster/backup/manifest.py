@@ -32,7 +32,7 @@ from trimaran.service_api.errors import RemoteProtocolError
 
 MANIFEST_NAME: Final = StoredName("manifest.json")
 DRAFT_NAME: Final = StoredName("manifest-draft.json")
-"""What a copy that has not ended has written; no reader takes it for a backup."""
+"""The name under which a copy writes before it has ended; no reader takes it for a backup."""
 CATALOG_NAME: Final = StoredName("archive/archive.catalog")
 RECORDING_LOG_NAME: Final = StoredName("cluster/recording.log")
 CLUSTER_ID_NAME: Final = StoredName("cluster/cluster-id")

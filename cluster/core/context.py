@@ -205,7 +205,7 @@ class ConsensusContext:
     """The entry, or the range in which members' logs differ, before which delivery stands still, or will: this member
     leads only while no other can."""
     is_comparing: bool = False
-    """Whether the log is compared with others' before anything more is delivered: the state may be wrong."""
+    """True where the log is compared with others' before anything more is delivered: the state may be wrong."""
     skipped_entries: dict[int, int] = field(default_factory=dict)
     """Entries that an operator has skipped and this member knows of, by where they end: where the entry ends that has
     them skipped."""

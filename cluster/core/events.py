@@ -228,9 +228,9 @@ class MembersHeard:
 
     configuration: Configuration
     is_trusted: bool
-    """Whether it surely is a member: this one dialled it, or its certificate says so, and it is known."""
+    """True where it surely is a member: this one dialled it, or its certificate says so, and it is known."""
     is_rumour: bool = False
-    """Whether it shows a member's certificate, and nobody else calls it a member."""
+    """True where it shows a member's certificate, and nobody else calls it a member."""
 
 
 @dataclass(slots=True)

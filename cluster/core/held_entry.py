@@ -16,7 +16,7 @@ DIFFERENCE_ADVICE: Final = (
     "look at the range on each member (`trimaran log dump DIR`, `trimaran archive diff`), start members that are down, "
     "or say whose is valid: `trimaran log trust --member ID --confirm`"
 )
-"""What an operator can do where the logs of members differ and no majority of independent copies agrees."""
+"""The advice where the logs of members differ and no majority of independent copies agrees."""
 
 
 @dataclass(slots=True, frozen=True)

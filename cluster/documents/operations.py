@@ -91,7 +91,7 @@ class OperationRequest(Document):
     change: MemberChangeRequest | None = None
     """Of `change-members`."""
     target_member_id: Id | None = None
-    """Of `transfer`: the member that is to lead; None: the one that fits best. Of `trust-log`: whose log is valid."""
+    """For `transfer` the member that is to lead, None: the best. For `trust-log` the member with the valid log."""
     feature_level: FeatureLevel | None = None
     """Of `raise-feature-level`: to which; None: the highest that every member can."""
     cluster_id: ClusterIdLine | None = None

@@ -70,7 +70,7 @@ class StatusQueryError(ClusterError):
         self.outcome = outcome
         self.detail = detail
         self.is_for_good = is_for_good
-        """Whether the caller showed the certificate of a member that was removed."""
+        """True where the caller showed the certificate of a member that was removed."""
 
 
 async def query_status(

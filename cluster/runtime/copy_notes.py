@@ -27,7 +27,7 @@ logger = structlog.get_logger()
 
 
 class CopyNotes:
-    """What one member notes of its copies."""
+    """The notes of one member about its copies."""
 
     def __init__(
         self, ctx: ConsensusContext, file: LogCopiesFile, *, network: NetworkStack, tasks: ActivityScope

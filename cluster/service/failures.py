@@ -51,7 +51,7 @@ def _is_foreign(error: BaseException) -> bool:
 
 
 def _is_of_signal_handler(error: BaseException) -> bool:
-    """Whether a handler of a signal is among the functions that an exception went through."""
+    """Return whether a handler of a signal is among the functions that an exception went through."""
     handlers = (signal.getsignal(number) for number in signal.valid_signals())
     code = {code for handler in handlers if (code := getattr(handler, "__code__", None)) is not None}
     return any(frame.f_code in code for frame, _ in traceback.walk_tb(error.__traceback__))

@@ -93,7 +93,7 @@ def draw_bit(begin: int, member: Member, random: Random) -> tuple[Path, int, int
 
 
 def _is_unprotected(frame_offset: int, bit: int) -> bool:
-    """Whether nothing protects this bit: as much of the frame length as alignment rounds away is in no checksum.
+    """Return whether nothing protects this bit: as much of the frame length as alignment rounds away is in no checksum.
 
     A message of a session does not say how long it is, so a zero behind it may belong to it.
     """

@@ -132,7 +132,7 @@ class ControlSocket:
 
     @property
     def is_there(self) -> bool:
-        """Whether the socket is still where it was bound: nobody can connect to one that was removed."""
+        """Return whether the socket is still where it was bound: nobody can connect to one that was removed."""
         try:
             return os.stat(CONTROL_SOCKET_NAME, dir_fd=self._handle, follow_symlinks=False).st_ino == self._inode
         except OSError:

@@ -1,7 +1,7 @@
 """Rights follow the state: whether an identity that was shown counts now, asked again whenever that may have changed.
 
 A certificate says who its holder was when it was issued. What it is worth is decided here, by one function for each
-role, with what is known now: a member's with the configuration in the log. The function is asked each time somebody
+role, with what is known now: a member's with the configuration in the log. The function is asked each time a caller
 asks for something, so nobody is given anything by what held before. What is open already ends with `review`, which the
 owner of that knowledge calls when it changes: each connection that was given what its caller may not have any more.
 
@@ -24,7 +24,7 @@ Judge = Callable[[Caller], Caller]
 
 
 class Rights:
-    """What the callers of one process are now."""
+    """The roles that the callers of one process have now."""
 
     def __init__(self, audit: AuditTrail | None = None) -> None:
         self._audit = audit

@@ -97,13 +97,13 @@ class FrameRules:
     checksummed: bool
     checksum_kind: ChecksumKind = ChecksumKind.CRC32
     is_cluster_log: bool = False
-    """Whether this is a cluster's log, so that `log.log_rules` hold, too."""
+    """True where this is a cluster's log, so that `log.log_rules` hold, too."""
     is_snapshot: bool = False
-    """Whether this is a snapshot: the same rules, but its messages may be of an application, and none lacks its end."""
+    """True for a snapshot: the same rules, but its messages may be of an application, and none lacks its end."""
 
     @property
     def is_cluster_written(self) -> bool:
-        """Whether no application chooses flags, order and reserved values here."""
+        """Return whether no application chooses flags, order and reserved values here."""
         return self.is_cluster_log or self.is_snapshot
 
     def identity(self, term_count: int) -> bytes:

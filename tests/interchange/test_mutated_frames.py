@@ -36,7 +36,7 @@ class Base(NamedTuple):
     frame: dict[str, Any]
     is_checksummed: bool
     is_ruled: bool
-    """Whether it is a snapshot of the consensus module, whose flags no application chose."""
+    """True where it is a snapshot of the consensus module, whose flags no application chose."""
 
     @property
     def end_position(self) -> int:

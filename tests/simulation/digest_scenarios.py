@@ -104,7 +104,7 @@ class _Hashed:
         return self.cluster.run_until(is_done, limit_ns=limit_s * _S)
 
     def is_at_rest(self) -> bool:
-        """Whether every member follows, and has delivered all that the leader has."""
+        """Return whether every member follows, and has delivered all that the leader has."""
         leader = self.cluster.leader()
         if leader is None or leader.node is None:
             return False

@@ -102,7 +102,7 @@ async def _order(scene: Scene, leader: Member) -> None:
 
 
 def a_removed_member_that_asks_on(scene: Scene) -> None:
-    """Who has a removed member's certificate keeps a link open, and orders the cluster to stand still."""
+    """A holder of a removed member's certificate keeps a link open, and orders the cluster to stand still."""
     leader = scene.start()
     scene.add_client()
     scene.run_until(lambda: scene.history.acknowledged_count >= 20, 10, "a cluster serves")
@@ -134,7 +134,7 @@ async def _link(scene: Scene, members: Sequence[Member], claimed: MemberId, link
 
 
 def a_member_that_was_never_added(scene: Scene) -> None:
-    """Who has the certificate of a member that is none says that the members are others, to all that there are."""
+    """A process with a certificate of a member that was never added tells all members that the members are others."""
     leader = scene.start()
     scene.add_client()
     scene.run_until(lambda: scene.history.acknowledged_count >= 20, 10, "a cluster serves")
@@ -199,7 +199,7 @@ def _keep_the_rights_of_who_is_removed(planting: Planting) -> None:
 
 
 def _let_open_connections_be(planting: Planting) -> None:
-    """What was given before a right ended is kept."""
+    """Keep the rights that were given before they ended."""
 
     def review(self: Rights, gate: ConnectionGate) -> None:
         if any(connection.lost_permissions for connection in gate.connections()):

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 LIMIT_S = 1.0
 LONG_S = 3 * LIMIT_S
-"""What would be a hang."""
+"""The time after which a standstill is a hang."""
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from trimaran.service_api.transport import NetworkStack
 pytestmark = pytest.mark.slow
 
 GIVEN = ("ingress: a session", "consensus: status", "consensus: open sessions", "archive: list recordings")
-"""What a member's certificate is given at every member. It operates the cluster besides, at the leader."""
+"""The rights of a member's certificate at every member. It operates the cluster besides, at the leader."""
 
 
 def from_elsewhere(certified: Certified, member_id: int) -> TlsStack:

@@ -98,7 +98,7 @@ async def test_an_order_while_the_leader_changes_is_done_by_the_next_one(data_di
 
 
 async def test_in_plain_text_nothing_is_passed_on(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever connects in plain text could say that it passes an order on."""
+    """Any process that connects in plain text could say that it passes an order on."""
     async with SystemCluster(data_dir, settings=STEADY) as cluster:
         leader = (await cluster.wait_for_leader()).leader_member_id
         here = endpoint_of(cluster, (leader + 1) % 3, "consensus")

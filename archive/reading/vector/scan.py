@@ -161,7 +161,7 @@ class FrameScanner:
         self.position = self._last_reader.position
         self._log_columns = LogColumns(self._rules) if self._rules.is_cluster_written else None
         self._before: Before | None = None
-        """What lies before the next frame of a log; None: that was not looked for."""
+        """The kind of bytes before the next frame of a log; None: not looked for."""
         self.stop_reason: StopReason | None = None
         self.detail = ""
         self.is_bound_reached = False

@@ -85,7 +85,7 @@ def _as_one_line(
 
 
 def _is_plain(value: Any) -> bool:  # whatever is logged
-    """Whether a value is a word, or a number or the like whose text is printable."""
+    """Return whether a value is a word, or a number or the like whose text is printable."""
     if isinstance(value, str):
         return value.isprintable() and not any(mark in value for mark in " =\"'")
     return repr(value).isprintable()

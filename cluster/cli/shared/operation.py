@@ -185,7 +185,7 @@ async def _carry_out(
 
 
 class _Answer(NamedTuple):
-    """What came of asking one member."""
+    """The result of asking one member."""
 
     steps: list[OperationProgress]
     failure: str | None = None
@@ -193,11 +193,11 @@ class _Answer(NamedTuple):
     exit_status: int = 0
     outcome: Outcome = Outcome.ANSWERED
     is_begun: bool = True
-    """Whether it may have been begun without a last step."""
+    """True where it may have been begun without a last step."""
 
     @property
     def is_undone(self) -> bool:
-        """Whether surely nothing was done, so that another member may be asked."""
+        """Return whether surely nothing was done, so that another member may be asked."""
         if self.failure is not None:
             return not self.is_begun
         return self.steps[-1].step is ActionStep.REFUSED
@@ -337,7 +337,7 @@ def _judge_leader(statuses: Sequence[MemberStatus], *, is_unknown: bool) -> _Lea
 
 
 def _awaits_leader(status: MemberStatus) -> bool:
-    """Whether a member is in an election, or follows a leader that is gone."""
+    """Return whether a member is in an election, or follows a leader that is gone."""
     return not is_in_term(status) or status.leader_member_id is not None
 
 

@@ -22,7 +22,7 @@ class Divergence:
     """Those that are not with a majority; without a majority, all."""
     has_majority: bool
     is_doubtful: bool = False
-    """Whether that majority may be of one source: members of it have copied their log from others of it."""
+    """True where that majority may be of one source: members of it have copied their log from others of it."""
     equal_position: int = 0
     """Up to where all voters are known to have had the same state."""
     restarted: set[MemberId] = field(default_factory=set)

@@ -64,7 +64,7 @@ class LogBuffer:
 
     @property
     def before(self) -> Before:
-        """What lies before the next frame, as far as who appended the last chunk has noted it."""
+        """Return what lies before the next frame, as far as who appended the last chunk has noted it."""
         position, before = self._before
         return before if position == self.append_position else Before.UNKNOWN
 

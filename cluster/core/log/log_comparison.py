@@ -52,7 +52,7 @@ class LogDifference:
     file_name: str
     """The segment file of this member that has the range."""
     is_mended: bool = False
-    """Whether this member has begun to put other members' bytes there: then only the rest is missing."""
+    """True where this member has begun to put other members' bytes there: then only the rest is missing."""
 
     def __str__(self) -> str:
         groups = " against ".join(",".join(map(str, group)) for group in self.groups)

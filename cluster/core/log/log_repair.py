@@ -61,9 +61,9 @@ class RepairRange:
     position: int
     stop_position: int
     copies: LogCopies = field(default_factory=LogCopies)
-    """Of the member's log: whose disks the bytes may have been on before."""
+    """The members on whose disks the bytes of the log may have been before."""
     replaces: bool = False
-    """Whether they may take the place of frames that are valid by themselves: `log_comparison` has decided so."""
+    """True where they may take the place of frames that are valid by themselves: `log_comparison` has decided so."""
 
 
 @dataclass(slots=True)

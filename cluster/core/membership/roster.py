@@ -66,7 +66,7 @@ class Roster:
         self._contacts: Configuration | None = None
         """The newest committed configuration that another member spoke of, while it is newer than the own one."""
         self._is_rumour = False
-        """Whether that other member is one by its own word alone."""
+        """True where that other member is one by its own word alone."""
         self._leaving: dict[MemberId, ConfiguredMember] = {}
         self.change_count = -1
         """How often the history had changed when this was brought up to date: another number than its own is stale."""
@@ -235,7 +235,7 @@ class Roster:
         self.refresh()
 
     def vouches_for(self, member_id: MemberId) -> bool:
-        """Whether more than a rumour says that there is such a member, here or at a member that is known."""
+        """Return whether more than a rumour says that there is such a member, here or at a member that is known."""
         return member_id in self._leaving or any(one.find(member_id) for one in (self.current, self.latest))
 
     def judge(self, shown: Caller) -> Caller:

@@ -50,7 +50,7 @@ CHANNEL_LIMIT: Final = 1 << 10
 """Characters of a response channel, which every member keeps for as long as the session lives."""
 
 NO_ADDRESS: Final = "-"
-"""What stands for an address that is not known, as `connection_gate.address_of` says it; it has no share."""
+"""The text for an address that is not known, as `connection_gate.address_of` says it; it has no share."""
 
 _FIRST_SESSION_ID: Final = -2
 """Attempts are numbered downwards from here: -1 is no session at all."""

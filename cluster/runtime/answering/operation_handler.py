@@ -45,7 +45,7 @@ _TOGGLES: Final = {
 """The actions of the whole cluster that the consensus module is asked for; `OperationHandler._begin` has the others."""
 
 _OF_ONE_MEMBER: Final = frozenset({Operation.STOP_MEMBER, Operation.SCRUB, Operation.TRUST_LOG})
-"""What the member that is asked does itself, whether it leads or not."""
+"""The operations that the asked member does itself, whether it leads or not."""
 
 
 class OperationHandler:

@@ -40,7 +40,7 @@ class OrderRelay:
         return f"<OrderRelay leader={self._module.ctx.leader_member_id}>"
 
     def passes_on(self, order: OperationRequest) -> bool:
-        """Whether another member leads, which can be shown who asks."""
+        """Return whether another member leads, which can be shown who asks."""
         leader_id = self._module.ctx.leader_member_id
         return (
             self._network.encrypts

@@ -4,7 +4,7 @@ A socket that takes what it is given costs nothing here: its connection writes s
 transport holds `HIGH_WATER_BYTES`, its connection waits: whatever follows for it is kept here, in whole frames, and
 goes out as the socket takes more. So what waits can be counted, and dropped again, which bytes in a transport cannot.
 
-Bounds: `limit_bytes` for all that waits, and a share of it for each connection. At the bound somebody is cut off, and
+Bounds: `limit_bytes` for all that waits, and a share of it for each connection. At the bound a client is cut off, and
 never the one that happens to write: first the connections whose sockets have taken nothing for a while, the one
 that holds the most before the others; where all of them read, the one that holds the most. A client beyond
 `READ_LIMIT_BYTES` is not read either. Connections that do not wait hold less than `HIGH_WATER_BYTES` each; `look`

@@ -504,7 +504,7 @@ class _Inbound(asyncio.Protocol):
         """None until the member has said what its settings are."""
         self._is_status = False
         self._is_outsider = False
-        """Whether it has had its one answer."""
+        """True where it has had its one answer."""
         self._request: DocumentRequest | None = None
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None

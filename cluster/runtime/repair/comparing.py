@@ -64,7 +64,7 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True)
 class LogComparison:
-    """What a comparison of logs has found."""
+    """The result of a comparison of logs."""
 
     compared: dict[MemberId, tuple[int, int]] = field(default_factory=dict)
     """Members whose logs were read, and from where to where."""
@@ -126,7 +126,7 @@ class LogComparer:
         self._is_asked.set()
 
     def is_majority(self, member_ids: Iterable[MemberId], position: int, stop_position: int) -> bool:
-        """Whether members are a majority of the voters where those with one source of a range count once."""
+        """Return whether members are a majority of the voters where those with one source of a range count once."""
         ctx = self._ctx
         voters = (each for each in member_ids if each in ctx.roster.current.voter_ids)
         copies = {**ctx.told_copies, ctx.config.member_id: ctx.log_copies}
@@ -209,7 +209,7 @@ class LogComparer:
     # --- inside
 
     def _is_enough(self, noted: LogDifference, found: LogComparison) -> bool:
-        """Whether a comparison that has left nothing to decide was one with those that matter.
+        """Return whether a comparison that has left nothing to decide was one with those that matter.
 
         They are whom the operator trusts; or all that were known to differ; or, once this member took what a majority
         has, a majority.

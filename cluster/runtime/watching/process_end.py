@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 
 _STDERR: Final = 2
 _EXIT_STATUS: Final = 1
-"""That of a command which failed, as `EXIT_FAILED` of all commands."""
+"""The exit status of a command which failed, as `EXIT_FAILED` of all commands."""
 
 
 def end_process(last_words: bytes) -> NoReturn:

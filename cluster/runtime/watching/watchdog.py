@@ -137,7 +137,7 @@ class Watchdog:
         return before != self._pulse_count and not self._is_closing
 
     def _is_excused(self) -> bool:
-        """Whether what stands still waits for a disk, or for code of users."""
+        """Return whether what stands still waits for a disk, or for code of users."""
         frames = sys._current_frames()
         if self._is_closing and _is_any_in_disk_call(frames):
             return True
@@ -155,7 +155,7 @@ def last_words_of(event: str, reason: str, *, member_id: int) -> bytes:
 
 
 def is_waiting_for_disk(stat_path: str) -> bool:
-    """Whether the kernel says of a thread that it waits for a disk. False where there is no such file."""
+    """Return whether the kernel says of a thread that it waits for a disk. False where there is no such file."""
     try:
         handle = os.open(stat_path, os.O_RDONLY)
     except OSError:
@@ -167,7 +167,7 @@ def is_waiting_for_disk(stat_path: str) -> bool:
 
 
 def _is_any_in_disk_call(frames: Mapping[int, FrameType]) -> bool:
-    """Whether a thread of this process is in a call of the disk, so that an end in order has to wait for it."""
+    """Return whether a thread of this process is in a call of the disk, so that an end in order has to wait for it."""
     for each in frames.values():
         frame: FrameType | None = each
         while frame is not None:

@@ -92,7 +92,7 @@ class KvService(SharingService, name="kv"):
     """By revision: key, value, create revision, version, whether its TTL deleted it. Without gaps."""
     history_bytes: int = state()
     expiry_timers: dict[bytes, tuple[int, bytes]] = state()
-    """Of each key with a TTL the timer, and the client that set it."""
+    """By key with a TTL: the timer, and the client that set it."""
     watches: dict[tuple[int, int], tuple[bytes, bytes, int]] = state()
     """By session and the client's number: begin and end of the range, and the last revision pushed."""
 

@@ -59,7 +59,7 @@ _ZEROS: Final = tuple(bytes(-length % 32) for length in range(32))
 
 
 class Before(IntEnum):
-    """What lies before a frame of a log: it says which frames may follow."""
+    """The kind of bytes before a frame of a log: it says which frames may follow."""
 
     UNKNOWN = 0
     """Nobody has looked, or it is no log."""

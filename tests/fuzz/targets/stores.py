@@ -1,4 +1,4 @@
-"""What an object store gives: names, and the manifests of backups and of cold storage."""
+"""The contents of an object store: names, and the manifests of backups and of cold storage."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ async def test_what_nobody_catches_in_the_loop_is_an_error_of_its_own() -> None:
 
 
 async def test_a_lack_of_memory_in_the_loop_ends_the_member() -> None:
-    """What the callback did is half done: it was logged, and the member went on."""
+    """Return what the callback did is half done: it was logged, and the member went on."""
     structlog.configure(processors=[structlog.processors.KeyValueRenderer()])
     loop, node, error = asyncio.get_running_loop(), Ending(), MemoryError()
     loop.set_exception_handler(partial(_on_unhandled, cast(Node, node)))

@@ -55,7 +55,7 @@ def reseal(manifest: Document) -> bytes:
 
 
 def rewrite(store: Path, change: Callable[[Document], object], name: str = MANIFEST_NAME) -> None:
-    """Change the manifest as somebody does who can write to the store."""
+    """Change the manifest as an attacker does who can write to the store."""
     found = json.loads((store / MANIFEST_NAME).read_bytes())
     change(found)
     (store / name).write_bytes(reseal(found))
@@ -151,7 +151,7 @@ def test_manifest_that_no_copy_writes_is_refused(
 
 
 def test_store_without_a_manifest_is_no_backup_to_verify_either(store: Path, tmp_path: Path) -> None:
-    """Who changes an object can remove the manifest, too."""
+    """An attacker that changes an object can remove the manifest, too."""
     (store / MANIFEST_NAME).unlink()
 
     for read in (

@@ -90,7 +90,7 @@ def test_directories_alone_are_taken_even_if_they_are_a_majority() -> None:
 
 
 def test_member_that_runs_with_more_log_is_not_passed_over() -> None:
-    """Of five, one runs and one left a directory: no majority, but the first may have what clients were told."""
+    """One of five runs and one left a directory: no majority, but the first may have what clients were told."""
     others = [dead(member_id) for member_id in range(1, 5)]
     for living in (running(0, append=END + 32), running(0, append=64, commit=64, term=4), running(0, commit=END + 32)):
         told = why([GivenDirectory(4)], [living, *others], voter_count=5)

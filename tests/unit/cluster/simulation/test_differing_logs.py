@@ -21,7 +21,7 @@ from trimaran.cluster.simulation.cluster import Member, Settings, SimulatedClust
 from trimaran.service_api import ServiceDivergedError
 
 TEXT = b"client-0 20 "
-"""Of the message that is changed."""
+"""The text of the message that is changed."""
 
 
 class Unwatched(SmallCluster):

@@ -140,7 +140,7 @@ def test_links_that_went_are_made_again_and_others_are_left_alone(runtime: Path,
 def test_link_is_removed_only_by_a_member_that_would_see_the_directory(
     runtime: Path, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of another mount namespace it is that of a member that runs where the directory is there."""
+    """A link of another mount namespace is that of a member that runs where the directory is there."""
     (tmp_path / "theirs").mkdir()
     (tmp_path / "dead").mkdir()
     own = local_socket._namespaces()

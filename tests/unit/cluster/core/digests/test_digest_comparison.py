@@ -352,7 +352,7 @@ def test_a_copy_from_before_all_had_the_same_state_is_no_source_of_what_differs_
 
 @pytest.mark.parametrize(("other", "expected"), [(1, f"0-{POSITION}:1"), (2, f"0-32:1 {POSITION - 64}-{POSITION}:1")])
 def test_a_copy_that_led_to_the_state_of_an_independent_member_is_one_no_more(other: int, expected: str) -> None:
-    """What lies before the snapshot that delivery began with was not looked at, nor what was copied later."""
+    """Return what lies before the snapshot that delivery began with was not looked at, nor what was copied later."""
     comparing = Comparing()
     comparing.module.digests.begin_position = 32
     comparing.module.ctx.log_copies.note(0, POSITION, {MemberId(1)})
@@ -363,7 +363,7 @@ def test_a_copy_that_led_to_the_state_of_an_independent_member_is_one_no_more(ot
     assert comparing.module.ctx.log_copies.encode_text() == expected
 
 
-def test_a_difference_is_decided_in_time_where_somebody_does_not_tell_its_digest() -> None:
+def test_a_difference_is_decided_in_time_where_a_member_does_not_tell_its_digest() -> None:
     comparing = Comparing()
     comparing.own(A)
     comparing.told(1, B)
@@ -380,6 +380,6 @@ def test_a_member_that_does_not_say_what_its_log_is_a_copy_of_is_not_counted() -
     comparing = Comparing()
     comparing.own(A)
     comparing.told(1, B)
-    comparing.told(2, B, copies="of somebody")
+    comparing.told(2, B, copies="of others")
 
     assert not any(found.is_stopping for found in comparing.found())

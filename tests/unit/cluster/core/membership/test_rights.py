@@ -1,4 +1,4 @@
-"""What a member's certificate is worth, by the configuration in the log, and who is believed about the members."""
+"""The rights of a member's certificate, by the configuration in the log, and who is believed about the members."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def test_the_last_words_are_a_line_of_the_log() -> None:
 
 @pytest.fixture
 def memory_ends() -> Iterator[list[bytes]]:
-    """What `end_on_lost_memory` ends the process with; how Python reports is left as it was."""
+    """Return what `end_on_lost_memory` ends the process with; how Python reports is left as it was."""
     hooks, logger = (sys.unraisablehook, threading.excepthook), logging.getLogger("concurrent.futures")
     ends: list[bytes] = []
     sys.unraisablehook = lambda failed: None
