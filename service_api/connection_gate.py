@@ -252,6 +252,8 @@ class ConnectionGate:
         self._crowds = {purpose: _Crowd() for purpose in Purpose}
         self.refused_counts: Counter[tuple[str, str]] = Counter()
         """By purpose and kind, one of `REFUSAL_KINDS`."""
+        self.arrived_count = 0
+        """Connections that have asked to be let in, with those that were not."""
         self._lines = LineLimiter[tuple[str, str]]()
         self._own_lines = Counter[tuple[str, str]]()
         """By purpose and event, since the last report: connections that their owner has ended."""
@@ -289,6 +291,7 @@ class ConnectionGate:
 
     def enter(self, purpose: Purpose, peer: object) -> AcceptedConnection | None:
         """Let a new connection in, from a peer's socket address; None refuses it. Others may have to go for it."""
+        self.arrived_count += 1
         crowd, limits, address = self._crowds[purpose], self.limits(purpose), address_of(peer)
         if crowd.by_address[address] >= limits.address_limit and not self._make_room(
             crowd.pending_by_address.get(address), "from its address"

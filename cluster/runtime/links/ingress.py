@@ -37,8 +37,8 @@ from .ingress_owner import IngressOwner
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
 _UNFINISHED_LIMIT_BYTES: Final = 128 << 20
 _SESSION_OPEN_TIMEOUT_S: Final = 30.0
-_REFUSED_CONNECTION_BYTES: Final = 64 << 10
-"""About what a connection held that was refused in the middle of its handshake: buffers of TLS."""
+_CONNECTION_BYTES: Final = 64 << 10
+"""About what a connection on any endpoint leaves behind: buffers of TLS, or of what it sent."""
 _LOOK_LIMIT: Final = 1000
 """Connections looked at in one go for whether their clients have left."""
 
@@ -66,7 +66,7 @@ class Ingress:
         self.egress: Final = EgressTracker(egress_limit_bytes, owner.monotonic_ns)
         self._memory = FreedMemory(trim_memory, owner.monotonic_ns)
         self._unfinished_peak_bytes = 0
-        self._refused_count = 0
+        self._arrived_count = 0
         self.gate = gate
         self.session_open_timeout_s = session_open_timeout_s
         self.unfinished_bytes = 0
@@ -226,12 +226,12 @@ class Ingress:
         self.close_half_open_connections()
         self.egress.look(self.connections.values())
         self.gate.look(self.session_open_timeout_s)
-        refused_count = self.gate.refused_counts.total()
-        refused_bytes = (refused_count - self._refused_count) * _REFUSED_CONNECTION_BYTES
-        self._refused_count = refused_count
-        peak_bytes = self.egress.take_peak_bytes() + self._unfinished_peak_bytes + refused_bytes
+        arrived_count = self.gate.arrived_count
+        left_bytes = (arrived_count - self._arrived_count) * _CONNECTION_BYTES
+        self._arrived_count = arrived_count
+        peak_bytes = self.egress.take_peak_bytes() + self._unfinished_peak_bytes
         self._unfinished_peak_bytes = self.unfinished_bytes
-        self._memory.look(peak_bytes, self.egress.held_bytes + self.unfinished_bytes)
+        self._memory.look(peak_bytes, self.egress.held_bytes + self.unfinished_bytes, left_bytes)
 
     def close(self) -> None:
         """Stop listening, let what is written go out, and drop every connection."""

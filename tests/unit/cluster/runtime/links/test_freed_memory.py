@@ -20,3 +20,16 @@ def test_memory_is_given_back_when_much_less_is_held_and_once_more_later() -> No
 
     assert before == []
     assert trims == [0, AGAIN_AFTER_NS]
+
+
+def test_memory_is_given_back_when_enough_connections_have_ended_however_slowly() -> None:
+    trims: list[None] = []
+    memory = FreedMemory(lambda: trims.append(None), lambda: 0)
+    for _ in range(3):
+        memory.look(0, 0, TRIM_BYTES // 4)
+    before = len(trims)
+
+    memory.look(0, 0, TRIM_BYTES // 4)
+    memory.look(0, 0, TRIM_BYTES // 2)
+
+    assert (before, len(trims)) == (0, 1)
