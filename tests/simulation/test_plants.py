@@ -65,7 +65,7 @@ QUICK: Final = {
     "a change of the members waits until the one before is committed": ("two-changes-at-once", 0),
     "a change of the members waits until its leader has committed an entry of its own term": (
         "change-before-own-entry",
-        13,
+        6,
     ),
     "cluster time goes on with the leader's monotonic clock": ("clamped-clock", 0),
     "a service leads from the first entry of its member's term": ("leads-in-the-replay", 0),
