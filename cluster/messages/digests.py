@@ -6,9 +6,9 @@ Aeron Cluster has no such message; it is of our own schema, and of no file.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from trimaran.service_api.wire.fields import Data, Int32, Int64, Position, Text, UInt8, WireMemberId
+from trimaran.service_api.wire.fields import Data, Int32, Int64, Position, Since, Text, UInt8, WireMemberId
 from trimaran.service_api.wire.message import TrimaranMessage
 
 
@@ -38,5 +38,5 @@ class ServiceDigest(TrimaranMessage):
     digest: Data
     value: Text = ""
     """What was digested, as text for people, where it is short; a digest in hex otherwise."""
-    copies: Text = ""
+    copies: Annotated[Text, Since(3)] = ""
     """Which ranges of the member's log are copies, as `LogCopies` writes them."""

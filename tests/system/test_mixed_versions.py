@@ -104,7 +104,10 @@ class CountingClient:
 
 
 async def snapshot(cluster: SystemCluster) -> None:
-    status, said = await cluster.run_command("snapshot", "take")
+    """Take a snapshot: the command of this version, by the directory of the leader: versions name links otherwise."""
+    leader = await cluster.wait_for_leader()
+    directory = cluster.directory_of(leader.leader_member_id)
+    status, said = await cluster.run_command("snapshot", "take", "--directory", str(directory))
     assert status == 0, said
 
 
