@@ -399,7 +399,7 @@ class Node:
                 log,
                 self._files.members,
                 tasks=tasks,
-                review_rights=lambda: self._rights.review(self.gate),
+                review_rights=lambda: self._rights.review(self.gate.connections()),
                 on_failed=self.agent.terminate,
             ),
             divergence=DivergenceReporter(

@@ -10,17 +10,37 @@ A role without a function counts as it was shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from ..identity import Caller, CallerRole
 from .audit import AuditTrail
-
-if TYPE_CHECKING:
-    from ..connection_gate import AcceptedConnection, ConnectionGate
+from .permissions import Permission
 
 Judge = Callable[[Caller], Caller]
 """Returns what the holder of an identity is now: the same, or one of another role, with the reason."""
+
+
+class Holder(Protocol):
+    """A connection, and the permissions that its caller was told of."""
+
+    shown: Caller
+    """The identity that it has shown."""
+
+    @property
+    def address(self) -> str:
+        """The machine that it comes from."""
+
+    @property
+    def caller(self) -> Caller:
+        """The caller as it counts now."""
+
+    @property
+    def lost_permissions(self) -> Sequence[Permission]:
+        """The permissions that its caller was given, and may not have any more."""
+
+    def refuse(self, kind: str, detail: str) -> None:
+        """End it, and log why."""
 
 
 class Rights:
@@ -42,10 +62,10 @@ class Rights:
         judge = self._judges.get(shown.role)
         return shown if judge is None else judge(shown)
 
-    def review(self, gate: ConnectionGate) -> None:
+    def review(self, holders: Iterable[Holder]) -> None:
         """End the connections that were given what their callers may not have any more; one audit line for a caller."""
-        lost: dict[Caller, list[AcceptedConnection]] = {}
-        for connection in gate.connections():
+        lost: dict[Caller, list[Holder]] = {}
+        for connection in holders:
             if connection.lost_permissions:
                 lost.setdefault(connection.shown, []).append(connection)
         for shown, connections in lost.items():

@@ -51,10 +51,10 @@ def test_a_review_ends_what_was_given_and_is_not_any_more_with_one_line_for_a_ca
     given = ((link, Permission.MEMBER_LINK), (archive, Permission.ARCHIVE_READING), (other, Permission.MEMBER_LINK))
     assert all(connection.may(each) for connection, each in (*given, (client, Permission.SESSION)))
 
-    judged.rights.review(judged.gate)
+    judged.rights.review(judged.gate.connections())
     assert judged.ended == []
     judged.names.remove("1")
-    judged.rights.review(judged.gate)
+    judged.rights.review(judged.gate.connections())
 
     assert (link.is_over, archive.is_over, idle.is_over, other.is_over, client.is_over) == (
         True,
