@@ -41,6 +41,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "fuzz/targets/archive_links.py:_replay": "nothing is connected: the fuzzer hands the bytes over",
         "fuzz/test_findings.py:test_archive_that_answers_with_another_kind_of_message_is_given_up": "as there",
         "upgrade/counting_client.py:run": "it runs with an older version, which has no tests/waiting.py",
+        "test_docstring_examples.py:run_client": "virtual time: the members are in memory",
         "unit/client/test_protocol.py:test_failed_dials_are_repeated_with_a_growing_bounded_back_off": "a fake clock",
         "unit/service_api/test_connection_gate.py:__init__": "a fake clock",
         "runner/limit.py:_interrupt": "a test whose limit is spent is interrupted so often",

@@ -45,6 +45,7 @@ OTHERS: Final = {
     "cluster/export_aeron/foreign_entries.py": "blocks of whole frames to rewrite",
     "cluster/import_aeron/copying.py": "copies segments, file by file, and checks the copy",
     "cluster/import_aeron/survey.py": "judges the end of a recording as a start does",
+    "cluster/runtime/repair/comparing.py": "names the segment in which logs differ",
     "cluster/runtime/repair/mender.py": "names the segment that it mends",
     "cluster/simulation/backups/rules.py": "the referee reads what a backup and its manifest have",
     "cluster/simulation/kept_log.py": "the referee reads disks as a power loss would leave them",
