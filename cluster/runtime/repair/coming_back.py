@@ -129,7 +129,7 @@ def _expect_end(archive: Archive, recording_log: RecordingLog) -> None:
     last = recording_log.last_term()
     if last is None:
         return
-    recording_id, file_names = last.recording_id, f"{last.recording_id}-*.rec"
+    recording_id = last.recording_id
     if recording_id not in {descriptor.recording_id for descriptor in archive.descriptors()}:
         raise CorruptionError(
             f"the archive's catalog does not hold the log that the recording log names: directory={archive.directory} "
@@ -139,7 +139,7 @@ def _expect_end(archive: Archive, recording_log: RecordingLog) -> None:
     end_position = archive.recorded_position(recording_id)
     if archive.is_lost(recording_id):
         raise CorruptionError(
-            f"the segment files of the log are gone: directory={archive.directory} expected={file_names} "
+            f"the segment files of the log are gone: directory={archive.directory} recording_id={recording_id} "
             f"recorded_position={end_position}; {RESTORE_ADVICE}",
             recording_id=recording_id,
         )
@@ -147,7 +147,7 @@ def _expect_end(archive: Archive, recording_log: RecordingLog) -> None:
     if newest_position > end_position:
         raise CorruptionError(
             f"the log does not hold the position of the newest snapshot: log_position={newest_position} "
-            f"append_position={end_position} directory={archive.directory} expected more of {file_names}; "
+            f"append_position={end_position} directory={archive.directory} recording_id={recording_id}; "
             f"{RESTORE_ADVICE}",
             recording_id=recording_id,
             position=end_position,
