@@ -28,6 +28,8 @@ from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
 from trimaran.cluster.runtime.files.members_file import MEMBERS_FILE_NAME, MembersFile
 from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.service_api.cluster_id import ClusterId
+from trimaran.service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH, iter_headers
+from trimaran.service_api.wire.log.layout import SESSION_MESSAGE_HEADER
 
 LOG_END: Final = 1193536
 NOBODY: Final = "0=127.0.0.1:9,1=127.0.0.1:19,2=127.0.0.1:29"
@@ -133,17 +135,24 @@ def test_a_damaged_file_of_members_is_told_and_the_log_is_whole(node: Path) -> N
 
 
 def test_a_change_that_no_checksum_covers_is_found_between_two_of_one_cluster(node: Path, tmp_path: Path) -> None:
-    """A frame's reserved value is in none."""
+    """A message that does not say its length may have a zero more, of those that align its frame."""
     other = shutil.copytree(node, tmp_path / "b")
-    with segments(other)[0].open("r+b") as file:
-        file.seek(24)
-        file.write(struct.pack("<q", 5))
+    path = segments(other)[0]
+    at, length = next(
+        (offset, header.frame_length)
+        for offset, header in iter_headers(path.read_bytes())
+        if header.frame_length % FRAME_ALIGNMENT
+        and path.read_bytes()[offset + HEADER_LENGTH + 2] == SESSION_MESSAGE_HEADER
+    )
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(struct.pack("<i", length + 1))
 
     status, document, _ = apply(tmp_path / "out", node, other)
 
     assert status == 10
     assert has_facts(document["problems"][0], "one cluster", "changed")
-    assert "position=0," in document["problems"][0]
+    assert f"position={at}," in document["problems"][0]
     assert not (tmp_path / "out").exists()
 
 
