@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from trimaran.cluster.core.member_settings import settings_of
@@ -19,8 +19,8 @@ from trimaran.cluster.simulation.cluster import Member
 from trimaran.cluster.simulation.rules import expect
 from trimaran.service_api import ClusterError
 from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.access.rights import Rights
-from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
+from trimaran.service_api.access.rights import Holder, Rights
+from trimaran.service_api.connection_gate import AcceptedConnection
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.identity import Caller, CallerRole, Proof
 from trimaran.service_api.transport import Purpose
@@ -201,8 +201,8 @@ def _keep_the_rights_of_who_is_removed(planting: Planting) -> None:
 def _let_open_connections_be(planting: Planting) -> None:
     """Keep the rights that were given before they ended."""
 
-    def review(self: Rights, gate: ConnectionGate) -> None:
-        if any(connection.lost_permissions for connection in gate.connections()):
+    def review(self: Rights, holders: Iterable[Holder]) -> None:
+        if any(holder.lost_permissions for holder in holders):
             planting.ran()
 
     planting.replace(Rights, "review", review)
