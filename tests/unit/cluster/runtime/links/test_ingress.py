@@ -666,7 +666,9 @@ def test_memory_of_many_refused_handshakes_is_given_back() -> None:
     assert trimmed == []
 
     for _ in range(600):
-        gate.note(Purpose.INGRESS, "handshake", "10.0.0.1", "no encrypted connection")
+        connection = gate.enter(Purpose.INGRESS, ("10.0.0.1", 40_000))
+        assert connection is not None
+        connection.refuse("handshake", "no encrypted connection")
     ingress.look()
     assert trimmed == [None]
 
