@@ -54,6 +54,23 @@ def cold_settings(data_dir: Path) -> dict[str, str]:
     }
 
 
+def check_cold(data_dir: Path, directories: Mapping[int, Path]) -> tuple[int, list[str]]:
+    """Read every object of cold storage, and each member's log from its first byte on; the members are stopped.
+
+    Returns how many objects there are, and what is wrong.
+    """
+    found, objects = [], sorted((data_dir / "cold").glob("*/segments/*.rec"))
+    for path in objects:
+        if sha256(path.read_bytes()).hexdigest() != path.stem.partition("-")[2]:
+            found.append(f"an object of cold storage is not what its name says: {path}")
+    for member_id, directory in directories.items():
+        found += _problems(f"member {member_id}", str(directory))
+        start = LogFile.find(MemberDirectory.find(directory)).descriptor.start_position
+        if start:
+            found.append(f"member {member_id}: its log begins at {start}, and cold storage has not what is before")
+    return len(objects), found
+
+
 class BackupKeeper:
     """The processes of one backup, and what was done to them."""
 
@@ -145,7 +162,8 @@ class BackupKeeper:
         found += _problems("the backup", str(self.directory))
         for begun_again in self.directory.parent.glob("copy.until-*"):
             found.append(f"the backup was begun again, although members lose no log: {begun_again.name}")
-        found += self._check_cold(directories)
+        self.figures["cold_objects"], faults = check_cold(self._data_dir, directories)
+        found += faults
         member = LogFile.find(MemberDirectory.find(directories[0]))
         for name in (str(self.directory), self.url):
             found += _prefix_problems(name, LogFile.find(MemberDirectory.find(name)), member, commit_position)
@@ -173,19 +191,6 @@ class BackupKeeper:
         log = LogFile.find(MemberDirectory.find(restored.directories[0]))
         end = commit_position if position is None else restored.log_position
         return _prefix_problems(f"restored to {position}", log, member, end)
-
-    def _check_cold(self, directories: Mapping[int, Path]) -> list[str]:
-        found = []
-        for path in sorted((self._data_dir / "cold").glob("*/segments/*.rec")):
-            self.figures["cold_objects"] += 1
-            if sha256(path.read_bytes()).hexdigest() != path.stem.partition("-")[2]:
-                found.append(f"an object of cold storage is not what its name says: {path}")
-        for member_id, directory in directories.items():
-            found += _problems(f"member {member_id}", str(directory))
-            start = LogFile.find(MemberDirectory.find(directory)).descriptor.start_position
-            if start:
-                found.append(f"member {member_id}: its log begins at {start}, and cold storage has not what is before")
-        return found
 
     def _read_store(self, when: str) -> list[str]:
         if not (self._store / MANIFEST_NAME).exists():

@@ -12,8 +12,9 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from shutil import rmtree
 from typing import Final
 
@@ -24,19 +25,26 @@ from rich.table import Table
 from rich.text import Text
 
 from trimaran.service_api.errors import ConfigurationError, first_leaf
+from trimaran.service_api.groups.group import Group
+from trimaran.service_api.groups.ports import GROUP_PORT_STRIDE
 
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe
-from ..rig.processes import ProcessGroup
+from ..rig.processes import ProcessGroup, find_base_ports
 from ..statistics.report import Report
 from .careless import PlannedAct, draw_acts
+from .cluster import PLACE_COUNT
 from .inflicting import FaultRecord
-from .parameters import MODE_FAULTS, ChaosMode, ChaosParameters, RoundResult
+from .modes import MODE_FAULTS, ChaosMode
+from .parameters import ChaosParameters, RoundResult
+from .roster import draw_changes
 from .round import ChaosRound
-from .schedule import NEEDS_SHIM, ChaosFault, PlannedFault, draw_schedule
+from .schedule import LEADER, NEEDS_SHIM, ChaosFault, PlannedFault, draw_schedule
 from .shim import FaultShim, ShimError
 
 _REFRESHES_PER_SECOND: Final = 4
+GROUP_COUNT: Final = 2
+"""Groups of a round with groups."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,34 +154,55 @@ class _Campaign:
     async def _run_round(self, number: int, kinds: Sequence[ChaosFault], shim: FaultShim | None) -> None:
         parameters = self._parameters
         count, mode = parameters.member_count_of(number), parameters.mode_of(number)
-        schedule, acts = draw_round(parameters, number, kinds)
-        self._console.print(
-            f"round {number}: {mode}, {count} members, {len(schedule) + len(acts)} faults", highlight=False
-        )
+        schedule, acts, changes = draw_round(parameters, number, kinds)
+        fault_count = len(schedule) + len(acts) + len(changes)
+        self._console.print(f"round {number}: {mode}, {count} members, {fault_count} faults", highlight=False)
         directory = self._data_dir / f"round-{number}"
         directory.mkdir()
-        chaos_round = ChaosRound(parameters, number, schedule, acts)
+        if mode is ChaosMode.GROUPS:
+            groups = [Group(index, GROUP_COUNT) for index in range(GROUP_COUNT)]
+            first_ports = find_base_ports(count, group_count=GROUP_COUNT)
+            rounds = {
+                directory / f"group-{group.index}": ChaosRound(
+                    parameters,
+                    number,
+                    schedule,
+                    group=group,
+                    base_ports=[port + GROUP_PORT_STRIDE * group.index for port in first_ports],
+                )
+                for group in groups
+            }
+        else:
+            rounds = {directory: ChaosRound(parameters, number, schedule, acts, changes)}
         with (
-            ProcessGroup() as group,
+            ProcessGroup() as processes,
             Live(console=self._console, transient=True, refresh_per_second=_REFRESHES_PER_SECOND) as live,
         ):
-            result = await chaos_round.run(directory, group, shim, lambda looked: live.update(_progress(looked)))
-        self._result.rounds.append(result)
-        history = result.notes.history
-        self._console.print(
-            f"  {len(result.notes.answered_ns):,} answers, {history.query_count:,} queries, "
-            f"{history.unknown_count} unknown of which {result.resolved_count} ran; "
-            f"{result.checked_count:,} operations checked, {len(result.violations)} violations",
-            highlight=False,
-        )
-        if not result.violations and not self._keep:
+            async with asyncio.TaskGroup() as tasks:
+                running = [
+                    tasks.create_task(
+                        chaos_round.run(place, processes, shim, lambda looked: live.update(_progress(looked)))
+                    )
+                    for place, chaos_round in rounds.items()
+                ]
+        results = [task.result() for task in running]
+        self._result.rounds += results
+        for result in results:
+            history = result.notes.history
+            self._console.print(
+                f"  {len(result.notes.answered_ns):,} answers, {history.query_count:,} queries, "
+                f"{history.unknown_count} unknown of which {result.resolved_count} ran; "
+                f"{result.checked_count:,} operations checked, {len(result.violations)} violations",
+                highlight=False,
+            )
+        if not any(result.violations for result in results) and not self._keep:
             await asyncio.to_thread(rmtree, directory, ignore_errors=True)
 
 
 def draw_round(
     parameters: ChaosParameters, number: int, kinds: Iterable[ChaosFault]
-) -> tuple[Sequence[PlannedFault], Sequence[PlannedAct]]:
-    """Draw the schedule of one round: faults, and what the service does where it is careless."""
+) -> tuple[Sequence[PlannedFault], Sequence[PlannedAct], Sequence[PlannedFault]]:
+    """Draw the schedule of one round: faults, what the service does where it is careless, changes of the members."""
     seed, count, mode = f"{parameters.seed} {number}", parameters.member_count_of(number), parameters.mode_of(number)
     schedule = draw_schedule(
         seed,
@@ -181,10 +210,18 @@ def draw_round(
         member_count=count,
         kinds=[kind for kind in kinds if kind in MODE_FAULTS[mode]],
     )
-    acts = []
+    if mode is ChaosMode.GROUPS:  # each group has a leader of its own: a fault is for one machine
+        random = Random(f"{seed} machines")
+        schedule = [
+            replace(fault, target=random.randrange(count)) if fault.target == LEADER else fault for fault in schedule
+        ]
+    acts: list[PlannedAct] = []
+    changes: list[PlannedFault] = []
     if mode is ChaosMode.CARELESS:
         acts = draw_acts(seed, seconds=parameters.round_seconds, member_count=count)
-    return schedule, acts
+    if mode is ChaosMode.MEMBERSHIP:
+        changes = draw_changes(seed, seconds=parameters.round_seconds, place_count=PLACE_COUNT)
+    return schedule, acts, changes
 
 
 def fault_rows(rounds: Iterable[RoundResult]) -> list[dict[str, object]]:
@@ -230,7 +267,7 @@ def print_campaign(result: CampaignResult) -> None:
         console.print(f"left out: {name}: {reason}", highlight=False)
     for found in result.rounds:
         for violation in found.violations:
-            console.print(Text(f"violation in round {found.number}: {violation}", style="red"))
+            console.print(Text(f"violation in round {found.name}: {violation}", style="red"))
         if found.violations:
             console.print(f"files: {found.directory}", highlight=False, soft_wrap=True)
             command = result.parameters.command(found.number)

@@ -146,6 +146,44 @@ def check_recordings(directories: Mapping[int, Path], commit_position: int) -> l
     return faults
 
 
+def check_group(journal: MergedJournal, clients: range) -> list[str]:
+    """Return what a group was given that clients of another group had sent."""
+    faults = [
+        f"a group was given a message of another one: {delivery}"
+        for delivery in journal.deliveries.values()
+        if HEAD.unpack(delivery.head)[0] not in clients
+    ]
+    return faults[:_FAULT_LIMIT]
+
+
+def check_removed(
+    removed: Mapping[int, tuple[Path, int]], member: Path, journals: Mapping[int, Sequence[JournalEntry]]
+) -> list[str]:
+    """Hold members that were removed against the others: their logs up to their removal, if they still have one, and
+    what they were given, of which each entry was given to another member, too.
+
+    Each removed member comes with its directory, and with the position at which its removal ends.
+    """
+    faults = []
+    for member_id, (directory, end) in removed.items():
+        others = {entry.log_position for i, lines in journals.items() if i != member_id for entry in lines}
+        alone = {entry.log_position for entry in journals[member_id]} - others
+        if alone:
+            faults.append(f"member {member_id}, which was removed, was given alone: log_positions={sorted(alone)[:5]}")
+        if not (directory / "archive").exists():
+            continue
+        try:
+            log, log_of_member = (LogFile.find(MemberDirectory.find(each)) for each in (directory, member))
+            start = max(log.descriptor.start_position, log_of_member.descriptor.start_position)
+            mismatch = find_mismatch(log, log_of_member, start, min(end, log.ending().position))
+        except ClusterError as error:
+            faults.append(f"member {member_id}, which was removed, has no log to read: {error}")
+            continue
+        if mismatch is not None:
+            faults.append(f"the log of member {member_id}, which was removed, is not that of the others: {mismatch}")
+    return faults
+
+
 def check_states(hashes: Mapping[int, tuple[int, bytes]]) -> list[str]:
     """Compare the state hashes of members that stand at one position; each is a position and a hash."""
     if len(set(hashes.values())) <= 1:

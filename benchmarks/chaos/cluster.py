@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from trimaran.client import ClientConfig
+from trimaran.cluster.documents.operations import Operation, run_operation
+from trimaran.cluster.settings.member_endpoints import format_members, parse_members
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.groups.group import Group
+from trimaran.service_api.groups.ports import GROUP_PORT_STRIDE
 from trimaran.service_api.member_status import MemberStatus, find_leader, is_in_term
+from trimaran.service_api.transport import SocketStack
 
+from ..rig.certificates import certificates_in
 from ..rig.member_status import consensus_endpoint
 from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..rig.proxies import ProxyMesh
 from .backing_up import BackupKeeper, cold_settings
+from .modes import COLD_MODES, ChaosMode
 from .probe import (
     JOURNAL_VARIABLE,
     PLANT_VARIABLE,
@@ -26,13 +37,18 @@ from .probe import (
     SERVICE_VARIABLE,
     Plant,
 )
+from .rotating import CertificateKeeper
 from .sampling import Sampler
 from .shim import FaultShim, MemberShim
 
 _LOOK_INTERVAL_S: Final = 0.1
 _SETTLE_S: Final = 60.0
+_SNAPSHOT_S: Final = 15.0
 _GRACE_S: Final = 15.0
 """A member that met a failing disk may end so much later than the fault does."""
+
+PLACE_COUNT: Final = 8
+"""Members that may be added in a round: clients are told at first where they will be."""
 
 SMALL_FILES: Final = {
     "term_length_bytes": str(64 << 10),
@@ -56,9 +72,13 @@ class ChaosSubject:
     service_dir: Path
     member_count: int = 3
     settings: Mapping[str, str] = field(default_factory=dict)
-    is_backed_up: bool = False
-    """Whether there is a backup of it, and cold storage."""
+    mode: ChaosMode = ChaosMode.FAULTS
+    """What it has besides members depends on this: a backup and cold storage, certificates."""
     plant: Plant | None = None
+    group: Group | None = None
+    """The group whose members these are; None: there are no groups."""
+    base_ports: tuple[int, ...] = ()
+    """Of the members of that group."""
 
 
 class ChaosCluster:
@@ -72,14 +92,22 @@ class ChaosCluster:
         self.shims = shims
         self.journal_dir = journal_dir
         self.backup: BackupKeeper | None = None
-        self.member_ids = range(processes.member_count)
+        self.certificates: CertificateKeeper | None = None
+        self.member_ids = list(range(processes.member_count))
+        """Who votes, as far as the campaign has changed it."""
+        self.removed: dict[int, int] = {}
+        """Who was a member, and where in the log its removal ends."""
+        self.environment_of: Callable[[int], dict[str, str]] = lambda member_id: {}
         self.violations: list[str] = []
         """What should never have happened, in words."""
-        self.sampler = Sampler({i: consensus_endpoint(processes, i) for i in self.member_ids}, self._pid_of)
+        endpoints = {i: consensus_endpoint(processes, i) for i in self.member_ids}
+        self.sampler = Sampler(endpoints, self._pid_of, processes.network)
         self.restart_count = 0
         self.ended_count = 0
         """Members that ended by themselves, and should not have."""
         self._down: set[int] = set()
+        self._listens: dict[int, str] = {}
+        """Where members that were added listen, behind the proxies that the others dial."""
         self._may_end: dict[int, float] = {}
         """By member, until when it may end by itself: it met a disk that failed."""
 
@@ -94,6 +122,8 @@ class ChaosCluster:
             connect_timeout_s=5.0,
             new_leader_timeout_s=20.0,
             client_info="chaos",
+            tls=self.processes.client_tls,
+            group=self.processes.key_group,
         )
 
     def is_up(self, member_id: int) -> bool:
@@ -139,7 +169,7 @@ class ChaosCluster:
         """Look after members for ever: one that ends by itself is a violation, or is started again where it may."""
         while True:
             await asyncio.sleep(_LOOK_INTERVAL_S)
-            for member_id, member in self.processes.members.items():
+            for member_id, member in [*self.processes.members.items()]:
                 if member_id in self._down or member.is_running:
                     continue
                 until_s = self._may_end.get(member_id, 0.0)
@@ -167,6 +197,65 @@ class ChaosCluster:
         leader = find_leader((await self.sampler.ask_all()).values())
         return None if leader is None else leader.member_id
 
+    async def make_place(self) -> tuple[int, tuple[str, ...]]:
+        """Make what one member more needs; gives its id, and where the others are to dial it."""
+        processes, member_id = self.processes, len(self.member_ids) + len(self.removed)
+        base_port = processes.base_ports[member_id]
+        own = await self.mesh.add(member_id, base_port)
+        self._listens[member_id] = f"127.0.0.1:{base_port}"
+        self.mesh.member_lists[member_id] = format_members([own])
+        self.prepare_to_join(member_id)
+        self.sampler.add(member_id, consensus_endpoint(processes, member_id))
+        return member_id, own.endpoints
+
+    def prepare_to_join(self, member_id: int) -> None:
+        """Have a member that is started without a directory join those that are members now."""
+        processes, lists = self.processes, self.mesh.member_lists
+        lists[member_id] = format_members(
+            [one for one in parse_members(lists[member_id]) if one.member_id == member_id]
+        )
+        others = ",".join(f"{i}=127.0.0.1:{processes.base_ports[i]}" for i in self.member_ids if i != member_id)
+        variables = {"TRIMARAN_JOIN": others, **self.environment_of(member_id)}
+        if member_id in self._listens:
+            variables["TRIMARAN_LISTEN"] = self._listens[member_id]
+        processes.environments = {**processes.environments, member_id: variables}
+
+    def forget(self, member_id: int, log_position: int) -> None:
+        """Note that a member was removed, and where in the log."""
+        self.member_ids.remove(member_id)
+        self.removed[member_id] = log_position
+        self.sampler.forget(member_id)
+
+    async def take_snapshot(self, leader_id: int) -> str:
+        """Have all members take a snapshot, and return what the leader said of it."""
+        endpoint, network = consensus_endpoint(self.processes, leader_id), self.processes.network
+        told = "no answer"
+        try:
+            async for step in run_operation(endpoint, Operation.SNAPSHOT, _SNAPSHOT_S, network=network):
+                told = f"{step.step} log_position={step.log_position} {step.detail}".strip()
+        except ClusterError as error:
+            return str(error)
+        return told
+
+    async def empty_disks(self) -> None:
+        """Have log leave the members' disks for cold storage, and wait until the store has it.
+
+        Raises:
+            RecoveryError: it did not within the time limit.
+        """
+        leader_id, told = await self.find_leader(), "nobody led"
+        if leader_id is not None:
+            told = await self.take_snapshot(leader_id)
+        deadline_s = time.monotonic() + _SETTLE_S
+        while time.monotonic() < deadline_s:
+            await asyncio.sleep(2 * _LOOK_INTERVAL_S)
+            found = (await self.sampler.ask_all()).values()
+            pending = [None if each.cold_storage is None else each.cold_storage.pending_bytes for each in found]
+            if pending == [0] * len(self.member_ids):
+                return
+            self.check_nobody_ended()
+        raise RecoveryError(f"log did not leave for cold storage: waited_s={_SETTLE_S:g} {pending=} snapshot: {told}")
+
     async def put_right(self) -> None:
         """Undo whatever still stands: links, disks, clocks; start who is down."""
         self.mesh.heal()
@@ -189,7 +278,8 @@ class ChaosCluster:
         found: dict[int, MemberStatus] = {}
         while time.monotonic() < deadline_s:
             check()
-            found = await self.sampler.ask_all()
+            answers = await self.sampler.ask_all()
+            found = {i: answers[i] for i in self.member_ids if i in answers}
             if len(found) == len(self.member_ids) and _is_in_step(found):
                 return found
             await asyncio.sleep(_LOOK_INTERVAL_S)
@@ -231,7 +321,7 @@ async def open_cluster(
     settings = {**SMALL_FILES, **subject.settings}
     if subject.plant is Plant.NO_SYNC:
         settings["file_sync_level"] = "0"
-    if subject.is_backed_up:
+    if subject.mode in COLD_MODES:
         settings |= cold_settings(data_dir)
     processes = ClusterProcesses(
         data_dir,
@@ -240,10 +330,20 @@ async def open_cluster(
         service_dir=subject.service_dir,
         settings=settings,
         group=group,
+        key_group=subject.group,
+        base_ports=[] if subject.group is None else [*subject.base_ports],
+        with_tls=subject.mode is ChaosMode.TLS,
+        place_count=PLACE_COUNT if subject.mode is ChaosMode.MEMBERSHIP else 0,
     )
-    async with ProxyMesh(processes.base_ports) as mesh:
+    if subject.mode is ChaosMode.MEMBERSHIP:  # a member behind proxies has its control socket at the address of those
+        places = {i: Endpoint.parse(consensus_endpoint(processes, i)) for i in range(len(processes.base_ports))}
+        directories = {endpoint: processes.directory_of(i) for i, endpoint in places.items()}
+        processes.network = SocketStack(member_directories=directories)
+    async with ProxyMesh(processes.base_ports[: subject.member_count]) as mesh:
         mesh.route_clients(asyncio.get_running_loop())
         processes.member_lists = mesh.member_lists
+        if subject.group is not None:
+            processes.member_lists = {i: for_group_0(text, subject.group) for i, text in mesh.member_lists.items()}
         journal_dir = data_dir / "journals"
         journal_dir.mkdir(parents=True, exist_ok=True)
         shims = {}
@@ -251,12 +351,17 @@ async def open_cluster(
             for member_id in range(subject.member_count):
                 shims[member_id] = shim.for_member(data_dir / f"shim-{member_id}", processes.directory_of(member_id))
         cluster = ChaosCluster(processes, mesh, shims, journal_dir)
-        if subject.is_backed_up and shim is not None:
+        if processes.with_tls:
+            cluster.certificates = CertificateKeeper(
+                certificates_in(data_dir).directory, Random(f"{data_dir.name} certificates")
+            )
+        if subject.mode is ChaosMode.BACKED_UP and shim is not None:
             backed_up_dir = data_dir / "backup"
             cluster.backup = BackupKeeper(
                 processes, shim.for_member(data_dir / "shim-backup", backed_up_dir), cluster.violations
             )
-        processes.environments = {i: _environment(subject, cluster, i) for i in cluster.member_ids}
+        cluster.environment_of = partial(_environment, subject, cluster)
+        processes.environments = {i: cluster.environment_of(i) for i in cluster.member_ids}
         for member_id in cluster.member_ids:
             processes.start_member(member_id)
         try:
@@ -264,6 +369,11 @@ async def open_cluster(
         finally:
             for member_shim in shims.values():
                 member_shim.close()
+
+
+def for_group_0(members: str, group: Group) -> str:
+    """Write the members of a group as the setting `members` has them, with the ports of group 0."""
+    return re.sub(r":(\d+)", lambda found: f":{int(found[1]) - GROUP_PORT_STRIDE * group.index}", members)
 
 
 def _environment(subject: ChaosSubject, cluster: ChaosCluster, member_id: int) -> dict[str, str]:

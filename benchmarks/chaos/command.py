@@ -13,12 +13,13 @@ from trimaran.cluster.settings.service_loading import load_service_class
 from ..options import DirectoryOption, JsonOption, KeepOption, parse_list, parse_settings
 from ..statistics.report import write_json
 from .campaign import print_campaign, run_campaign
-from .parameters import OWN_SERVICE, ChaosMode, ChaosParameters
+from .modes import DEFAULT_MODES, ChaosMode
+from .parameters import OWN_SERVICE, ChaosParameters
 from .probe import Plant
 from .schedule import DRAWN, ChaosFault
 
 _SEED_LIMIT: Final = 1_000_000
-_MODES: Final = "faults,faults,hostile,careless"
+_MODES: Final = ",".join(DEFAULT_MODES)
 
 
 def chaos(

@@ -12,23 +12,21 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from trimaran.cluster.documents.operations import Operation, run_operation
-from trimaran.cluster.documents.query import StatusQueryError
-from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.errors import ConfigurationError
 
-from ..rig.member_status import consensus_endpoint
-from ..rig.proxies import CLIENTS
 from .cluster import ChaosCluster, RecoveryError
 from .power_loss import lose_power
-from .schedule import EVERYBODY, EXCLUSIVE, LEADER, ChaosFault, PlannedFault
+from .rotating import READ_S, CertificateKeeper
+from .schedule import BESIDE_OTHERS, EVERYBODY, EXCLUSIVE, LEADER, ChaosFault, PlannedFault
 
 _TERMINATION_S: Final = 20.0
-_SNAPSHOT_S: Final = 15.0
 _WIPE_RETURN_S: Final = 60.0
 _LEADER_WAIT_S: Final = 15.0
 _TURN_S: Final = 6.0
 """How long a fault waits until its member is free."""
 _SYNC_FAILURE_S: Final = 10.0
+_ROTATION_S: Final = 20.0
+_SERVING_S: Final = 30.0
 _BACKUP_LOSS_RATE: Final = 0.5
 """How often the machine of the backup loses power with one member; with all of them it always does."""
 
@@ -83,6 +81,8 @@ class Inflictor:
             ChaosFault.FAILING_SYNC: (self._set_shim, self._end_failing_sync),
             ChaosFault.SNAPSHOT: (self._take_snapshot, self._nothing),
             ChaosFault.WIPE: (self._wipe, self._await_return),
+            ChaosFault.ROTATE: (self._rotate, self._end_rotation),
+            ChaosFault.ROTATE_AUTHORITY: (self._rotate_authority, self._end_rotation),
         }
 
     @property
@@ -133,24 +133,40 @@ class Inflictor:
 
     async def _find_members(self, record: FaultRecord) -> list[int]:
         plan, cluster = record.plan, self._cluster
-        if plan.kind is ChaosFault.SNAPSHOT:
+        if plan.kind in BESIDE_OTHERS:
             free = next((i for i in cluster.member_ids if i not in self._busy), None)
             return [] if free is None else [free]  # it stands for all in `_busy`, and disturbs nobody
         if plan.target == EVERYBODY:
             return list(cluster.member_ids)
-        member_id: int | None = plan.target
+        member_id: int | None = cluster.member_ids[plan.target % len(cluster.member_ids)]
         if plan.target == LEADER:
             member_id = await self._await_leader()
-        if member_id is None:
+        if member_id not in cluster.member_ids:
             record.note = "skipped: nobody led"
         elif member_id in self._busy:
             record.note = f"skipped: member {member_id} had {self._busy[member_id].kind}"
-        elif 2 * (len(self._busy) + 1) > len(cluster.member_ids) and len(cluster.member_ids) > 1:
+        elif not self._leaves_majority():
             record.note = "skipped: it would have left no majority"
         else:
             record.note = ""
             return [member_id]
         return []
+
+    def reserve(self, member_id: int, plan: PlannedFault) -> bool:
+        """Keep a member from faults of the schedule until `release`; False while it has one, or too many have."""
+        if member_id in self._busy or not self._leaves_majority():
+            return False
+        self._busy[member_id] = plan
+        return True
+
+    def release(self, member_id: int) -> None:
+        """Let faults of the schedule come to a member again."""
+        self._busy.pop(member_id, None)
+
+    def _leaves_majority(self) -> bool:
+        """Return whether a majority is left if one member more has a fault."""
+        count = len(self._cluster.member_ids)
+        return count == 1 or 2 * (len(self._busy) + 1) <= count
 
     async def _await_leader(self) -> int | None:
         deadline_s = time.monotonic() + _LEADER_WAIT_S
@@ -258,18 +274,11 @@ class Inflictor:
         return ""
 
     async def _join(self, plan: PlannedFault, target: int) -> str:
-        mesh = self._cluster.mesh
-        mesh.set_delay(target, 0.0)
-        for other in (CLIENTS, *self._cluster.member_ids):
-            if other != target:
-                mesh.heal_direction(target, other)
-                mesh.heal_direction(other, target)
+        self._cluster.mesh.join(target)
         return ""
 
     async def _reset(self, plan: PlannedFault, target: int) -> str:
-        for other in (CLIENTS, *self._cluster.member_ids):
-            if other != target:
-                self._cluster.mesh.break_connections(target, other)
+        self._cluster.mesh.reset(target)
         return ""
 
     async def _delay(self, plan: PlannedFault, target: int) -> str:
@@ -323,14 +332,7 @@ class Inflictor:
         leader_id = await self._await_leader()
         if leader_id is None:
             return "nobody led"
-        endpoint = consensus_endpoint(self._cluster.processes, leader_id)
-        last = None
-        try:
-            async for progress in run_operation(endpoint, Operation.SNAPSHOT, _SNAPSHOT_S):
-                last = progress
-        except (ClusterError, StatusQueryError) as error:
-            return f"{error}"
-        return "no answer" if last is None else f"{last.step} log_position={last.log_position} {last.detail}".strip()
+        return await self._cluster.take_snapshot(leader_id)
 
     async def _wipe(self, plan: PlannedFault, target: int) -> str:
         cluster = self._cluster
@@ -345,3 +347,53 @@ class Inflictor:
         begun_s = time.monotonic()
         await self._wait_until_recorded_everywhere()
         return f"back after {plan.duration_s + time.monotonic() - begun_s:.1f} s"
+
+    async def _rotate(self, plan: PlannedFault, target: int) -> str:
+        certificates = self._certificates
+        async with certificates.lock:
+            await asyncio.to_thread(certificates.renew, target)
+        return ""
+
+    async def _rotate_authority(self, plan: PlannedFault, target: int) -> str:
+        """Trust the new authority everywhere, give out new certificates, then trust the old authority no more."""
+        certificates = self._certificates
+        async with certificates.lock:
+            await asyncio.to_thread(certificates.trust_new_authority)
+            await asyncio.sleep(READ_S)
+            for member_id in self._cluster.member_ids:
+                await asyncio.to_thread(certificates.renew, member_id)
+            await asyncio.to_thread(certificates.renew_users)
+            await self._await_certificates(*self._cluster.member_ids)
+            await asyncio.to_thread(certificates.distrust_old_authority)
+            await asyncio.sleep(READ_S)
+        return ""
+
+    async def _end_rotation(self, plan: PlannedFault, target: int) -> str:
+        """Have connections made with the new certificates, and see that members serve with them."""
+        cluster, member_ids = self._cluster, self._of(target)
+        await self._await_certificates(*member_ids)
+        for member_id in member_ids:
+            await self._reset(plan, member_id)
+        if target != -1:  # others may be down or cut off
+            await cluster.wait_until_serving(target, _SERVING_S)
+        return ""
+
+    @property
+    def _certificates(self) -> CertificateKeeper:
+        certificates = self._cluster.certificates
+        if certificates is None:
+            raise ConfigurationError("certificates are replaced only in rounds with TLS: expected --modes tls")
+        return certificates
+
+    async def _await_certificates(self, *member_ids: int) -> None:
+        """Wait until members that run use their newest certificates; it is a violation if they do not."""
+        cluster, certificates = self._cluster, self._certificates
+        deadline_s = time.monotonic() + _ROTATION_S
+        while True:
+            found = await cluster.sampler.ask_all()
+            late = [i for i in member_ids if cluster.is_up(i) and not (i in found and certificates.is_used(found[i]))]
+            if not late or time.monotonic() > deadline_s:
+                break
+            cluster.check_nobody_ended()
+            await asyncio.sleep(0.1)
+        cluster.violations += [f"member {i} does not use its certificate after {_ROTATION_S:g} s" for i in late]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,34 +11,12 @@ from trimaran.service_api.errors import ConfigurationError
 
 from .inflicting import FaultRecord
 from .load import Notes
+from .modes import DEFAULT_MODES, OF_OWN_SERVICE, ChaosMode
 from .probe import Plant
 from .sampling import ChaosSample
 from .schedule import DRAWN, ChaosFault
 
 OWN_SERVICE: Final = "trimaran.benchmarks.chaos.service:ChaosService"
-
-
-class ChaosMode(StrEnum):
-    """What a round is about."""
-
-    FAULTS = "faults"
-    """Faults of all kinds."""
-    HOSTILE = "hostile"
-    """Hostile clients, and some faults of processes and of the network."""
-    CARELESS = "careless"
-    """A careless service, and some faults that leave processes alone."""
-    BACKED_UP = "backed_up"
-    """Power losses of members with cold storage, and of the backup that is kept of them."""
-
-
-MODE_FAULTS: Final = {
-    ChaosMode.FAULTS: frozenset(DRAWN),
-    ChaosMode.HOSTILE: frozenset(
-        {ChaosFault.KILL, ChaosFault.PAUSE, ChaosFault.ISOLATE, ChaosFault.RESET, ChaosFault.SNAPSHOT}
-    ),
-    ChaosMode.BACKED_UP: frozenset({ChaosFault.POWER_LOSS, ChaosFault.POWER_LOSS_ALL, ChaosFault.SNAPSHOT}),
-    ChaosMode.CARELESS: frozenset({ChaosFault.RESET, ChaosFault.DELAY, ChaosFault.SNAPSHOT}),
-}
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -61,8 +38,8 @@ class ChaosParameters:
     rate: float = 150.0
     """Requests and messages a second of all clients, while nothing fails."""
     kinds: tuple[ChaosFault, ...] = DRAWN
-    modes: tuple[ChaosMode, ...] = (ChaosMode.FAULTS, ChaosMode.FAULTS, ChaosMode.HOSTILE, ChaosMode.CARELESS)
-    """Rounds take turns; a user's service has no careless ones."""
+    modes: tuple[ChaosMode, ...] = DEFAULT_MODES
+    """Rounds take turns; a user's service has none of `OF_OWN_SERVICE`."""
     service: str = OWN_SERVICE
     service_dir: Path = field(default_factory=Path)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -81,7 +58,7 @@ class ChaosParameters:
 
     def mode_of(self, round_number: int) -> ChaosMode:
         """Return what a round is about."""
-        modes = [mode for mode in self.modes if self.is_own_service or mode is not ChaosMode.CARELESS]
+        modes = [mode for mode in self.modes if self.is_own_service or mode not in OF_OWN_SERVICE]
         return modes[round_number % len(modes)] if modes else ChaosMode.FAULTS
 
     def member_count_of(self, round_number: int) -> int:
@@ -100,7 +77,7 @@ class ChaosParameters:
             f"--round-seconds {self.round_seconds:g} --rate {self.rate:g}",
             f"--members {','.join(map(str, self.members))}",
         ]
-        if self.modes != ChaosParameters.__dataclass_fields__["modes"].default:
+        if self.modes != DEFAULT_MODES:
             words.append(f"--modes {','.join(self.modes)}")
         if self.kinds != DRAWN:
             words.append(f"--faults {','.join(self.kinds)}")
@@ -135,8 +112,20 @@ class RoundResult:
     restart_count: int = 0
     hostile: Mapping[str, int] = field(default_factory=dict)
     """By kind of hostile client, how often one began."""
-    backup: Mapping[str, int] = field(default_factory=dict)
-    """What was done to a backup, and read of it."""
+    group: int | None = None
+    """The group of keys that it is of; None: there are no groups."""
+    backup: dict[str, int] = field(default_factory=dict)
+    """What was done to a backup, and read of it and of cold storage."""
+
+    @property
+    def name(self) -> str:
+        """Its number, and its group if it has one."""
+        return f"{self.number}" if self.group is None else f"{self.number}, group {self.group}"
+
+    @property
+    def place_count(self) -> int:
+        """How many members there were, one after the other."""
+        return max([self.member_count - 1, *self.maxima]) + 1
 
     @property
     def power_loss_count(self) -> int:
@@ -150,6 +139,7 @@ class RoundResult:
         return {
             "round": self.number,
             "mode": self.mode.value,
+            "group": self.group,
             "members": self.member_count,
             "hostile": dict(self.hostile),
             "power_losses": self.power_loss_count,

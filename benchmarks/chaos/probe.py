@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from trimaran.cluster.settings.service_loading import load_service_class
 from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage
+from trimaran.service_api.tls import TlsStack
 
 from .journal import JournalWriter
 
@@ -53,6 +54,8 @@ class Plant(StrEnum):
     """One member runs a request that the others run once, twice."""
     NO_SYNC = "no_sync"
     """Members acknowledge what they have not synced (`file_sync_level` 0), while the checks expect that they do."""
+    KEEP_CERTIFICATES = "keep_certificates"
+    """Members go on with the certificates that they started with (`--modes tls`)."""
 
 
 class _Probe(ClusteredService):
@@ -146,6 +149,8 @@ def _as_bytes(value: object) -> bytes:
 def _from_environment() -> type[ClusteredService]:
     base = load_service_class(os.environ[SERVICE_VARIABLE], Path(os.environ.get(SERVICE_DIR_VARIABLE, ".")))
     journal, plant = os.environ.get(JOURNAL_VARIABLE), os.environ.get(PLANT_VARIABLE)
+    if plant == Plant.KEEP_CERTIFICATES:
+        setattr(TlsStack, "renew", lambda stack: False)  # noqa: B010  # mypy takes no assignment to a method
     return make_probed_class(base, Path(journal) if journal else None, Plant(plant) if plant else None)
 
 

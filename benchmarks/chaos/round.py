@@ -14,17 +14,21 @@ from trimaran.client import ClusterClient
 from trimaran.cluster.settings.service_loading import load_service_class
 from trimaran.cluster.simulation.clients.service_workload import draw_request_of
 from trimaran.service_api.errors import ClusterError, first_leaf
+from trimaran.service_api.groups.group import Group
 
 from ..rig.processes import ProcessGroup
 from . import checks
+from .backing_up import check_cold
 from .careless import CARELESS_SERVICE, CarelessClient, PlannedAct
 from .cluster import ChaosCluster, ChaosSubject, RecoveryError, open_cluster
 from .hostile import HostileClients
 from .inflicting import FaultRecord, Inflictor
 from .journal import merge_journals, read_journal
 from .load import ChaosClient, ChaosRequester, Notes, Offerer, Reader, UserRequester
-from .parameters import ChaosMode, ChaosParameters, RoundResult
+from .modes import ChaosMode
+from .parameters import ChaosParameters, RoundResult
 from .probe import HASH_QUERY
+from .roster import RosterOperator
 from .schedule import PlannedFault
 from .shim import FaultShim
 
@@ -36,6 +40,8 @@ _REQUESTER_COUNT: Final = 5
 _OFFERER_COUNT: Final = 2
 _READER_COUNT: Final = 2
 _LAST_READER: Final = 999
+CLIENTS_PER_GROUP: Final = 1_000
+"""Clients of group K have numbers from K times this on."""
 _LOOK_INTERVAL_S: Final = 0.25
 _STOP_S: Final = 30.0
 _SETTLING_NS: Final = 5_000_000_000
@@ -53,15 +59,25 @@ class ChaosRound:
         number: int,
         schedule: Sequence[PlannedFault],
         acts: Sequence[PlannedAct] = (),
+        changes: Sequence[PlannedFault] = (),
+        *,
+        group: Group | None = None,
+        base_ports: Sequence[int] = (),
     ) -> None:
         self.parameters = parameters
         self.number = number
         self.schedule = schedule
         self.acts = acts
+        self.changes = changes
+        self.group = group
+        """The group that this round is of; the rounds of the other groups run beside it, with the same faults."""
+        self._base_ports = tuple(base_ports)
+        self._first_client = CLIENTS_PER_GROUP * (0 if group is None else group.index)
         self.mode = parameters.mode_of(number)
         self.member_count = parameters.member_count_of(number)
         self.hostile: HostileClients | None = None
         self.careless: CarelessClient | None = None
+        self.roster: RosterOperator | None = None
         self.notes = Notes()
         self.phase = "starting"
         self.begun_ns = 0
@@ -83,8 +99,10 @@ class ChaosRound:
             service_dir=parameters.service_dir.resolve(),
             member_count=self.member_count,
             settings=parameters.settings,
-            is_backed_up=self.mode is ChaosMode.BACKED_UP,
+            mode=self.mode,
             plant=parameters.plant,
+            group=self.group,
+            base_ports=self._base_ports,
         )
         async with open_cluster(subject, data_dir, group, shim) as cluster:
             self.cluster = cluster
@@ -141,8 +159,9 @@ class ChaosRound:
                 await self.inflictor.run(list(self.schedule))
                 left_s = self.begun_ns / 1e9 + self.parameters.round_seconds - time.monotonic()
                 await asyncio.sleep(max(left_s, 1.0))
-                if self.careless is not None:
-                    await self.careless.finished.wait()
+                for planned in (self.careless, self.roster):
+                    if planned is not None:
+                        await planned.finished.wait()
                 for other in others:
                     other.cancel()
                 self.phase = "putting right"
@@ -165,6 +184,10 @@ class ChaosRound:
             directory = cluster.processes.data_dir
             self.careless = CarelessClient(cluster, directory, self._set_phase, begun_ns=self.begun_ns)
             return [tasks.create_task(self.careless.run(self.acts))]
+        if self.mode is ChaosMode.MEMBERSHIP and self.inflictor is not None:
+            random = Random(f"{seed} operating")
+            self.roster = RosterOperator(cluster, self.inflictor, random, self._set_phase, begun_ns=self.begun_ns)
+            return [tasks.create_task(self.roster.run(self.changes))]
         return []
 
     def _set_phase(self, phase: str) -> None:
@@ -192,7 +215,7 @@ class ChaosRound:
         rate = parameters.rate / (_REQUESTER_COUNT + _OFFERER_COUNT)
         return [
             kind(i, config, self.notes, Random(f"{seed} {i}"), time.monotonic_ns, rate=rate)
-            for i, kind in enumerate(kinds, start=1)
+            for i, kind in enumerate(kinds, start=self._first_client + 1)
         ]
 
     async def _wait_for_answers(self, cluster: ChaosCluster) -> None:
@@ -219,13 +242,16 @@ class ChaosRound:
         """
         self.phase = "settling"
         await cluster.wait_until_in_step(check=cluster.check_nobody_ended)
+        number = self._first_client + _LAST_READER
         reader = Reader(
-            _LAST_READER, cluster.client_config, self.notes, Random(0), time.monotonic_ns, rate=self.parameters.rate
+            number, cluster.client_config, self.notes, Random(0), time.monotonic_ns, rate=self.parameters.rate
         )
         async with await ClusterClient.connect(config=cluster.client_config) as client:
             if self.parameters.is_own_service:
                 await reader.read_all(client)
             await self._ask_hashes(cluster, client)
+        if self.mode is ChaosMode.COLD:
+            await cluster.empty_disks()
         found = await cluster.wait_until_in_step(check=cluster.check_nobody_ended)
         self._commit_position = min(status.commit_position for status in found.values())
 
@@ -264,12 +290,14 @@ class ChaosRound:
 
     def _result(self, cluster: ChaosCluster, data_dir: Path, ended_ns: int) -> RoundResult:
         records = [] if self.inflictor is None else list(self.inflictor.records)
-        if self.careless is not None:
-            records = sorted([*records, *self.careless.records], key=lambda record: record.begun_ns or 0)
+        for planned in (self.careless, self.roster):
+            if planned is not None:
+                records = sorted([*records, *planned.records], key=lambda record: record.begun_ns or 0)
         set_recoveries(records, self.notes)
         return RoundResult(
             number=self.number,
             mode=self.mode,
+            group=None if self.group is None else self.group.index,
             hostile={} if self.hostile is None else {str(kind): count for kind, count in self.hostile.attempts.items()},
             member_count=self.member_count,
             begun_ns=self.begun_ns,
@@ -284,10 +312,13 @@ class ChaosRound:
         )
 
     def _check(self, cluster: ChaosCluster, result: RoundResult) -> None:
-        merged = merge_journals((i, read_journal(cluster.journal_path(i))) for i in cluster.member_ids)
+        journals = {i: read_journal(cluster.journal_path(i)) for i in (*cluster.member_ids, *cluster.removed)}
+        merged = merge_journals(journals.items())
         result.delivery_count = len(merged.deliveries)
         found = result.violations
         found += merged.faults
+        if self.group is not None:
+            found += checks.check_group(merged, range(self._first_client, self._first_client + CLIENTS_PER_GROUP))
         found += checks.check_answers(self.notes.asked, merged)
         if self.parameters.is_own_service:
             verdict = checks.check_history(self.notes, merged)
@@ -298,6 +329,11 @@ class ChaosRound:
         if self._commit_position:  # without one, they were not one cluster in the end, and that is said already
             directories = {i: cluster.processes.directory_of(i) for i in cluster.member_ids}
             found += checks.check_recordings(directories, self._commit_position)
+            left = {i: (cluster.processes.directory_of(i), end) for i, end in cluster.removed.items()}
+            if self.mode is ChaosMode.COLD:
+                result.backup["cold_objects"], faults = check_cold(cluster.processes.data_dir, directories)
+                found += faults
+            found += checks.check_removed(left, directories[cluster.member_ids[0]], journals)
             if cluster.backup is not None:
                 random = Random(f"{self.parameters.seed} {self.number} restoring")
                 found += cluster.backup.check(directories, self._commit_position, random)

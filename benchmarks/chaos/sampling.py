@@ -13,6 +13,7 @@ from typing import Final
 
 from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.service_api.member_status import MemberStatus
+from trimaran.service_api.transport import SOCKETS, NetworkStack
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _INTERVAL_S: Final = 0.5
@@ -34,28 +35,47 @@ class ChaosSample:
 class Sampler:
     """Looks at every member until it is cancelled."""
 
-    def __init__(self, endpoints: dict[int, str], pid_of: Callable[[int], int | None]) -> None:
+    def __init__(
+        self, endpoints: dict[int, str], pid_of: Callable[[int], int | None], network: NetworkStack = SOCKETS
+    ) -> None:
         self.samples: list[ChaosSample] = []
         self.newest: dict[int, ChaosSample] = {}
         self._endpoints = endpoints
         self._pid_of = pid_of
+        self._network = network
+
+    def add(self, member_id: int, endpoint: str) -> None:
+        """Look at one member more."""
+        self._endpoints[member_id] = endpoint
+
+    def forget(self, member_id: int) -> None:
+        """Look at a member no more."""
+        self._endpoints.pop(member_id, None)
+        self.newest.pop(member_id, None)
 
     async def run(self) -> None:
         """Look, for ever."""
+        watched: set[int] = set()
         async with asyncio.TaskGroup() as tasks:
-            for member_id in self._endpoints:
-                tasks.create_task(self._watch(member_id))
+            while True:
+                for member_id in self._endpoints.keys() - watched:
+                    tasks.create_task(self._watch(member_id))
+                watched |= self._endpoints.keys()
+                await asyncio.sleep(_INTERVAL_S)
 
     async def ask(self, member_id: int) -> MemberStatus | None:
         """Ask one member how it is; None if it does not say so within a second."""
+        endpoint = self._endpoints.get(member_id)
+        if endpoint is None:
+            return None
         try:
-            return await query_status(self._endpoints[member_id], _ASK_TIMEOUT_S)
+            return await query_status(endpoint, _ASK_TIMEOUT_S, network=self._network)
         except StatusQueryError:
             return None
 
     async def ask_all(self) -> dict[int, MemberStatus]:
         """Ask all members at once, and return what those say that answer."""
-        found = await asyncio.gather(*(self.ask(member_id) for member_id in self._endpoints))
+        found = await asyncio.gather(*(self.ask(member_id) for member_id in [*self._endpoints]))
         return {status.member_id: status for status in found if status is not None}
 
     def maxima(self) -> dict[int, dict[str, int]]:
@@ -68,7 +88,7 @@ class Sampler:
         return dict(sorted(found.items()))
 
     async def _watch(self, member_id: int) -> None:
-        while True:
+        while member_id in self._endpoints:
             begun_s = time.monotonic()
             status = await self.ask(member_id)
             pid = self._pid_of(member_id)

@@ -57,11 +57,22 @@ class ChaosFault(StrEnum):
     """An operator has all members take a snapshot."""
     WIPE = "wipe"
     """A member comes back without its files, while all others have everything that is committed."""
+    ROTATE = "rotate"
+    """A member's certificate and key are replaced; then its connections are reset, so new ones use them."""
+    ROTATE_AUTHORITY = "rotate_authority"
+    """The authority is replaced, and with it every certificate."""
     CARELESS = "careless"
     """The service fails, as `careless` draws it; no schedule has it."""
+    ADD_MEMBER = "add_member"
+    """An operator adds a member, as `roster` draws it; no schedule has this and the next two."""
+    REMOVE_MEMBER = "remove_member"
+    """An operator removes a member that runs."""
+    REPLACE_MEMBER = "replace_member"
+    """A member loses its process and its files, and an operator replaces it by a new one."""
 
 
-DRAWN: Final = tuple(kind for kind in ChaosFault if kind is not ChaosFault.CARELESS)
+ROSTER_CHANGES: Final = (ChaosFault.ADD_MEMBER, ChaosFault.REMOVE_MEMBER, ChaosFault.REPLACE_MEMBER)
+DRAWN: Final = tuple(kind for kind in ChaosFault if kind not in {ChaosFault.CARELESS, *ROSTER_CHANGES})
 """What schedules have."""
 
 NEEDS_SHIM: Final = frozenset(
@@ -74,10 +85,19 @@ NEEDS_SHIM: Final = frozenset(
         ChaosFault.POWER_LOSS_ALL,
     }
 )
-OF_EVERYBODY: Final = frozenset({ChaosFault.KILL_ALL, ChaosFault.POWER_LOSS_ALL, ChaosFault.SNAPSHOT})
+BESIDE_OTHERS: Final = frozenset({ChaosFault.SNAPSHOT, ChaosFault.ROTATE_AUTHORITY})
+"""Faults of everybody that take nothing from the cluster, so others come beside them."""
+OF_EVERYBODY: Final = frozenset({ChaosFault.KILL_ALL, ChaosFault.POWER_LOSS_ALL, *BESIDE_OTHERS})
 EXCLUSIVE: Final = frozenset({ChaosFault.WIPE, ChaosFault.KILL_ALL, ChaosFault.POWER_LOSS_ALL})
 """Faults that come when no other one is under way."""
-_WEIGHTS: Final = {ChaosFault.KILL_ALL: 0.5, ChaosFault.WIPE: 0.6, ChaosFault.KILL: 1.5}
+_WEIGHTS: Final = {
+    ChaosFault.KILL_ALL: 0.5,
+    ChaosFault.WIPE: 0.6,
+    ChaosFault.KILL: 1.5,
+    ChaosFault.ROTATE: 4.0,  # what its mode is about: early in a round
+    ChaosFault.ROTATE_AUTHORITY: 4.0,
+}
+"""The more, the earlier in a row of all kinds."""
 _LEADER_RATE: Final = 0.5
 
 
@@ -137,7 +157,7 @@ def _draw_fault(random: Random, kind: ChaosFault, number: int, at_s: float, memb
         amount = random.choice((10, 50, 200, 1_000))
     elif kind is ChaosFault.CLOCK_JUMP:
         amount = random.choice((-1, 1)) * random.choice((300, 5_000, 3_600_000, 86_400_000))
-    if kind in (ChaosFault.RESET, ChaosFault.SNAPSHOT):
+    if kind in (ChaosFault.RESET, *BESIDE_OTHERS):
         duration_s = 0.5
     elif kind is ChaosFault.FAILING_SYNC:
         duration_s = 1.5

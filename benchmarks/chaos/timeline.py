@@ -22,7 +22,7 @@ from trimaran.archive.report.theme import ALARM, MUTED, REST, SERIES, Chart, add
 
 from .campaign import CampaignResult, fault_rows
 from .parameters import RoundResult
-from .schedule import ChaosFault
+from .schedule import ROSTER_CHANGES, ChaosFault
 
 _BAR: Final = 0.62
 _BUCKET_S: Final = 0.5
@@ -56,6 +56,8 @@ _GROUPS: Final = {
     "clock": (SERIES[4], {ChaosFault.CLOCK_JUMP}),
     "snapshot": (SERIES[2], {ChaosFault.SNAPSHOT}),
     "service": (SERIES[5], {ChaosFault.CARELESS}),
+    "members": (REST, set(ROSTER_CHANGES)),
+    "certificates": (MUTED, {ChaosFault.ROTATE, ChaosFault.ROTATE_AUTHORITY}),
 }
 
 
@@ -97,7 +99,7 @@ def _number(found: RoundResult) -> int:
 
 
 def _violations(result: CampaignResult) -> Damage | None:
-    rows = [(str(found.number), violation) for found in result.rounds for violation in found.violations]
+    rows = [(found.name, violation) for found in result.rounds for violation in found.violations]
     if not rows:
         return None
     note = None if len(rows) <= _VIOLATION_LIMIT else f"The first {_VIOLATION_LIMIT} of {len(rows)}."
@@ -127,7 +129,7 @@ def _faults_section(result: CampaignResult) -> Section:
 def _resources_section(result: CampaignResult) -> Section:
     headings = ("round", "member", "memory MiB", "descriptors")
     rows = [
-        (str(found.number), str(member_id), f"{most['rss_bytes'] / 2**20:.0f}", str(most["descriptor_count"]))
+        (found.name, str(member_id), f"{most['rss_bytes'] / 2**20:.0f}", str(most["descriptor_count"]))
         for found in result.rounds
         for member_id, most in found.maxima.items()
     ]
@@ -155,8 +157,8 @@ def _round_section(result: CampaignResult, found: RoundResult) -> Section:
     ]
     verdict = f"{len(found.violations)} violations" if found.violations else "no violation"
     return Section(
-        anchor=f"round-{found.number}",
-        title=f"Round {found.number}: {found.mode}, {found.member_count} members, {verdict}",
+        anchor=f"round-{found.name.replace(', ', '-').replace(' ', '-')}",
+        title=f"Round {found.name}: {found.mode}, {found.member_count} members, {verdict}",
         caption="Faults, leaders with their terms, answers and errors, latencies of answers by when they came.",
         snippet=result.parameters.command(found.number),
         snippet_name="Run this round again",
@@ -170,7 +172,7 @@ def _round_section(result: CampaignResult, found: RoundResult) -> Section:
 def draw_round_chart(found: RoundResult) -> Chart:
     """Draw one round."""
     with style():
-        chart, (faults, leaders, answers, latencies) = new_chart(2.2 + 0.75 * found.member_count + 3.0, rows=4)
+        chart, (faults, leaders, answers, latencies) = new_chart(2.2 + 0.75 * found.place_count + 3.0, rows=4)
         end_s = (found.ended_ns - found.begun_ns) / 1e9
         _draw_faults(faults, found)
         _draw_leaders(leaders, found)
@@ -189,7 +191,7 @@ def _draw_faults(axes: Axes, found: RoundResult) -> None:
         group, color = next((name, color) for name, (color, kinds) in _GROUPS.items() if record.plan.kind in kinds)
         seen.add(group)
         begin_s = (record.begun_ns - found.begun_ns) / 1e9
-        members = range(found.member_count) if record.member_id is None else [record.member_id]
+        members = range(found.place_count) if record.member_id is None else [record.member_id]
         for member_id in members:
             length_s = max((record.ended_ns - record.begun_ns) / 1e9, 0.1)
             axes.barh(member_id, length_s, left=begin_s, height=_BAR, color=color)
@@ -265,6 +267,6 @@ def _draw_latencies(axes: Axes, found: RoundResult, end_s: float) -> None:
 
 
 def _name_members(axes: Axes, found: RoundResult) -> None:
-    rows: Sequence[int] = range(found.member_count)
+    rows: Sequence[int] = range(found.place_count)
     axes.set_yticks(list(rows), [f"member {row}" for row in rows])
-    axes.set_ylim(found.member_count - 0.4, -0.6)
+    axes.set_ylim(found.place_count - 0.4, -0.6)

@@ -25,9 +25,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from trimaran.archive.log.group_directories import group_directory
 from trimaran.cluster.cli.shared.local_nodes import BASE_PORTS
 from trimaran.cluster.settings.variables import clean_environment
 from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.groups.group import Group
 from trimaran.service_api.groups.ports import GROUP_PORT_STRIDE
 from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.transport import SOCKETS, NetworkStack
@@ -191,10 +193,18 @@ class ClusterProcesses:
     """What this process asks the members with, and its clients dial with."""
     with_tls: bool = False
     """Whether it makes certificates, for its members, for itself, and for client processes (`client_tls`)."""
+    key_group: Group | None = None
+    """The group of keys that these are the members of; its ports are `base_ports`, and `members` are those of group 0.
+    """
+    place_count: int = 0
+    """How many members may be added later: each has a base port after those of the first ones."""
     client_tls: TlsSettings | None = None
 
     def __post_init__(self) -> None:
-        self.base_ports = find_base_ports(self.member_count)
+        self.base_ports = self.base_ports or find_base_ports(self.member_count + self.place_count)
+        if self.key_group is not None:
+            group = {"groups": str(self.key_group.count), "group": str(self.key_group.index)}
+            self.settings = {**self.settings, **group}
         if self.with_tls:
             certificates = certificates_in(self.data_dir)
             self.settings = {**certificates.node_settings, **self.settings}
@@ -221,7 +231,8 @@ class ClusterProcesses:
 
     def directory_of(self, member_id: int) -> Path:
         """Where a member keeps its files."""
-        return self.data_dir / f"member-{member_id}"
+        directory = self.data_dir / f"member-{member_id}"
+        return directory if self.key_group is None else group_directory(directory, self.key_group.index)
 
     def log_path_of(self, member_id: int) -> Path:
         """Where the output of a member goes, of all its runs."""
@@ -233,7 +244,7 @@ class ClusterProcesses:
         settings = {
             "member_id": str(member_id),
             "members": self.member_lists.get(member_id, members),
-            "directory": str(self.directory_of(member_id)),
+            "directory": str(self.data_dir / f"member-{member_id}"),
             "service": self.service,
             "service_dir": str(self.service_dir),
             "log_format": "json",

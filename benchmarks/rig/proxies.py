@@ -6,10 +6,12 @@ flow on, in order. A connection that is dialled while the path is cut is accepte
 direction alone: what one member sends does not arrive, what it is sent does.
 
 Each member has a list of members of its own, in which the others stand with the endpoints of the proxies that lead
-from it to them. Two things go another way:
+from it to them. Three things go another way:
 
 * A client is told endpoints by members, each of which names itself as it listens. So clients are led through their
   proxies by the event loop that dials for them: `route_clients`.
+* A member that is added later (`add`) has one address for all others, that of proxies that lead to it, and dials the
+  others where the log says. So a cut holds back what clients and members dial to it, and not what it dials itself.
 * A catch-up replay is dialled to where the follower says that it listens, past the proxies. One that was not asked
   for before the cut cannot begin, for the request goes through them.
 """
@@ -28,6 +30,8 @@ from trimaran.cluster.settings.member_endpoints import PORTS_PER_MEMBER, MemberE
 
 CLIENTS: Final = -1
 """Stands for all clients where a member id says who dials."""
+ANY_MEMBER: Final = -2
+"""Stands for all members where they dial one that was added: the log has one address of it for all."""
 
 _HOST: Final = "127.0.0.1"
 _DELAYED_LIMIT: Final = 64
@@ -44,11 +48,12 @@ class ProxyMesh:
     """
 
     def __init__(self, base_ports: Sequence[int]) -> None:
-        self._base_ports = list(base_ports)
+        self._base_ports = dict(enumerate(base_ports))
         self._paths: list[_Path] = []
         self._servers: list[asyncio.Server] = []
         self._tasks = asyncio.TaskGroup()
         self._client_ports: dict[int, int] = {}
+        self._dial: Dial
         self.member_lists: dict[int, str] = {}
         """By member: the `members` setting that it is to be started with."""
 
@@ -58,15 +63,19 @@ class ProxyMesh:
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
-        dial: Dial = asyncio.get_running_loop().create_connection
-        member_ids = range(len(self._base_ports))
-        for target_id, base_port in enumerate(self._base_ports):
-            self._client_ports[base_port] = await self._listen(_Path(CLIENTS, target_id, dial), base_port)
-        for source_id in member_ids:
-            others = [await self._lead(source_id, i, dial) for i in member_ids if i != source_id]
-            own = MemberEndpoints.from_base(source_id, f"{_HOST}:{self._base_ports[source_id]}")
-            self.member_lists[source_id] = format_members(sorted([own, *others], key=lambda each: each.member_id))
+        self._dial = asyncio.get_running_loop().create_connection
+        for member_id, base_port in self._base_ports.items():
+            await self._lead_clients(member_id)
+            others = [await self._lead(member_id, i) for i in self._base_ports if i != member_id]
+            own = MemberEndpoints.from_base(member_id, f"{_HOST}:{base_port}")
+            self.member_lists[member_id] = format_members(sorted([own, *others], key=lambda each: each.member_id))
         return self
+
+    async def add(self, member_id: int, base_port: int) -> MemberEndpoints:
+        """Open the proxies of a member that is to be added; gives where the others are to dial it."""
+        self._base_ports[member_id] = base_port
+        await self._lead_clients(member_id)
+        return await self._lead(ANY_MEMBER, member_id)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -106,6 +115,18 @@ class ProxyMesh:
             if {path.source_id, path.target_id} == {source_id, target_id}:
                 path.close()
 
+    def reset(self, member_id: int) -> None:
+        """Reset every connection of a member, those of clients, too; all may dial again at once."""
+        for path in self._paths:
+            if member_id in (path.source_id, path.target_id):
+                path.close()
+
+    def join(self, member_id: int) -> None:
+        """Let everything flow again between a member and everybody else, without a delay."""
+        for path in self._paths:
+            if member_id in (path.source_id, path.target_id):
+                path.heal()
+
     def set_delay(self, member_id: int, delay_s: float) -> None:
         """Have whatever a member sends or is sent arrive so much later, in order; 0 ends it."""
         for path in self._paths:
@@ -132,9 +153,14 @@ class ProxyMesh:
 
         loop.create_connection = create_connection  # type: ignore[method-assign,assignment]
 
-    async def _lead(self, source_id: int, target_id: int, dial: Dial) -> MemberEndpoints:
+    async def _lead_clients(self, member_id: int) -> None:
+        """Open the proxy from clients to a member."""
+        base_port = self._base_ports[member_id]
+        self._client_ports[base_port] = await self._listen(_Path(CLIENTS, member_id, self._dial), base_port)
+
+    async def _lead(self, source_id: int, target_id: int) -> MemberEndpoints:
         """Open the proxies from one member to another; gives the endpoints that the first is to be told."""
-        path, base_port = _Path(source_id, target_id, dial), self._base_ports[target_id]
+        path, base_port = _Path(source_id, target_id, self._dial), self._base_ports[target_id]
         target = MemberEndpoints.from_base(target_id, f"{_HOST}:{base_port}")
         ports = [await self._listen(path, base_port + offset) for offset in range(1, PORTS_PER_MEMBER)]
         consensus, log, catchup, archive = (f"{_HOST}:{port}" for port in ports)

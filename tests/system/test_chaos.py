@@ -14,7 +14,8 @@ from tests.places import ROOT
 from tests.system.fork_server import ForkedGroup
 from trimaran.benchmarks.chaos.campaign import CampaignResult, run_campaign
 from trimaran.benchmarks.chaos.hostile import HostileKind
-from trimaran.benchmarks.chaos.parameters import ChaosMode, ChaosParameters
+from trimaran.benchmarks.chaos.modes import ChaosMode
+from trimaran.benchmarks.chaos.parameters import ChaosParameters
 from trimaran.benchmarks.chaos.probe import Plant
 from trimaran.benchmarks.chaos.schedule import ChaosFault
 from trimaran.benchmarks.chaos.timeline import build_chaos_page

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
+from trimaran.benchmarks.chaos.campaign import draw_round
 from trimaran.benchmarks.chaos.careless import CarelessAct, draw_acts
-from trimaran.benchmarks.chaos.parameters import ChaosMode, ChaosParameters
+from trimaran.benchmarks.chaos.modes import MODE_FAULTS, OF_OWN_SERVICE, ChaosMode
+from trimaran.benchmarks.chaos.parameters import ChaosParameters
 from trimaran.benchmarks.chaos.schedule import (
     DRAWN,
     EVERYBODY,
@@ -65,8 +69,21 @@ def test_a_users_service_has_no_careless_rounds() -> None:
     own = ChaosParameters(seed=1)
     users = ChaosParameters(seed=1, service="app:Service")
 
-    assert [own.mode_of(number) for number in range(4)] == ["faults", "faults", "hostile", "careless"]
-    assert [users.mode_of(number) for number in range(4)] == ["faults", "faults", "hostile", "faults"]
+    assert ChaosMode.CARELESS in {own.mode_of(number) for number in range(len(own.modes))}
+    assert {users.mode_of(number) for number in range(len(own.modes))} == {*own.modes} - OF_OWN_SERVICE
+
+
+def test_a_campaign_has_a_round_of_every_mode_but_the_one_with_a_backup() -> None:
+    assert {*ChaosParameters(seed=1).modes} == {*ChaosMode} - {ChaosMode.BACKED_UP}
+
+
+@pytest.mark.parametrize("mode", ChaosMode)
+def test_a_round_has_the_faults_of_its_mode_alone(mode: ChaosMode) -> None:
+    schedule, acts, changes = draw_round(ChaosParameters(seed=3, modes=(mode,), round_seconds=300), 0, DRAWN)
+
+    assert {fault.kind for fault in schedule} == MODE_FAULTS[mode]
+    assert bool(acts) == (mode is ChaosMode.CARELESS)
+    assert bool(changes) == (mode is ChaosMode.MEMBERSHIP)
 
 
 def test_the_command_that_repeats_a_round_says_what_is_not_the_default() -> None:
