@@ -425,16 +425,19 @@ class SocketListener(Listener):
 
 
 class _Opening(asyncio.Protocol, Generic[P]):
-    """What a connection is until it is encrypted: then the other side is identified, and the real protocol begins."""
+    """What a connection is until it is made, and encrypted where it is to be: then the other side is identified, and
+    the real protocol begins.
+    """
 
     def __init__(self, open_protocol: Callable[[PeerCertificate | None], P]) -> None:
         self._open_protocol = open_protocol
         self._protocol: P | None = None
         self._refusal: PeerRefusedError | None = None
+        self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Hand over to the real protocol, before a byte can arrive."""
-        stream = cast(asyncio.Transport, transport)
+        self._transport = stream = cast(asyncio.Transport, transport)
         try:
             self._protocol = protocol = self._open_protocol(stream.get_extra_info("peercert"))
         except PeerRefusedError as error:
@@ -443,6 +446,15 @@ class _Opening(asyncio.Protocol, Generic[P]):
             return
         stream.set_protocol(protocol)
         protocol.connection_made(stream)
+
+    def end_unheard(self) -> None:
+        """Tell the protocol that its connection is lost, unless the loop does: the dial is cancelled.
+
+        uvloop drops a connection whose dial is cancelled in the moment after `connection_made`: no `connection_lost`
+        follows, the transport does not say that it is closing, and a write to it raises.
+        """
+        if self._protocol is not None and self._transport is not None and not self._transport.is_closing():
+            self._protocol.connection_lost(None)
 
     def expect_protocol(self) -> P:
         """Return the protocol that has begun.
@@ -556,7 +568,13 @@ class SocketStack(NetworkStack):
         if not endpoint.is_address:
             where = {"sock": await connect_any(endpoint)}
         if encryption is None:
-            return await loop.create_connection(make_protocol, **where)
+            opening = _Opening(lambda _: make_protocol())
+            try:
+                transport, _ = await loop.create_connection(lambda: opening, **where)
+            except asyncio.CancelledError:
+                opening.end_unheard()
+                raise
+            return transport, opening.expect_protocol()
 
         def open_protocol(certificate: PeerCertificate | None) -> P:
             encryption.identify(certificate)

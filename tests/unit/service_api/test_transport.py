@@ -15,20 +15,24 @@ import pytest
 import uvloop
 
 from tests.places import ROOT
+from tests.tls import Issuer
 from tests.waiting import passes, until, within
 from trimaran.service_api import transport
 from trimaran.service_api.access import local_socket
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.identity import LOCAL_OPERATOR
+from trimaran.service_api.tls import TlsStack
 from trimaran.service_api.transport import (
     SOCKETS,
+    NetworkStack,
     Purpose,
     as_accepted_transport,
     as_member_transport,
     has_peer_closed,
     limit_unacknowledged,
 )
+from trimaran.service_api.types import MemberId
 
 ANY_PORT: Final = Endpoint("127.0.0.1", 0)
 PRODUCT: Final = ("archive", "client", "cluster", "service_api")
@@ -144,6 +148,42 @@ def test_streams_and_threads_reach_what_is_listened_on(run: Callable[[Coroutine[
             await SOCKETS.dial(Purpose.ARCHIVE, endpoint, asyncio.Protocol)
 
     run(main())
+
+
+@pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_connection_whose_dial_is_cancelled_as_it_is_made_is_told_as_lost(
+    run: Callable[[Coroutine[Any, Any, None]], None], has_tls: bool, tmp_path: Path
+) -> None:
+    """uvloop closed it without a word: the link counted as up, and the next message to that member ended the node.
+
+    Found by `make chaos`: seed 21, round 1 of `--modes membership`.
+    """
+    stack: NetworkStack = TlsStack(Issuer.create(tmp_path).member(0), member_id=MemberId(0)) if has_tls else SOCKETS
+    events: list[str] = []
+    dials: list[asyncio.Task[Any]] = []  # as `dial` gives them
+
+    class Watching(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            events.append("made")
+            asyncio.get_running_loop().call_soon(dials[0].cancel)  # runs before the dial hears of the connection
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            events.append("lost")
+
+    async def main() -> None:
+        listener = await stack.listen(Purpose.LOG, ANY_PORT, lambda accepted: asyncio.Protocol(), gate=ConnectionGate())
+        dials.append(asyncio.create_task(stack.dial(Purpose.LOG, listener.endpoint, Watching, member_id=MemberId(0))))
+        async with within(20):
+            with pytest.raises(asyncio.CancelledError):
+                await dials[0]
+        await until(lambda: "lost" in events)
+        listener.close()
+        await listener.wait_closed()
+
+    run(main())
+
+    assert events == ["made", "lost"]
 
 
 def test_a_port_that_is_held_is_not_free_and_nobody_listens_there() -> None:
