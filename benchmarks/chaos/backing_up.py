@@ -59,10 +59,12 @@ def check_cold(data_dir: Path, directories: Mapping[int, Path]) -> tuple[int, li
 
     Returns how many objects there are, and what is wrong.
     """
-    found, objects = [], sorted((data_dir / "cold").glob("*/segments/*.rec"))
-    for path in objects:
-        if sha256(path.read_bytes()).hexdigest() != path.stem.partition("-")[2]:
-            found.append(f"an object of cold storage is not what its name says: {path}")
+    objects = sorted((data_dir / "cold").glob("*/segments/*.rec"))
+    found = [
+        f"an object of cold storage is not what its name says: {path}"
+        for path in objects
+        if sha256(path.read_bytes()).hexdigest() != path.stem.partition("-")[2]
+    ]
     for member_id, directory in directories.items():
         found += _problems(f"member {member_id}", str(directory))
         start = LogFile.find(MemberDirectory.find(directory)).descriptor.start_position

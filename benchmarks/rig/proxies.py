@@ -101,20 +101,6 @@ class ProxyMesh:
             elif (path.source_id, path.target_id) == (target_id, source_id):
                 path.set_held(from_target=True)
 
-    def heal_direction(self, source_id: int, target_id: int) -> None:
-        """Undo `cut_direction`."""
-        for path in self._paths:
-            if (path.source_id, path.target_id) == (source_id, target_id):
-                path.set_held(from_source=False)
-            elif (path.source_id, path.target_id) == (target_id, source_id):
-                path.set_held(from_target=False)
-
-    def break_connections(self, source_id: int, target_id: int) -> None:
-        """Reset every connection between two members; they may dial again at once."""
-        for path in self._paths:
-            if {path.source_id, path.target_id} == {source_id, target_id}:
-                path.close()
-
     def reset(self, member_id: int) -> None:
         """Reset every connection of a member, those of clients, too; all may dial again at once."""
         for path in self._paths:

@@ -12,12 +12,12 @@ import pytest
 
 from tests.places import ROOT
 from tests.system.fork_server import ForkedGroup
-from trimaran.benchmarks.chaos.campaign import CampaignResult, run_campaign
+from trimaran.benchmarks.chaos.campaign import GROUP_COUNT, CampaignResult, run_campaign
 from trimaran.benchmarks.chaos.hostile import HostileKind
 from trimaran.benchmarks.chaos.modes import ChaosMode
 from trimaran.benchmarks.chaos.parameters import ChaosParameters
 from trimaran.benchmarks.chaos.probe import Plant
-from trimaran.benchmarks.chaos.schedule import ChaosFault
+from trimaran.benchmarks.chaos.schedule import ROSTER_CHANGES, ChaosFault
 from trimaran.benchmarks.chaos.timeline import build_chaos_page
 from trimaran.benchmarks.rig.processes import ProcessGroup
 
@@ -86,6 +86,24 @@ def test_a_careless_service_stops_the_member_that_fails_alone_and_no_other(data_
     (found,) = result.rounds
     assert found.violations == []
     assert any("stopped with" in record.note for record in found.faults)
+
+
+@pytest.mark.parametrize(
+    ("mode", "kinds", "done"),
+    [
+        (ChaosMode.MEMBERSHIP, (ChaosFault.KILL,), ROSTER_CHANGES[:1]),
+        pytest.param(ChaosMode.TLS, (ChaosFault.ROTATE,), (ChaosFault.ROTATE,), marks=pytest.mark.campaign),
+        pytest.param(ChaosMode.COLD, (ChaosFault.WIPE,), (ChaosFault.WIPE,), marks=pytest.mark.campaign),
+        pytest.param(ChaosMode.GROUPS, (ChaosFault.KILL,), (ChaosFault.KILL,), marks=pytest.mark.campaign),
+    ],
+)
+def test_a_cluster_survives_what_a_mode_is_about(
+    data_dir: Path, mode: ChaosMode, kinds: tuple[ChaosFault, ...], done: tuple[ChaosFault, ...]
+) -> None:
+    result = _run(data_dir, round_seconds=10.0, modes=(mode,), kinds=kinds)
+
+    assert [found.violations for found in result.rounds] == [[]] * (GROUP_COUNT if mode is ChaosMode.GROUPS else 1)
+    assert {*done} <= {record.plan.kind for found in result.rounds for record in found.faults if record.begun_ns}
 
 
 @pytest.mark.campaign

@@ -89,6 +89,21 @@ async def test_every_member_reaches_the_others_through_proxies_of_its_own(net: N
     assert answers == [b"HELLO"] * 3
 
 
+async def test_a_member_that_is_added_is_reached_through_one_proxy_of_its_own(net: Net) -> None:
+    [base_port] = find_base_ports(1)
+    added = await net.mesh.add(3, base_port)
+    await net.serve(f"127.0.0.1:{base_port + 1}")
+    streams = await net.connect(added.consensus)
+
+    assert added.consensus != f"127.0.0.1:{base_port + 1}"
+    assert await ask(streams, b"hello") == b"HELLO"
+    net.mesh.reset(3)
+    assert await streams[0].read() == b""
+    net.mesh.isolate(3)
+    net.mesh.join(3)
+    assert await ask(await net.connect(added.consensus), b"again") == b"AGAIN"
+
+
 async def test_a_cut_holds_bytes_back_in_both_directions_and_closes_nothing(net: Net) -> None:
     await net.serve(net.told[1, 1].log)
     await net.serve(net.told[2, 2].log)
