@@ -274,7 +274,7 @@ class Inflictor:
         return ""
 
     async def _join(self, plan: PlannedFault, target: int) -> str:
-        self._cluster.mesh.join(target)
+        self._cluster.mesh.heal_member(target)
         return ""
 
     async def _reset(self, plan: PlannedFault, target: int) -> str:

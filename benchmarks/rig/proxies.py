@@ -107,7 +107,7 @@ class ProxyMesh:
             if member_id in (path.source_id, path.target_id):
                 path.close()
 
-    def join(self, member_id: int) -> None:
+    def heal_member(self, member_id: int) -> None:
         """Let everything flow again between a member and everybody else, without a delay."""
         for path in self._paths:
             if member_id in (path.source_id, path.target_id):

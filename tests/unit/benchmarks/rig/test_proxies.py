@@ -100,7 +100,7 @@ async def test_a_member_that_is_added_is_reached_through_one_proxy_of_its_own(ne
     net.mesh.reset(3)
     assert await streams[0].read() == b""
     net.mesh.isolate(3)
-    net.mesh.join(3)
+    net.mesh.heal_member(3)
     assert await ask(await net.connect(added.consensus), b"again") == b"AGAIN"
 
 
