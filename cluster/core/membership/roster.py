@@ -9,9 +9,10 @@ A member that the log removes is still spoken to until the removal is committed 
 By the configuration it is decided, too, what the certificate of a member is worth (`judge`). Contacts and members that
 leave are heard, and that is all: hearsay gives nobody a right.
 
-Where connections show who they are, contacts may be a *rumour*: a process told them that shows a member's certificate,
+Where connections show who they are, there may be a *rumour*, too: a process told it that shows a member's certificate,
 and nobody else calls it a member. A member whose log is so old that all others are new to it has no other way back. A
-rumour moves no member that is known, and is over once a member that is known tells of the members.
+rumour adds contacts. It moves no member that is known, takes the place of nothing that is known, and is over once a
+member that is known tells of the members.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class Roster:
     __slots__ = (
         "_committed_position",
         "_contacts",
-        "_is_rumour",
         "_leaving",
         "_of_settings",
+        "_rumour",
         "_seen_position",
         "change_count",
         "history",
@@ -65,8 +66,8 @@ class Roster:
         self._of_settings = {member.member_id: member for member in first.members}
         self._contacts: Configuration | None = None
         """The newest committed configuration that another member spoke of, while it is newer than the own one."""
-        self._is_rumour = False
-        """True where that other member is one by its own word alone."""
+        self._rumour: Configuration | None = None
+        """The newest that one spoke of who is a member by its own word alone, while it is newer than all else."""
         self._leaving: dict[MemberId, ConfiguredMember] = {}
         self.change_count = -1
         """How often the history had changed when this was brought up to date: another number than its own is stale."""
@@ -91,15 +92,16 @@ class Roster:
     @property
     def latest(self) -> Configuration:
         """The newest configuration that is known, from the log or by hearsay that is no rumour."""
-        return self.current if self._contacts is None or self._is_rumour else self._contacts
+        return self.current if self._contacts is None else self._contacts
 
     @property
     def addresses(self) -> dict[MemberId, ConfiguredMember]:
         """Where everyone is dialled, this member included if it is a member."""
         known = {**self._leaving, **{member.member_id: member for member in self.current.members}}
         if self._contacts is not None:
-            heard = {member.member_id: member for member in self._contacts.members}
-            known = {**heard, **known} if self._is_rumour else {**known, **heard}
+            known |= {member.member_id: member for member in self._contacts.members}
+        if self._rumour is not None:
+            known = {**{member.member_id: member for member in self._rumour.members}, **known}
         return {
             member_id: self._of_settings.get(member_id, known[member_id])
             if known[member_id].is_as_formed
@@ -210,12 +212,16 @@ class Roster:
 
     def hear(self, configuration: Configuration) -> bool:
         """Take in a committed configuration that another member speaks of. Returns whether it is news."""
-        if self._is_rumour and configuration.log_position >= self.current.log_position:
-            self._set_contacts(None)
-        if configuration.log_position <= self.latest.log_position:
-            return False
-        self._set_contacts(configuration)
-        return True
+        is_news = configuration.log_position > self.latest.log_position
+        is_rumour_over = self._rumour is not None and configuration.log_position >= self.current.log_position
+        if is_news:
+            self._contacts = configuration
+        if is_rumour_over:
+            self._rumour = None
+        if is_news or is_rumour_over:
+            self.change_count = -1
+            self.refresh()
+        return is_news
 
     def hear_rumour(self, configuration: Configuration) -> None:
         """Take in what a process says that is a member by its own word alone, where this member is cut off.
@@ -225,14 +231,11 @@ class Roster:
         """
         reachable = sum(one.is_reachable or one.member_id == self.member_id for one in self.voting_members)
         if reachable < quorum_threshold(len(self.voting_members)) and (
-            configuration.log_position > (self._contacts or self.current).log_position
+            configuration.log_position > (self._rumour or self.latest).log_position
         ):
-            self._set_contacts(configuration, is_rumour=True)
-
-    def _set_contacts(self, configuration: Configuration | None, *, is_rumour: bool = False) -> None:
-        self._contacts, self._is_rumour = configuration, is_rumour
-        self.change_count = -1
-        self.refresh()
+            self._rumour = configuration
+            self.change_count = -1
+            self.refresh()
 
     def vouches_for(self, member_id: MemberId) -> bool:
         """Return whether more than a rumour says that there is such a member, here or at a member that is known."""
@@ -272,7 +275,9 @@ class Roster:
         self.change_count = history.change_count
         current = history.current
         if self._contacts is not None and self._contacts.log_position <= current.log_position:
-            self._contacts, self._is_rumour = None, False
+            self._contacts = None
+        if self._rumour is not None and self._rumour.log_position <= self.latest.log_position:
+            self._rumour = None
         if current.log_position > self._seen_position and len(history.entries) > 1:
             self._leaving.update({member.member_id: member for member in history.entries[-2].members})
         self._seen_position = current.log_position

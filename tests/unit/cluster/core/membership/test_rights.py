@@ -118,3 +118,20 @@ def test_a_rumour_moves_no_member_and_ends_with_what_a_member_says() -> None:
     three.hear(three.current)
     assert role_of(three, 3) is OUTSIDER
     assert THREE not in three.members
+
+
+def test_a_rumour_hides_nothing_that_is_known() -> None:
+    """Else a member that was just added believes an older configuration, without it, and stops for good.
+
+    Found by `trimaran sim --seeds 148`: a rumour took the place of what a member had said.
+    """
+    three = roster(0, 3)
+    three.hear(known := of(0, 1, 2, 3, position=128))
+
+    three.hear_rumour(of(0, 1, 2, 3, 4, position=256))
+    assert three.latest == known
+    assert role_of(three, 4) is CONTACT
+    assert not three.hear(of(0, 1, 2, position=64))
+
+    assert three.latest == known
+    assert role_of(three, 4) is OUTSIDER
