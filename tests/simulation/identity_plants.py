@@ -220,21 +220,6 @@ def _believe_rumours(planting: Planting) -> None:
     planting.replace(Roster, "vouches_for", vouches_for)
 
 
-def _let_rumours_hide(planting: Planting) -> None:
-    """A rumour takes the place of what a member has said of the members."""
-    real = Roster.hear_rumour
-
-    def hear_rumour(self: Roster, configuration: Configuration) -> None:
-        before = self._rumour
-        real(self, configuration)
-        if self._rumour is not before and self._contacts is not None:
-            planting.ran()
-            self._contacts, self.change_count = None, -1
-            self.refresh()
-
-    planting.replace(Roster, "hear_rumour", hear_rumour)
-
-
 PLANTS = (
     Plant(
         "setup-frame-believed",
@@ -270,11 +255,5 @@ PLANTS = (
         "who the members are is believed from a member alone",
         _believe_rumours,
         scenario="member-never-added",
-    ),
-    Plant(
-        "rumour-hides-members",
-        18,
-        "a rumour takes the place of nothing that is known",
-        _let_rumours_hide,
     ),
 )
