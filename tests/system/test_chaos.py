@@ -30,7 +30,8 @@ def _members_are_forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _run(data_dir: Path, **options: object) -> CampaignResult:
-    settings = {"seed": 20, "only_round": 0, "members": (3,), "rate": 100.0, **options}
+    faults = (ChaosMode.FAULTS,)
+    settings = {"seed": 20, "only_round": 0, "members": (3,), "rate": 100.0, "modes": faults, **options}
     return run_campaign(ChaosParameters(**settings), directory=data_dir, keep=True)  # type: ignore[arg-type]
 
 

@@ -51,7 +51,22 @@ def end_on_lost_memory(last_words: bytes, *, end: Callable[[bytes], object] = en
         report_thread(failed)
 
     sys.unraisablehook, threading.excepthook = on_unraisable, on_thread_failed
-    logging.getLogger("concurrent.futures").addHandler(_ExecutorFailures(lambda: end(last_words)))
+    executors = logging.getLogger("concurrent.futures")
+    executors.__class__ = _NeverDisabled
+    executors.addHandler(_ExecutorFailures(lambda: end(last_words)))
+
+
+class _NeverDisabled(logging.Logger):
+    """A logger that stays on: a service that configures logging disables, by default, every logger it does not name."""
+
+    @property
+    def disabled(self) -> bool:
+        """Return False."""
+        return False
+
+    @disabled.setter
+    def disabled(self, _: bool) -> None:
+        """Stay as it is."""
 
 
 class _ExecutorFailures(logging.Handler):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import logging.config
 import sys
 import threading
 from collections.abc import Iterator
@@ -200,13 +201,13 @@ def memory_ends() -> Iterator[list[bytes]]:
     ends: list[bytes] = []
     sys.unraisablehook = lambda failed: None
     threading.excepthook = lambda failed: None
-    handlers = [*logger.handlers]
+    handlers, kind = [*logger.handlers], logger.__class__
     end_on_lost_memory(SAID, end=ends.append)
     try:
         yield ends
     finally:
         sys.unraisablehook, threading.excepthook = hooks
-        logger.handlers[:] = handlers
+        logger.handlers[:], logger.__class__ = handlers, kind
 
 
 class FailingAtEnd:
@@ -247,4 +248,13 @@ def test_memory_that_runs_out_where_nobody_is_told_ends_the_process(memory_ends:
     assert memory_ends == []
 
     fail(MemoryError())
+    assert memory_ends == [SAID]
+
+
+def test_a_service_that_configures_logging_does_not_hide_that_memory_ran_out(memory_ends: list[bytes]) -> None:
+    """By default a configuration disables every logger that it does not name."""
+    logging.config.dictConfig({"version": 1, "incremental": False})
+
+    fail_in_worker(MemoryError())
+
     assert memory_ends == [SAID]
