@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import tracemalloc
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -34,8 +37,13 @@ VALUES = st.one_of(
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
+def _quiet() -> Iterator[None]:
+    """Log nothing, here alone: the tests after these in the same process hear loggers again."""
+    configured, disabled = structlog.get_config(), logging.root.manager.disable
     be_quiet()
+    yield
+    structlog.configure(**configured)
+    logging.disable(disabled)
 
 
 @cache

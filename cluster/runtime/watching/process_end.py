@@ -59,6 +59,10 @@ def end_on_lost_memory(last_words: bytes, *, end: Callable[[bytes], object] = en
 class _NeverDisabled(logging.Logger):
     """A logger that stays on: a service that configures logging disables, by default, every logger it does not name."""
 
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name is logging's
+        """Return whether an error is told, also where `logging.disable` holds."""
+        return level >= logging.ERROR
+
     @property
     def disabled(self) -> bool:
         """Return False."""
