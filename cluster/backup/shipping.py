@@ -257,13 +257,13 @@ def _descriptors(
 
 
 def _segments(archive: Path, descriptors: list[RecordingDescriptor]) -> Iterator[_Segment]:
-    """Yield each segment of each recording."""
+    """Yield each segment of each recording; of a log that ends with a segment also the next, as a member keeps it."""
     for descriptor in descriptors:
         stop_position = descriptor.stop_position
         assert stop_position is not None
         is_snapshot = descriptor.stream_id != LOG_STREAM_ID
-        base = descriptor.segment_base_position(descriptor.start_position)
-        while base < stop_position or base == descriptor.segment_base_position(descriptor.start_position):
+        first = base = descriptor.segment_base_position(descriptor.start_position)
+        while base < stop_position or base == first or (base == stop_position and not is_snapshot):
             end = base + descriptor.segment_file_length
             name = descriptor.segment_file_name(base)
             yield _Segment(
@@ -277,6 +277,8 @@ def _segments(archive: Path, descriptors: list[RecordingDescriptor]) -> Iterator
 
 
 def _read(disk: FileSystem, path: Path, length: int) -> bytes:
+    if not length:
+        return b""
     with opened(disk, path) as handle:
         data = read_fully(disk, handle, length, 0)
     if len(data) != length:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -18,7 +19,7 @@ from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.format.stored_names import StoredName
 from trimaran.cluster.backup.fetching import fetch_backup
 from trimaran.cluster.backup.manifest import DRAFT_NAME, MANIFEST_NAME, object_digest
-from trimaran.cluster.backup.shipping import Shipped, read_backup_manifest, ship_backup
+from trimaran.cluster.backup.shipping import Shipped, _segments, read_backup_manifest, ship_backup
 from trimaran.cluster.backup.verification import verify_backup
 from trimaran.cluster.time_travel.member_log import MemberLog
 from trimaran.service_api import ClusterError, ConfigurationError
@@ -58,6 +59,20 @@ def test_what_was_shipped_comes_back_and_is_valid(stages: list[Path], store: Obj
     assert manifest == shipped.manifest
     assert [check.problem for check in verify_backup(str(tmp_path / "back"), service=Keeper) if check.problem] == []
     assert payloads(tmp_path / "back") == payloads(stages[2])
+
+
+def test_a_log_that_ends_with_a_segment_is_shipped_with_the_next_one(stages: list[Path]) -> None:
+    """A member keeps it as soon as one is full: without it, a restore takes the end for a lost segment.
+
+    Found by `trimaran sim --seeds 389`.
+    """
+    log = MemberLog.open(str(stages[2])).log
+    length = log.segment_file_length
+
+    shipped = [*_segments(stages[2] / "archive", [replace(log, start_position=0, stop_position=2 * length)])]
+
+    assert [(segment.length, segment.is_final) for segment in shipped] == [(length, True), (length, True), (0, False)]
+    assert shipped[-1].name == f"archive/{log.segment_file_name(2 * length)}"
 
 
 def test_backup_of_several_terms_comes_back(store: ObjectStore, tmp_path: Path) -> None:
