@@ -425,8 +425,9 @@ class SocketListener(Listener):
 
 
 class _Opening(asyncio.Protocol, Generic[P]):
-    """What a connection is until it is made, and encrypted where it is to be: then the other side is identified, and
-    the real protocol begins.
+    """The protocol of a connection until it is made and, with TLS, encrypted.
+
+    Then the other side is identified, and the real protocol begins.
     """
 
     def __init__(self, open_protocol: Callable[[PeerCertificate | None], P]) -> None:

@@ -73,12 +73,12 @@ class ChaosSubject:
     member_count: int = 3
     settings: Mapping[str, str] = field(default_factory=dict)
     mode: ChaosMode = ChaosMode.FAULTS
-    """What it has besides members depends on this: a backup and cold storage, certificates."""
+    """The kind of round: it decides whether there are a backup, cold storage or certificates."""
     plant: Plant | None = None
     group: Group | None = None
     """The group whose members these are; None: there are no groups."""
     base_ports: tuple[int, ...] = ()
-    """Of the members of that group."""
+    """The base ports of that group's members."""
 
 
 class ChaosCluster:

@@ -9,7 +9,7 @@ from .schedule import DRAWN, ChaosFault
 
 
 class ChaosMode(StrEnum):
-    """What a round is about."""
+    """The subject of a round."""
 
     FAULTS = "faults"
     """Faults of all kinds."""

@@ -115,7 +115,7 @@ class RoundResult:
     group: int | None = None
     """The group of keys that it is of; None: there are no groups."""
     backup: dict[str, int] = field(default_factory=dict)
-    """What was done to a backup, and read of it and of cold storage."""
+    """Counts of the backup and of cold storage: power losses, readings, objects, restored bytes."""
 
     @property
     def name(self) -> str:

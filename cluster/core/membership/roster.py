@@ -11,8 +11,8 @@ leave are heard, and that is all: hearsay gives nobody a right.
 
 Where connections show who they are, there may be a *rumour*, too: a process told it that shows a member's certificate,
 and nobody else calls it a member. A member whose log is so old that all others are new to it has no other way back. A
-rumour adds contacts. It moves no member that is known, takes the place of nothing that is known, and is over once a
-member that is known tells of the members.
+rumour adds contacts. It moves no known member and replaces nothing that is known. It is over once a known member says
+who the members are.
 """
 
 from __future__ import annotations

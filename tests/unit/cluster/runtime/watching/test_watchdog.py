@@ -250,13 +250,13 @@ def test_memory_that_runs_out_where_nobody_is_told_ends_the_process(memory_ends:
     assert memory_ends == [SAID]
 
 
-def test_a_service_that_configures_logging_does_not_hide_that_memory_ran_out(memory_ends: list[bytes]) -> None:
+def test_a_service_that_configures_logging_does_not_hide_that_memory_ran_out(
+    memory_ends: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By default `logging.config` disables every logger that it does not name."""
-    before = logging.root.manager.disable
     logging.getLogger("concurrent.futures").disabled = True
-    logging.disable(logging.CRITICAL)
+    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
 
     fail_in_worker(MemoryError())
-    logging.disable(before)
 
     assert memory_ends == [SAID]
