@@ -39,6 +39,6 @@ from .errors import RequestFailedError as RequestFailedError
 from .errors import RequestIndeterminateError as RequestIndeterminateError
 from .groups import GroupedClient as GroupedClient
 from .groups import SyncGroupedClient as SyncGroupedClient
-from .queries import QueryResult as QueryResult
+from trimaran.client.protocol.queries import QueryResult as QueryResult
 from .shared import SharedConnection as SharedConnection
 from .sync_client import SyncClusterClient as SyncClusterClient

@@ -8,10 +8,10 @@ from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, Local
 from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.types import NULL_VALUE
 
-from .admin import AdminWish
+from trimaran.client.protocol.admin import AdminWish
 from .connection import ClientConductor
 from .errors import IndeterminateError
-from .queries import WAIT_AT_MEMBER_S, QueryOptions, QueryResult
+from trimaran.client.protocol.queries import WAIT_AT_MEMBER_S, QueryOptions, QueryResult
 
 
 async def query(

@@ -16,13 +16,13 @@ from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
 from trimaran.service_api.wire.session import AdminRequestType
 
 from . import asking
-from .admin import SNAPSHOT_WISH, AdminWish
-from .client_state import ClientState
+from trimaran.client.protocol.admin import SNAPSHOT_WISH, AdminWish
+from trimaran.client.protocol.client_state import ClientState
 from .config import ClientConfig, client_config
 from .connection import ClientConductor
 from .credentials import CredentialsSupplier
 from .egress import EgressListener, EgressMessage
-from .queries import QueryResult
+from trimaran.client.protocol.queries import QueryResult
 from .streams import ConnectionEvents, EgressIterator
 
 

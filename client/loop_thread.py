@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from trimaran.service_api.errors import LocalProtocolError, SessionClosedError
 
-from .protocol import CLOSED_BY_CLIENT
+from trimaran.client.protocol.protocol import CLOSED_BY_CLIENT
 
 _T = TypeVar("_T")
 

@@ -10,11 +10,11 @@ from typing import Self
 
 from trimaran.service_api.errors import LocalProtocolError
 
-from .client_state import ClientState
+from trimaran.client.protocol.client_state import ClientState
 from .connection import ClientConductor
 from .connection_events import ConnectionEvent
 from .egress import EgressMessage, EgressQueue
-from .protocol import CLOSED_BY_CLIENT
+from trimaran.client.protocol.protocol import CLOSED_BY_CLIENT
 
 
 class EgressIterator:

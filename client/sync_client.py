@@ -28,8 +28,8 @@ from .credentials import CredentialsSupplier
 from .egress import EgressMessage
 from .errors import RequestIndeterminateError
 from .loop_thread import LoopThread
-from .protocol import CLOSED_BY_CLIENT
-from .queries import QueryResult
+from trimaran.client.protocol.protocol import CLOSED_BY_CLIENT
+from trimaran.client.protocol.queries import QueryResult
 from .streams import ConnectionEvents, EgressIterator
 
 _BATCH_LIMIT: Final = 1024

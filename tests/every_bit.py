@@ -32,18 +32,12 @@ from trimaran.archive.format.frame_rules import frame_rules_of
 from trimaran.archive.format.layout import COLD_RECORD_NAME
 from trimaran.archive.format.messages import ArchiveMarkFileHeader
 from trimaran.archive.format.stored_names import StoredName
-from trimaran.cluster.backup.manifest import (
-    RECORDING_LOG_NAME,
-    Manifest,
-    StoredObject,
-    decode_manifest,
-    encode_file,
-)
-from trimaran.cluster.backup.object_check import check_object
+from trimaran.cluster.operating.backup.manifest import RECORDING_LOG_NAME, Manifest, StoredObject, decode_manifest, encode_file
+from trimaran.cluster.operating.backup.object_check import check_object
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.membership.configuration import Configuration, ConfiguredMember, MemberKind
+from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
 from trimaran.cluster.messages.mark import MarkFileHeader
 from trimaran.cluster.runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, ClusterIdFile
 from trimaran.cluster.runtime.files.mark_file import (
@@ -59,7 +53,7 @@ from trimaran.cluster.runtime.files.node_state_file import NODE_STATE_FILE_NAME,
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.documents import read_document
+from trimaran.service_api.documents.document import read_document
 from trimaran.service_api.types import LOG_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID, MemberId, RecordingId, TermId
 from trimaran.service_api.wire.frame import TYPE_PADDING, iter_headers
 from trimaran.service_api.wire.log.log_rules import Before

@@ -8,7 +8,7 @@ import pytest
 
 from tests.layout import first_sentence, packages, replace_table
 from tests.places import ROOT
-from trimaran.cluster.core.election_state import LEGAL_TRANSITIONS, ElectionState, mermaid
+from trimaran.cluster.core.vocabulary.election_state import LEGAL_TRANSITIONS, ElectionState, mermaid
 
 DOCUMENTS = [
     "README.md",

@@ -9,7 +9,7 @@ import pytest
 from tests.places import ROOT
 from trimaran.cluster.cli.app import COMMANDS
 from trimaran.service_api.access.permissions import PERMISSIONS, Permission
-from trimaran.service_api.identity import CallerRole
+from trimaran.service_api.access.identity import CallerRole
 
 SCENARIOS = (ROOT / "docs" / "aeron-scenarios.md").read_text()
 TOOLS = (ROOT / "docs" / "cluster-tool.md").read_text()

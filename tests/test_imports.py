@@ -42,7 +42,7 @@ def test_a_users_module_may_have_the_name_of_one_of_our_folders(tmp_path: Path, 
         f"import {name}\n"
         "from trimaran import ClusterClient, ClusteredService, SyncClusterClient\n"
         "from trimaran.archive import Archive, ArchiveClient, ArchiveServer, frames\n"
-        "from trimaran.cluster.member_process import run_node\n"
+        "from trimaran.cluster.node.member_process import run_node\n"
         f"print({name}.WHOSE)\n"
     )
 

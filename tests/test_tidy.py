@@ -20,8 +20,8 @@ TASK_OWNERS = {
     "client/connection.py": "owns its dials; closing cancels and joins them",
     "client/shared/shared_link.py": "owns its dial; SharedConnection.aclose() joins it",
     "client/ready_made/locks.py": "renewals, which release() joins, and releases; both end with the session",
-    "service_api/transport.py": "makes a connection of what it has accepted; ends by itself, wait_closed() joins it",
-    "cluster/simulation/world/machine.py": "the main task of a simulated process, which dies with it, unjoined",
+    "service_api/net/transport.py": "makes a connection of what it has accepted; ends by itself, wait_closed() joins it",
+    "cluster/testing/simulation/world/machine.py": "the main task of a simulated process, which dies with it, unjoined",
 }
 """Who may make tasks without a TaskGroup or an ActivityScope, and why."""
 
@@ -31,7 +31,7 @@ CLOCK_OWNERS = {
     "archive/store/conductor.py": "the default of a parameter: how long a sync takes",
     "archive/spark/streaming/stream_planner.py": "the default of a parameter: how often a stream looks at directories",
     "cluster/cli/demo/request_stream.py": "the default of a parameter: latencies of the demo",
-    "cluster/runtime/system_clock.py": "the clock itself",
+    "cluster/runtime/ground/system_clock.py": "the clock itself",
     "service_api/tls/certificates.py": "the default of a parameter: whether a certificate is valid now",
 }
 """Who may read the time, and why. Everyone else is given it."""

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar, Final
 
-from trimaran.service_api.documents import read_document
+from trimaran.service_api.documents.document import read_document
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 
 from ..disk.file_system import FileSystem, OsFileSystem, write_fully

@@ -20,7 +20,7 @@ from ..files.log_end import LogEnd
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.segment_names import segment_base_positions
-from ..reading.fast_forward import skip_valid_frames
+from trimaran.archive.files.fast_forward import skip_valid_frames
 from .member_directory import ArchiveLocation, MemberDirectory
 from .time_unit import find_time_unit
 

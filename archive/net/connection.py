@@ -18,7 +18,7 @@ from typing import Any, Final, Self, cast
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, RemoteProtocolError
-from trimaran.service_api.transport import NetworkStack, Purpose
+from trimaran.service_api.net.transport import NetworkStack, Purpose
 from trimaran.service_api.types import NULL_VALUE, CorrelationId
 from trimaran.service_api.wire.frame import TYPE_DATA
 from trimaran.service_api.wire.link_frames import SetupFrame

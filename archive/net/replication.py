@@ -13,7 +13,7 @@ from typing import Final
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.transport import SOCKETS, NetworkStack
+from trimaran.service_api.net.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import RecordingId
 from trimaran.service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH
 

@@ -27,7 +27,7 @@ from ..log.time_unit import find_time_unit
 from .frame_columns import choose_columns
 
 if TYPE_CHECKING:
-    from .vector.scan import FrameBlock
+    from trimaran.archive.files.block_scan import FrameBlock
 
 DEFAULT_BATCH_LENGTH_BYTES: Final = 1 << 22
 
@@ -102,7 +102,7 @@ def read_batches(
     """
     from .vector.columns import BatchMaker
     from .vector.messages import MessageBlockJoiner
-    from .vector.scan import FrameScanner
+    from trimaran.archive.files.block_scan import FrameScanner
 
     scanner = FrameScanner(
         directory,
@@ -178,7 +178,7 @@ def open_recordings(
     """
     from pyarrow import RecordBatchReader
 
-    from .vector.scan import check_block_length
+    from trimaran.archive.files.block_scan import check_block_length
 
     entries = find_entries(location.directory, recording_id, location.file_system)
     check_block_length(selection.batch_length_bytes)

@@ -23,7 +23,7 @@ from ..files.reader import FrameReader, StopReason
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.log_file import LogFile
 from ..log.member_directory import ArchiveLocation
-from .fast_forward import skip_valid_frames
+from trimaran.archive.files.fast_forward import skip_valid_frames
 
 UNKNOWN_CHECKSUM: Final = "frames carry checksums that are neither CRC-32 nor CRC-32C: they were not checked"
 """What is said of a recording of which only the structure is checked."""

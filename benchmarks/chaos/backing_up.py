@@ -23,12 +23,12 @@ from typing import Final
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.archive.reading.difference import find_mismatch
-from trimaran.cluster.backup.fetching import fetch_backup
-from trimaran.cluster.backup.manifest import MANIFEST_NAME
-from trimaran.cluster.backup.restoring import restore_backup
-from trimaran.cluster.backup.shipping import ship_backup
-from trimaran.cluster.backup.status import BackupStatus, read_status
-from trimaran.cluster.backup.verification import verify_backup
+from trimaran.cluster.operating.backup.fetching import fetch_backup
+from trimaran.cluster.operating.backup.manifest import MANIFEST_NAME
+from trimaran.cluster.operating.backup.restoring import restore_backup
+from trimaran.cluster.operating.backup.shipping import ship_backup
+from trimaran.cluster.operating.backup.status import BackupStatus, read_status
+from trimaran.cluster.operating.backup.verification import verify_backup
 from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.errors import ClusterError

@@ -21,8 +21,8 @@ from typing import Final
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.archive.reading.difference import find_mismatch
-from trimaran.cluster.simulation.clients.history import ClientOperation, History
-from trimaran.cluster.simulation.clients.linearizability import check_linearizability, check_log_order
+from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History
+from trimaran.cluster.testing.simulation.clients.linearizability import check_linearizability, check_log_order
 from trimaran.service_api.errors import ClusterError
 
 from .journal import NO_ANSWER, JournalEntry, MergedJournal

@@ -20,8 +20,8 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.groups.group import Group
 from trimaran.service_api.groups.ports import GROUP_PORT_STRIDE
-from trimaran.service_api.member_status import MemberStatus, find_leader, is_in_term
-from trimaran.service_api.transport import SocketStack
+from trimaran.service_api.documents.member_status import MemberStatus, find_leader, is_in_term
+from trimaran.service_api.net.transport import SocketStack
 
 from ..rig.certificates import certificates_in
 from ..rig.member_status import consensus_endpoint

@@ -27,8 +27,8 @@ from trimaran.client import (
     RequestFailedError,
     RequestIndeterminateError,
 )
-from trimaran.cluster.simulation.clients.history import ClientOperation, History
-from trimaran.cluster.simulation.clients.service_workload import DrawRequest
+from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History
+from trimaran.cluster.testing.simulation.clients.service_workload import DrawRequest
 from trimaran.service_api import ClusterError, ClusterTimeoutError, SessionClosedError
 from trimaran.service_api.wire.session import EventCode
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from trimaran.cluster.simulation.clients.history import ClientOperation
-from trimaran.cluster.simulation.clients.linearizability import SequentialModel
+from trimaran.cluster.testing.simulation.clients.history import ClientOperation
+from trimaran.cluster.testing.simulation.clients.linearizability import SequentialModel
 
 from .service import ACCOUNT_COUNT, FIRST_BALANCE, ChaosOperation, ChaosOperationKind, chain
 

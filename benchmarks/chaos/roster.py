@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from trimaran.cluster.core.membership.configuration import MemberKind
-from trimaran.cluster.core.membership.member_change import MemberChangeKind
+from trimaran.cluster.core.vocabulary.configuration import MemberKind
+from trimaran.cluster.core.vocabulary.member_change import MemberChangeKind
 from trimaran.cluster.documents.inspection import MembersView, inspect_member
 from trimaran.cluster.documents.operations import MemberChangeRequest, Operation, run_operation
 from trimaran.service_api.errors import ClusterError

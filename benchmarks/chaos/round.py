@@ -12,7 +12,7 @@ from typing import Final
 
 from trimaran.client import ClusterClient
 from trimaran.cluster.settings.service_loading import load_service_class
-from trimaran.cluster.simulation.clients.service_workload import draw_request_of
+from trimaran.cluster.testing.simulation.clients.service_workload import draw_request_of
 from trimaran.service_api.errors import ClusterError, first_leaf
 from trimaran.service_api.groups.group import Group
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from trimaran.client.config import ClientConfig
-from trimaran.client.effects import Dial
-from trimaran.client.protocol import ClientProtocol
+from trimaran.client.protocol.effects import Dial
+from trimaran.client.protocol.protocol import ClientProtocol
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
-from trimaran.cluster.core.membership.configuration import Configuration, ConfigurationHistory
+from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfigurationHistory
 from trimaran.cluster.messages.consensus import AppendPosition
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter

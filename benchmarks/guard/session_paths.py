@@ -17,8 +17,8 @@ from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
-from trimaran.service_api.connection_gate import ConnectionGate
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.net.connection_gate import ConnectionGate
+from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,

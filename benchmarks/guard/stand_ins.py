@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from trimaran.client import ClientConfig
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId, CorrelationId, MemberId, TermId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, align, encode_message, unpack_header
 from trimaran.service_api.wire.message import peek_header

@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from trimaran.client.protocol import PROTOCOL_VERSION
+from trimaran.client.protocol.protocol import PROTOCOL_VERSION
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, encode_frame, unpack_header

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from trimaran.archive import Recording
-from trimaran.client.ingress_publisher import IngressPublisher
+from trimaran.client.protocol.ingress_publisher import IngressPublisher
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.service_api.errors import ConfigurationError

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.client.egress_adapter import ClientSessionState
-from trimaran.client.ingress_publisher import IngressPublisher
-from trimaran.client.protocol import PROTOCOL_VERSION
-from trimaran.client.session_identity import close_request_of, keep_alive_of
+from trimaran.client.protocol.egress_adapter import ClientSessionState
+from trimaran.client.protocol.ingress_publisher import IngressPublisher
+from trimaran.client.protocol.protocol import PROTOCOL_VERSION
+from trimaran.client.protocol.session_identity import close_request_of, keep_alive_of
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.types import EGRESS_STREAM_ID, CorrelationId
 from trimaran.service_api.wire.frame import align, iter_whole_messages

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import NetworkStack, Purpose
+from trimaran.service_api.net.transport import NetworkStack, Purpose
 
 from .member_log import RigMemberLog
 from .processes import ClusterProcesses, ManagedProcess, ProcessError

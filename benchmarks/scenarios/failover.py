@@ -33,7 +33,7 @@ import uvloop
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.client import ClientConfig, ClusterClient
-from trimaran.cluster.core.control_toggle import ActionStep
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, run_operation
 from trimaran.service_api.errors import ClusterTimeoutError, first_leaf
 

@@ -247,7 +247,7 @@ async def request_snapshot(processes: ClusterProcesses, leader_id: int) -> int:
     Raises:
         ProcessError: none was taken.
     """
-    from trimaran.cluster.core.control_toggle import ActionStep
+    from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
     from trimaran.cluster.documents.operations import Operation, run_operation
 
     last = None

@@ -17,7 +17,7 @@ from typing import Final
 
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.documents.query import query_status
-from trimaran.service_api.member_status import MemberStatus, find_leader, is_in_term
+from trimaran.service_api.documents.member_status import MemberStatus, find_leader, is_in_term
 
 from ..load.arrivals import Burst, messages_in
 from ..rig.member_log import RigMemberLog

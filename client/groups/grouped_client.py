@@ -14,7 +14,7 @@ from trimaran.service_api.groups.key_hash import GroupKey
 from ..cluster_client import ClusterClient
 from ..config import ClientConfig, client_config
 from ..egress import EgressListener
-from ..queries import QueryResult
+from trimaran.client.protocol.queries import QueryResult
 from .group_table import first_config, group_config, learn_table
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from trimaran.service_api.groups.group import Group, GroupTable
 from trimaran.service_api.groups.key_hash import GroupKey
 
 from ..config import ClientConfig, client_config
-from ..queries import QueryResult
+from trimaran.client.protocol.queries import QueryResult
 from ..sync_client import SyncClusterClient
 from .group_table import first_config, group_config, learn_table
 

@@ -48,7 +48,7 @@ from trimaran.service_api.ready_made.queue import (
 from trimaran.service_api.ready_made.queue.messages import DEFAULT_LEASE_S, QUEUE_PAGE_LIMIT
 from trimaran.service_api.typed import Command
 
-from ..protocol import CLOSED_BY_CLIENT
+from trimaran.client.protocol.protocol import CLOSED_BY_CLIENT
 from ..typed import TypedClient
 from .event_mailboxes import EventMailboxes
 from .queue_jobs import (

@@ -24,7 +24,7 @@ from trimaran.service_api.typed.codec import (
     ValueCodec,
     schemas_query,
 )
-from trimaran.service_api.typed.directory import ServiceEntry, decode_directory, show_entries
+from trimaran.service_api.service_directory import ServiceEntry, decode_directory, show_entries
 from trimaran.service_api.typed.handlers import reply_of
 from trimaran.service_api.typed.messages import Command, Event, Query, ServiceError, wire_name
 from trimaran.service_api.typed.schema import Schema, find_field_change, fingerprint_of

@@ -19,9 +19,9 @@ from typing import Final
 
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.access.private_files import expect_private
-from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.identity import CallerRole
+from trimaran.service_api.access.identity import CallerRole
 
 TOKEN_LENGTH_MIN: Final = 16
 TOKEN_LENGTH_MAX: Final = 512

@@ -4,7 +4,7 @@ A principal that is not in the file is challenged as the others are, and its pro
 verifier that nothing fits: from outside the two cannot be told apart, nor by the time they take. Wrong proofs are
 limited (`attempt_limits`); an attempt beyond the limit is rejected as one with a wrong proof is.
 
-Source: `trimaran.service_api.password_proof`; aeron.md §3.6.
+Source: `trimaran.service_api.access.password_proof`; aeron.md §3.6.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import structlog
 
 from trimaran.service_api.access.line_limiter import LineLimiter
 from trimaran.service_api.authenticator import SessionProxy
-from trimaran.service_api.password_proof import NONCE_LENGTH, PRINCIPAL_LIMIT_BYTES, PasswordChallenge, is_proof
+from trimaran.service_api.access.password_proof import NONCE_LENGTH, PRINCIPAL_LIMIT_BYTES, PasswordChallenge, is_proof
 
 from .attempt_limits import AttemptLimits
 from .secrets_file import SecretsFile, Verifier

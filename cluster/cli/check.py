@@ -14,7 +14,7 @@ import typer
 from trimaran.archive.tool.output import EXIT_FAILED, OutputFormat, OutputOption, ended_by_reader, print_rows
 from trimaran.service_api import ConfigurationError
 
-from ..check import RULES, Finding, Severity, check_targets
+from trimaran.cluster.testing.check import RULES, Finding, Severity, check_targets
 
 
 def check(

@@ -18,7 +18,7 @@ from trimaran.archive.tool.output import OutputFormat, OutputOption, format_time
 from trimaran.service_api import ConfigurationError
 
 from ..runtime.files.mark_file import MARK_FILE_NAME
-from ..runtime.watching.error_log import DistinctError, read_errors
+from trimaran.cluster.runtime.files.error_log import DistinctError, read_errors
 
 _STYLES: Final = {"critical": "bold red", "error": "red", "warning": "yellow"}
 

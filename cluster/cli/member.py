@@ -13,8 +13,8 @@ import typer
 from trimaran.archive.tool.output import EXIT_UNREACHABLE, EXIT_USAGE, OutputFormat, OutputOption, fail, new_group
 from trimaran.service_api.member_id import MEMBER_ID_MAX
 
-from ..core.membership.configuration import MEMBER_LIMIT, MemberKind
-from ..core.membership.member_change import MemberChangeKind
+from trimaran.cluster.core.vocabulary.configuration import MEMBER_LIMIT, MemberKind
+from trimaran.cluster.core.vocabulary.member_change import MemberChangeKind
 from ..documents.inspection import MembersView
 from ..documents.operations import MemberChangeRequest, Operation
 from ..settings.member_endpoints import MemberEndpoints, parse_members

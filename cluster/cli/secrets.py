@@ -25,7 +25,7 @@ from trimaran.archive.tool.output import (
     print_rows,
 )
 from trimaran.service_api import ConfigurationError
-from trimaran.service_api.password_proof import encode_principal
+from trimaran.service_api.access.password_proof import encode_principal
 
 from ..auth.secrets_file import SECRET_LIMIT, SecretsFile
 

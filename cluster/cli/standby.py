@@ -12,9 +12,9 @@ import typer
 
 from trimaran.archive.tool.output import EXIT_REFUSED, OutputFormat, OutputOption, fail, new_group
 
-from ..backup.restoring import transition_standby
-from ..runtime.system_clock import SystemClock
-from ..salvage.holding import read_holding
+from trimaran.cluster.operating.backup.restoring import transition_standby
+from trimaran.cluster.runtime.ground.system_clock import SystemClock
+from trimaran.cluster.operating.salvage.holding import read_holding
 from ..settings.member_endpoints import parse_members
 from .backup.restore import print_restored
 from .interchange.passes import pass_bar

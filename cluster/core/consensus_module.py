@@ -44,28 +44,28 @@ from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, 
 from ..messages.transfer import TransferLeadership
 from . import effects as fx
 from . import events as ev
-from .actions import ActionControl
+from trimaran.cluster.core.roles.actions import ActionControl
 from .context import ConsensusContext
 from .digests.digest_comparison import DigestComparison
 from .election.election import Election, LastElection
 from .election.phases import PHASES
-from .election_state import ElectionState
-from .follower import FollowerTerm
-from .leader import LeaderTerm
-from .membership.configuration import decode_text
-from .membership.feature_levels import FeatureLevels
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
+from trimaran.cluster.core.roles.follower import FollowerTerm
+from trimaran.cluster.core.roles.leader import LeaderTerm
+from trimaran.cluster.core.vocabulary.configuration import decode_text
+from trimaran.cluster.core.vocabulary.feature_levels import FeatureLevels
 from .membership.membership_control import MembershipControl
 from .peers.conditions import ConditionExchange
 from .peers.message_rules import SENDER_FIELDS, find_fault, find_leader_fault, find_standby_fault
-from .phase import ConsensusPhase, Handlers, NoPhase
-from .reason import Reason
-from .reason import ReasonKind as K
+from trimaran.cluster.core.vocabulary.phase import ConsensusPhase, Handlers, NoPhase
+from trimaran.cluster.core.vocabulary.reason import Reason
+from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
 from .service_messages import ServiceMessages
 from .sessions.sessions import SessionManager
 from .snapshots.snapshot import SnapshotControl
 from .snapshots.standby_snapshots import StandbySnapshots
-from .timers import TimerService
-from .transfer import TransferControl
+from trimaran.cluster.core.vocabulary.timers import TimerService
+from trimaran.cluster.core.roles.transfer import TransferControl
 
 _OF_ONE_PHASE = (
     CanvassPosition,

@@ -15,15 +15,15 @@ from trimaran.service_api.types import NULL_VALUE, MemberId, RecordingId
 from trimaran.service_api.wire.message import Message
 
 from ..messages.snapshot import ModuleMessage
-from .control_toggle import ActionStep
-from .digests.divergence import Divergence
-from .election_state import ElectionState
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
+from trimaran.cluster.core.vocabulary.divergence import Divergence
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from .events import AdminAsker
-from .membership.configuration import Configuration
-from .module_state import ModuleState
-from .reason import Reason
-from .reluctance import Reluctance
-from .snapshots.shipped_snapshot import ShippedRecording
+from trimaran.cluster.core.vocabulary.configuration import Configuration
+from trimaran.cluster.core.vocabulary.module_state import ModuleState
+from trimaran.cluster.core.vocabulary.reason import Reason
+from trimaran.cluster.core.vocabulary.reluctance import Reluctance
+from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording
 
 
 @dataclass(slots=True)

@@ -9,11 +9,11 @@ from typing import Final
 
 from trimaran.service_api import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.net.transport import NetworkStack
 from trimaran.service_api.types import BACKUP_STREAM_ID, NULL_VALUE, CorrelationId
 from trimaran.service_api.wire.message import decode_message, registry_of
 
-from ..core.snapshots.shipped_snapshot import ShippedRecording, ShippedTerm
+from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording, ShippedTerm
 from ..messages.backup import BackupQuery, BackupResponse
 from ..messages.shipping import LeadershipTerms
 from ..settings.member_endpoints import MemberEndpoints, parse_members

@@ -12,13 +12,13 @@ import aiofiles.os
 import structlog
 
 from trimaran.service_api import ClusterError, RemoteProtocolError
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.net.transport import NetworkStack
 from trimaran.service_api.types import MemberId
 
 from ..core.context import ConsensusContext
 from ..core.log.log_copies import OPEN_END, LogCopies
 from ..documents.query import query_status
-from .activities import ActivityScope
+from trimaran.cluster.runtime.ground.activities import ActivityScope
 from .files.log_copies_file import LogCopiesFile
 
 _ANSWER_TIMEOUT_S = 5.0

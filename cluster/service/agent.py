@@ -42,7 +42,7 @@ from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 from trimaran.service_api.wire.topics import is_topic_message
 
-from ..core.timers import EVERY_SERVICE, TimerIds
+from trimaran.cluster.core.vocabulary.timers import EVERY_SERVICE, TimerIds
 from ..messages.snapshot import ClientSessionSnapshot
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
 from .double_execution import DoubledService

@@ -57,7 +57,7 @@ from trimaran.service_api.wire.session_frame import (
 )
 from trimaran.service_api.wire.stream import MessageAssembler
 
-from ..core.held_entry import HeldEntry
+from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
 from ..core.log.log_buffer import LogBuffer
 from ..core.log.log_comparison import LogDifference
 from .agent import ClusteredServiceAgent

@@ -14,7 +14,7 @@ from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 from trimaran.service_api.wire.topics import TOPIC_MARK, encode_topic_message, is_topic_message
 
-from ..core.timers import TimerIds, check_deadline
+from trimaran.cluster.core.vocabulary.timers import TimerIds, check_deadline
 from .arguments import whole_number
 from .client_session import ContainerClientSession, EgressContainer, OutputMark
 from .entry_random import EntryRandom

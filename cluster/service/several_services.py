@@ -13,7 +13,7 @@ import structlog
 
 from trimaran.service_api import ClientSession, ClusteredService, RemoteProtocolError
 from trimaran.service_api.typed.codec import addressee_of, schemas_query
-from trimaran.service_api.typed.directory import encode_directory, named_entries, show_entries
+from trimaran.service_api.service_directory import encode_directory, named_entries, show_entries
 
 Reply = bytes | bytearray | memoryview
 

@@ -22,7 +22,7 @@ from trimaran.service_api.tls.settings import TlsSettings
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.session import DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
 
-from ..core.membership.configuration import find_witness_fault
+from trimaran.cluster.core.vocabulary.configuration import find_witness_fault
 from .health_limits import HealthLimits
 from .member_endpoints import MemberEndpoints as MemberEndpoints
 from .member_endpoints import format_members as format_members

@@ -26,15 +26,8 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.member_id import parse_member_id
 from trimaran.service_api.types import MemberId
 
-from ..core.membership.configuration import (
-    PORTS_PER_MEMBER as PORTS_PER_MEMBER,
-)
-from ..core.membership.configuration import (
-    ConfiguredMember,
-    MemberKind,
-    are_derived,
-    derive_endpoints,
-)
+from trimaran.cluster.core.vocabulary.configuration import PORTS_PER_MEMBER as PORTS_PER_MEMBER
+from trimaran.cluster.core.vocabulary.configuration import ConfiguredMember, MemberKind, are_derived, derive_endpoints
 
 
 class MemberEndpoints(BaseModel):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from trimaran.service_api import ClusteredService
 from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.typed.directory import check_services
+from trimaran.service_api.service_directory import check_services
 
 from .plugin_loading import load_named
 

@@ -25,7 +25,7 @@ from typing import Final, Self, TypeVar
 import structlog
 
 from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.transport import PeerRefusedError
+from trimaran.service_api.net.transport import PeerRefusedError
 
 from .entries import LogEntry
 from .resp import RedisAddress, RedisConnection, RedisError, Reply, RespError

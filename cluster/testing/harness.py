@@ -14,12 +14,12 @@ from typing import Any, Final, Generic, TypeVar, cast
 from trimaran.service_api import CloseReason, ClusteredService, ConfigurationError, LocalProtocolError
 from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.payloads import Payload, plain_bytes
-from trimaran.service_api.typed.directory import check_services
+from trimaran.service_api.service_directory import check_services
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent, TimerEvent
 from trimaran.service_api.wire.topics import SCHEMA_TOPIC, TopicMessage, decode_topic_message
 
-from ..check import StrictFinding, StrictGuard
+from trimaran.cluster.testing.check import StrictFinding, StrictGuard
 from ..messages.snapshot import ClientSessionSnapshot
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer

@@ -39,7 +39,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[MemoryCluster]:
     """A cluster in memory and on virtual time, which runs the service of the marker `trimaran`."""
     from trimaran.service_api import ConfigurationError
 
-    from ..simulation.world.quiet import quiet_log
+    from trimaran.cluster.testing.simulation.world.quiet import quiet_log
     from .memory_cluster import MemoryCluster
 
     marker = request.node.get_closest_marker(MARKER)

@@ -25,18 +25,18 @@ from trimaran.client import (
 )
 from trimaran.service_api import ClusteredService, ConfigurationError, SessionClosedError
 
-from ..check import StrictGuard
+from trimaran.cluster.testing.check import StrictGuard
 from ..service.agent import ClusteredServiceAgent
 from ..service.double_execution import DoubledService
 from ..settings.variables import REPLAY_VARIABLE
-from ..simulation.campaign import Totals, kinds_left_out, replay_arguments
-from ..simulation.clients.history import History
-from ..simulation.clients.service_workload import RoundsWorkload
-from ..simulation.clients.workload import WorkloadSettings
-from ..simulation.faults import KIND_NAMES
-from ..simulation.rules import ServiceChecks
-from ..simulation.run import Options, RunOutcome, run_seed
-from ..simulation.shrink import shrink
+from trimaran.cluster.testing.simulation.campaign import Totals, kinds_left_out, replay_arguments
+from trimaran.cluster.testing.simulation.clients.history import History
+from trimaran.cluster.testing.simulation.clients.service_workload import RoundsWorkload
+from trimaran.cluster.testing.simulation.clients.workload import WorkloadSettings
+from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES
+from trimaran.cluster.testing.simulation.world.expect import ServiceChecks
+from trimaran.cluster.testing.simulation.run import Options, RunOutcome, run_seed
+from trimaran.cluster.testing.simulation.shrink import shrink
 from .harness import Code, MakeService, makers_of
 
 SEED_COUNT: Final = 20

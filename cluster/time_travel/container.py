@@ -24,8 +24,8 @@ from ..core.context import ConsensusConfig, ConsensusContext
 from ..core.log.log_buffer import LogBuffer
 from ..core.log.log_publisher import max_message_length
 from ..core.log.recording_log import RecordingLog
-from ..core.membership.configuration import Configuration, ConfiguredMember, MemberKind
-from ..core.membership.feature_levels import FEATURE_LEVEL_LIMIT
+from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
+from trimaran.cluster.core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT
 from ..core.membership.roster import Roster
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer

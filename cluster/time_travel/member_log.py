@@ -31,8 +31,8 @@ from trimaran.service_api.wire.log.messages import EntrySkip
 from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
 from ..core.log.recording_log import RecordingLog
-from ..core.membership.configuration import find_configurations
-from ..import_aeron.source import Source, read_source
+from trimaran.cluster.core.vocabulary.configuration import find_configurations
+from trimaran.cluster.directories.source import Source, read_source
 from ..service.skipped_entries import ENTRY_SKIP_BEGIN, find_entry_skips
 from .frame_check import make_frame_check
 

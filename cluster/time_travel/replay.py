@@ -24,7 +24,7 @@ from trimaran.service_api.wire.frame import iter_headers, unpack_header
 
 from ..core import effects as fx
 from ..core.events import SnapshotFailed
-from ..core.membership.feature_levels import lowest_feature_level
+from trimaran.cluster.core.vocabulary.feature_levels import lowest_feature_level
 from ..runtime.snapshots.recovery import Recovered, read_snapshots
 from ..service.bounded_log_adapter import BoundedLogAdapter
 from ..service.kept_snapshot import KeptPublication

@@ -10,7 +10,7 @@ from typing import Final
 
 from trimaran.cluster.cli.shared.cluster_report import ask_members, make_report
 from trimaran.cluster.cli.shared.local_nodes import LocalNodes, free_base_ports
-from trimaran.cluster.core.control_toggle import ActionStep
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, OperationProgress, run_operation
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
 from trimaran.service_api import ClusterError

@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from trimaran.client.ready_made import SyncCountersClient
-from trimaran.cluster.backup.status import read_status
+from trimaran.cluster.operating.backup.status import read_status
 from trimaran.cluster.settings.variables import clean_environment
 from trimaran.service_api import ClusterError
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from ..identity import Caller, CallerRole
+from trimaran.service_api.access.identity import Caller, CallerRole
 from .audit import AuditTrail
 from .permissions import Permission
 

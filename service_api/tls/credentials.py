@@ -17,9 +17,9 @@ from typing import Final, NoReturn, Self
 from ..access.private_files import expect_private
 from ..cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
 from ..errors import ConfigurationError
-from ..identity import CallerRole, Identity
+from trimaran.service_api.access.identity import CallerRole, Identity
 from ..types import MemberId
-from .certificates import Certificate, read_certificates
+from trimaran.service_api.tls.certificates import Certificate, read_certificates
 from .settings import SYSTEM_AUTHORITIES, TlsSettings
 
 _HANDSHAKE_STEP_LIMIT: Final = 10

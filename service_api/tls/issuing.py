@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ..access.private_files import expect_private, write_private
 from ..errors import ConfigurationError
-from ..identity import CallerRole, Identity
-from .certificates import read_tls_file
+from trimaran.service_api.access.identity import CallerRole, Identity
+from trimaran.service_api.tls.certificates import read_tls_file
 from .settings import TlsSettings
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Final, Self
 
 from ..errors import ConfigurationError
-from ..identity import is_spiffe_prefix
+from trimaran.service_api.access.identity import is_spiffe_prefix
 
 SYSTEM_AUTHORITIES: Final = "system"
 """The value of `authorities` that stands for the authorities that the operating system trusts."""

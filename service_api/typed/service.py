@@ -38,7 +38,7 @@ from .codec import (
 )
 from .context import Context
 from .declared_state import CELLS, Cell, Journal, declared_fields, make_cells, state
-from .directory import ServiceEntry, ServiceSchemas, encode_directory
+from trimaran.service_api.service_directory import ServiceEntry, ServiceSchemas, encode_directory
 from .handlers import Entry, HandlerRole, find_handlers, reply_of
 from .messages import Event, ServiceError, TimerMessage, wire_name
 from .schema import FINGERPRINT_BYTES, Schema, fingerprint_of

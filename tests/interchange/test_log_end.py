@@ -4,7 +4,7 @@ The logs are the 36 torn variants of the real archive, logs with a mutated frame
 end in every way (`ended_logs`). What Spark itself says is in `tests/spark/test_log_end.py`.
 
 Not here: a start judges by itself (`store.repair`), and so do the referees of tests (`system/directory_checker.py`,
-`cluster/simulation/referee.py`).
+`cluster/testing/simulation/rules/referee.py`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from trimaran.archive.spark.source.options import parse_options
 from trimaran.archive.spark.source.partitions import plan_read
 from trimaran.archive.spark.streaming.stream_cut import NO_LIMIT, BatchCutRules, LogWalk
 from trimaran.archive.spark.streaming.stream_offset import LogOffset
-from trimaran.cluster.import_aeron.source import read_source
-from trimaran.cluster.import_aeron.survey import survey_source
+from trimaran.cluster.directories.source import read_source
+from trimaran.cluster.directories.survey import survey_source
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.time_travel.member_log import MemberLog
 from trimaran.service_api.wire.frame import encode_frame, unpack_header

@@ -19,8 +19,8 @@ import pytest
 
 from tests.interchange.samples import SEEDED_NODES, run, sample_of, truth_of
 from tests.interchange.test_real_tools import elements, facts_of
-from trimaran.cluster.import_aeron.source import read_source
-from trimaran.cluster.import_aeron.survey import survey_source
+from trimaran.cluster.directories.source import read_source
+from trimaran.cluster.directories.survey import survey_source
 from trimaran.cluster.runtime.files.recording_log_file import read_recording_log
 from trimaran.cluster.time_travel.determinism import find_stretches
 from trimaran.cluster.time_travel.member_log import MemberLog

@@ -13,7 +13,7 @@ import pytest
 from tests.scenarios.dialogue import Dialogue
 from tests.unit.cluster.core.node import MS, Node
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.election_state import ElectionState
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from trimaran.service_api import Role
 from trimaran.service_api.types import CorrelationId, MemberId
 from trimaran.service_api.wire.session import SessionConnectRequest

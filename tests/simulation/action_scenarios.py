@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested, TransferRequested
-from trimaran.cluster.core.module_state import ModuleState
-from trimaran.cluster.simulation.cluster import Member
-from trimaran.cluster.simulation.rules import expect
+from trimaran.cluster.core.vocabulary.module_state import ModuleState
+from trimaran.cluster.testing.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.world.expect import expect
 
 if TYPE_CHECKING:
     from .scenarios import Scene

@@ -27,9 +27,9 @@ import structlog
 from trimaran.archive import Archive, ArchiveClient, ArchiveConfig, ArchiveError, ArchiveServer, CorruptionError
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.reader import Frame, FrameReader, MessageReader
-from trimaran.cluster.simulation.world.machine import Machine
-from trimaran.cluster.simulation.world.network import Network
-from trimaran.cluster.simulation.world.scheduler import Scheduler
+from trimaran.cluster.testing.simulation.world.machine import Machine
+from trimaran.cluster.testing.simulation.world.network import Network
+from trimaran.cluster.testing.simulation.world.scheduler import Scheduler
 from trimaran.service_api.authorisation import AllowAll
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError

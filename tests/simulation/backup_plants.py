@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-import trimaran.cluster.backup.agent as agent
+import trimaran.cluster.operating.backup.agent as agent
 from trimaran.archive.disk.object_store import Objects
 from trimaran.archive.net.frame_stream import open_replay
-from trimaran.cluster.backup import restoring, shipping
-from trimaran.cluster.backup.agent import BackupAgent
-from trimaran.cluster.backup.directory import BackupDirectory
-from trimaran.cluster.backup.manifest import MANIFEST_NAME, Manifest, StoredObject, object_digest
-from trimaran.cluster.import_aeron.survey import Survey
-from trimaran.cluster.simulation.run import Options
+from trimaran.cluster.operating.backup import restoring, shipping
+from trimaran.cluster.operating.backup.agent import BackupAgent
+from trimaran.cluster.operating.backup.directory import BackupDirectory
+from trimaran.cluster.operating.backup.manifest import MANIFEST_NAME, Manifest, StoredObject, object_digest
+from trimaran.cluster.directories.survey import Survey
+from trimaran.cluster.testing.simulation.run import Options
 
 from .plant import ORDERS, Plant, Planting
 

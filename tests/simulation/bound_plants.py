@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimaran.cluster.core.sessions.pending_sessions import PendingSessions
 from trimaran.cluster.runtime.links.egress_tracker import EgressTracker
-from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 
 from .plant import Plant, Planting
 

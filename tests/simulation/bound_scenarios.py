@@ -10,10 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from trimaran.client import ClusterClient, ConnectRejectedError
-from trimaran.cluster.simulation.registers import Request, RequestKind
-from trimaran.cluster.simulation.rules import expect
+from trimaran.cluster.testing.simulation.services.registers import Request, RequestKind
+from trimaran.cluster.testing.simulation.world.expect import expect
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.net.transport import Purpose
 
 if TYPE_CHECKING:
     from .scenarios import Scene

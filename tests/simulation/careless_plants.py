@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trimaran.client import ClusterClient
 from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.service import agent as service_agent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.cluster.service.failures import FixedHeadroom, foreign_cause
-from trimaran.cluster.simulation.cluster import Member
-from trimaran.cluster.simulation.registers import Request, RequestKind
+from trimaran.cluster.testing.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.services.registers import Request, RequestKind
 from trimaran.service_api import ClientSession
 from trimaran.service_api.wire.log.messages import EntrySkip
 from trimaran.service_api.wire.session import EventCode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trimaran.cluster.service.service_code import CodeGuard
-from trimaran.cluster.simulation.rules import expect
+from trimaran.cluster.testing.simulation.world.expect import expect
 
 from .plant import Plant, Planting
 

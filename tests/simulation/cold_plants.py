@@ -8,7 +8,7 @@ from trimaran.archive.cold.manifest import ColdManifest, ColdSegment
 from trimaran.archive.cold.store import ColdStorageError, ColdStore
 from trimaran.archive.store.cold_segments import ColdSegments
 from trimaran.cluster.runtime.snapshots.cold_shipper import ColdShipper
-from trimaran.cluster.simulation.run import Options
+from trimaran.cluster.testing.simulation.run import Options
 
 from .plant import ORDERS, Plant, Planting
 

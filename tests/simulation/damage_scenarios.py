@@ -6,11 +6,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.simulation.cluster import Member
-from trimaran.cluster.simulation.rules import expect
+from trimaran.cluster.testing.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.world.expect import expect
 from trimaran.service_api.wire.frame import (
     FLAG_BEGIN,
     FLAG_END,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from tests import forged_frames
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.core.log.log_comparison import LogDifference
-from trimaran.cluster.simulation.cluster import Member, SimulatedCluster
-from trimaran.cluster.simulation.rules import expect
+from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
+from trimaran.cluster.testing.simulation.world.expect import expect
 from trimaran.service_api import ClientSession, ClusteredService, ServiceDivergedError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from types import FrameType
 from typing import Final
 
-from trimaran.cluster.simulation.run import Failure, Options, RunOutcome, run_seed
+from trimaran.cluster.testing.simulation.run import Failure, Options, RunOutcome, run_seed
 
 from .plant import CONTROL_OPTIONS, Plant, planted
 from .scenarios import SCENARIOS, run_scenario

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from trimaran.cluster.simulation.run import Options
+from trimaran.cluster.testing.simulation.run import Options
 
 CHECKLIST: Final = {
     1: "an entry is acknowledged before a majority has it durably",

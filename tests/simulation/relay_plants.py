@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trimaran.cluster.core.service_messages import PendingServiceMessageTracker, ServiceMessages, TrackerState
-from trimaran.cluster.core.timers import TimerIds
+from trimaran.cluster.core.vocabulary.timers import TimerIds
 from trimaran.service_api.types import ClusterSessionId
 
 from .plant import RELAY_HUNT_OPTIONS, Plant, Planting

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trimaran.cluster.simulation.cluster import Member
-from trimaran.cluster.simulation.relay import SERVICE_ID
-from trimaran.cluster.simulation.world.network import LinkQuality
+from trimaran.cluster.testing.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.services.relay import SERVICE_ID
+from trimaran.cluster.testing.simulation.world.network import LinkQuality
 
 if TYPE_CHECKING:
     from .scenarios import Scene

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from trimaran.client.errors import RejectedError
-from trimaran.client.requests import PendingRequest, RequestWindow
+from trimaran.client.protocol.requests import PendingRequest, RequestWindow
 from trimaran.client.shared.frame_owner import KIND_OFFSET, SESSION_ID_OFFSET, SESSION_MESSAGE_KIND
 from trimaran.client.shared.session_channel import SessionChannel
 from trimaran.client.shared.shared_link import SharedLink

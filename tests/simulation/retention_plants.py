@@ -12,7 +12,7 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.snapshots.snapshot import SnapshotControl
 from trimaran.cluster.runtime.snapshots.retention import Retention
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher
-from trimaran.cluster.simulation.run import Options
+from trimaran.cluster.testing.simulation.run import Options
 
 from .plant import COPIES, Plant, Planting
 

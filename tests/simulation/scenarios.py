@@ -20,17 +20,17 @@ import structlog
 
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.runtime.links import log_links
-from trimaran.cluster.simulation.clients.history import History
-from trimaran.cluster.simulation.clients.linearizability import check_log_order
-from trimaran.cluster.simulation.clients.queries import QueryMix, check_stale_reads
-from trimaran.cluster.simulation.clients.register_model import RegisterModel, explained
-from trimaran.cluster.simulation.clients.workload import Workload, WorkloadSettings
-from trimaran.cluster.simulation.cluster import Member, Settings, SimulatedCluster
-from trimaran.cluster.simulation.referee import Referee
-from trimaran.cluster.simulation.registers import Registers, Request, RequestKind
-from trimaran.cluster.simulation.rules import RuleBroken, expect
-from trimaran.cluster.simulation.trace import Trace
-from trimaran.cluster.simulation.world.network import LinkQuality, SimulatedTransport
+from trimaran.cluster.testing.simulation.clients.history import History
+from trimaran.cluster.testing.simulation.clients.linearizability import check_log_order
+from trimaran.cluster.testing.simulation.clients.queries import QueryMix, check_stale_reads
+from trimaran.cluster.testing.simulation.clients.register_model import RegisterModel, explained
+from trimaran.cluster.testing.simulation.clients.workload import Workload, WorkloadSettings
+from trimaran.cluster.testing.simulation.cluster import Member, Settings, SimulatedCluster
+from trimaran.cluster.testing.simulation.rules.referee import Referee
+from trimaran.cluster.testing.simulation.services.registers import Registers, Request, RequestKind
+from trimaran.cluster.testing.simulation.world.expect import RuleBroken, expect
+from trimaran.cluster.testing.simulation.trace import Trace
+from trimaran.cluster.testing.simulation.world.network import LinkQuality, SimulatedTransport
 from trimaran.service_api import ClusterError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import LOG_STREAM_ID

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from trimaran.cluster.core.events import Recorded
-from trimaran.cluster.core.follower import FollowerTerm
-from trimaran.cluster.core.reason import Reason
+from trimaran.cluster.core.roles.follower import FollowerTerm
+from trimaran.cluster.core.vocabulary.reason import Reason
 from trimaran.cluster.core.snapshots.standby_snapshots import StandbySnapshots, _Offer
-from trimaran.cluster.simulation.run import Options
+from trimaran.cluster.testing.simulation.run import Options
 
 from .plant import COPIES, Plant, Planting
 

@@ -18,7 +18,7 @@ from tests.simulation.hunt import hunt
 from tests.simulation.plant import CHECKLIST, Plant, planted
 from tests.simulation.plants import PLANTS
 from tests.simulation.scenarios import SCENARIOS, run_scenario
-from trimaran.cluster.simulation.referee import Referee
+from trimaran.cluster.testing.simulation.rules.referee import Referee
 
 HARDEST: Final = {
     "torn-frame-believed": 168,

@@ -18,7 +18,7 @@ from tests.unit.cluster.time_travel.recorded import Recorded, record
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.spark import register
 from trimaran.archive.spark.analyses import timers
-from trimaran.cluster.backup.shipping import ship_backup
+from trimaran.cluster.operating.backup.shipping import ship_backup
 from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
 from trimaran.cluster.time_travel import MemberLog, Output, OutputKind, replay_service, what_if
 from trimaran.cluster.time_travel.spark import (

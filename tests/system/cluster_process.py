@@ -31,7 +31,7 @@ from trimaran.benchmarks.rig.member_log import RigMemberLog
 from trimaran.benchmarks.rig.member_status import wait_for_status
 from trimaran.benchmarks.rig.processes import ClusterProcesses, ManagedProcess, find_base_ports
 from trimaran.benchmarks.rig.proxies import ProxyMesh
-from trimaran.service_api.transport import SOCKETS, NetworkStack
+from trimaran.service_api.net.transport import SOCKETS, NetworkStack
 
 SERVICE: Final = "tests.system.append_list:AppendListService"
 TIMEOUT_S: Final = 60.0

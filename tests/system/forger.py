@@ -34,7 +34,7 @@ from trimaran.cluster.messages.consensus import (
 )
 from trimaran.cluster.messages.digests import ServiceDigest
 from trimaran.cluster.messages.reads import LeadershipProbe, ReadPosition
-from trimaran.service_api.member_status import MemberStatus
+from trimaran.service_api.documents.member_status import MemberStatus
 from trimaran.service_api.types import MemberId, RecordingId, TermId
 from trimaran.service_api.wire.fields import BlockField, MessageLayout
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, encode_frame

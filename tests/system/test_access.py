@@ -25,13 +25,13 @@ from trimaran.cluster.cli.shared.setting_flags import load_network_from_flags
 from trimaran.cluster.documents.operations import Operation, OperationRequest, run_operation
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
 from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.access import local_socket
-from trimaran.service_api.access.local_socket import CONTROL_SOCKET_NAME, connect_locally, runtime_directories
+from trimaran.service_api.net import local_socket
+from trimaran.service_api.net.local_socket import CONTROL_SOCKET_NAME, connect_locally, runtime_directories
 from trimaran.service_api.cluster_id import parse_cluster_id
-from trimaran.service_api.documents import Refusal, read_document
-from trimaran.service_api.identity import CallerRole
+from trimaran.service_api.documents.document import Refusal, read_document
+from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.tls import TlsSettings, TlsStack
-from trimaran.service_api.transport import SOCKETS, NetworkStack, Purpose, SocketStack
+from trimaran.service_api.net.transport import SOCKETS, NetworkStack, Purpose, SocketStack
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, LOG_STREAM_ID, OPERATION_STREAM_ID, REFUSAL_STREAM_ID
 from trimaran.service_api.wire.frame import encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
@@ -198,7 +198,7 @@ async def test_another_user_of_the_machine_does_not_operate_a_member(data_dir: P
             "if os.geteuid() == 0:\n"
             f"    os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
             "else:\n"
-            "    import trimaran.service_api.transport as t; t.connect_locally = lambda endpoint, directory: None\n"
+            "    import trimaran.service_api.net.transport as t; t.connect_locally = lambda endpoint, directory: None\n"
             "print(asyncio.run(ask()))\n"
         )
         command = [sys.executable, "-c", code, str(endpoint_of(cluster, 0, "consensus"))]

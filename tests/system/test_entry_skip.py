@@ -18,7 +18,7 @@ from trimaran.benchmarks.rig.member_status import consensus_endpoint
 from trimaran.client import ClusterClient, RequestFailedError
 from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.cluster.time_travel import replay_service
-from trimaran.service_api.member_status import HeldStatus
+from trimaran.service_api.documents.member_status import HeldStatus
 
 pytestmark = pytest.mark.slow
 

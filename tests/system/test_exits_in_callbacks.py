@@ -13,7 +13,7 @@ from tests.system.exiting import EXITS
 from tests.waiting import within
 from trimaran.benchmarks.rig.member_status import consensus_endpoint
 from trimaran.client import ClusterClient, QueryRefusedError, RequestFailedError
-from trimaran.cluster.core.control_toggle import ActionStep
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, run_operation
 from trimaran.service_api import ClusterError
 

@@ -12,7 +12,7 @@ from tests.system.cluster_process import SystemCluster
 from tests.system.forger import Facts, Forger, draw_lie, lies_of_a_follower, lies_of_a_leader, lies_that_unsettle
 from tests.system.hostile import STREAM_IDS
 from trimaran.cluster.documents.query import query_status
-from trimaran.service_api.member_status import MemberStatus
+from trimaran.service_api.documents.member_status import MemberStatus
 
 pytestmark = pytest.mark.slow
 

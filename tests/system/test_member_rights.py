@@ -17,7 +17,7 @@ from trimaran.archive.net.client import ArchiveClient
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
 from trimaran.service_api import ClusterError
 from trimaran.service_api.tls import TlsStack
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.net.transport import NetworkStack
 
 pytestmark = pytest.mark.slow
 

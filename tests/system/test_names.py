@@ -27,8 +27,8 @@ from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup, find
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.cli.shared.examples import examples_directory
 from trimaran.cluster.documents.query import StatusQueryError, query_status
-from trimaran.service_api.addresses import sockets
-from trimaran.service_api.transport import SocketStack
+from trimaran.service_api.net import sockets
+from trimaran.service_api.net.transport import SocketStack
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from trimaran.cluster.documents.operations import Operation, run_operation
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.tls import TlsSettings, TlsStack
-from trimaran.service_api.transport import NetworkStack, Purpose, SocketStack
+from trimaran.service_api.net.transport import NetworkStack, Purpose, SocketStack
 
 pytestmark = pytest.mark.slow
 

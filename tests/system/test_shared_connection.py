@@ -15,8 +15,8 @@ from tests.waiting import patient, wait_until, within
 from trimaran.client import ClientConfig, ClusterClient, ConnectRejectedError, PasswordCredentials, SharedConnection
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.documents.inspection import SessionsView, inspect_member
-from trimaran.service_api.identity import CallerRole
-from trimaran.service_api.password_proof import ITERATIONS_MIN
+from trimaran.service_api.access.identity import CallerRole
+from trimaran.service_api.access.password_proof import ITERATIONS_MIN
 from trimaran.service_api.tls import TlsSettings
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from tests.waiting import patient, wait_until
 from trimaran.cluster.cli.shared.cluster_report import ClusterReport, MemberReport, ask_members
 from trimaran.cluster.documents.query import Outcome
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
-from trimaran.service_api.member_status import MemberStatus
+from trimaran.service_api.documents.member_status import MemberStatus
 
 pytestmark = pytest.mark.slow
 

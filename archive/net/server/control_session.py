@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from trimaran.service_api.connection_gate import AcceptedConnection
-from trimaran.service_api.documents import printable_line
+from trimaran.service_api.net.connection_gate import AcceptedConnection
+from trimaran.service_api.documents.document import printable_line
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE, CorrelationId, RecordingId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header

@@ -18,7 +18,7 @@ import structlog
 
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.net.transport import NetworkStack
 
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format import messages

@@ -11,7 +11,7 @@ from trimaran.service_api.access.line_limiter import LineLimiter
 from trimaran.service_api.access.permissions import Permission, describe_refusal
 from trimaran.service_api.authenticator import Authenticator
 from trimaran.service_api.authorisation import AuthorisationService
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.net.transport import NetworkStack
 from trimaran.service_api.wire.link_frames import StatusFrame
 from trimaran.service_api.wire.message import Message
 

@@ -21,7 +21,7 @@ from trimaran.service_api.wire.log.layout import LOG_SCHEMA_ID, SESSION_MESSAGE_
 from trimaran.service_api.wire.sbe import INT64_NULL
 
 from ..frame_columns import COLUMNS, ColumnType
-from .scan import KIND, LENGTH, SLOT, FrameBlock
+from trimaran.archive.files.block_scan import KIND, LENGTH, SLOT, FrameBlock
 
 _TIME_UNITS: Final[Mapping[TimeUnit, str]] = {TimeUnit.MILLIS: "ms", TimeUnit.MICROS: "us", TimeUnit.NANOS: "ns"}
 _ARROW_TYPES: Final[Mapping[ColumnType, Any]] = {

@@ -21,7 +21,7 @@ from trimaran.service_api.wire.frame import (
     UNFRAGMENTED,
 )
 
-from .scan import KIND, LENGTH, SLOT, SPARE_SLOTS, FrameBlock
+from trimaran.archive.files.block_scan import KIND, LENGTH, SLOT, SPARE_SLOTS, FrameBlock
 
 _WHOLE = TYPE_DATA << 16 | UNFRAGMENTED << 8
 _TYPE_AND_ENDS = ~(0xFF | ~UNFRAGMENTED << 8 & 0xFF00)

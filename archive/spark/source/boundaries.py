@@ -40,7 +40,7 @@ from ...format.frame_rules import frame_rules_of
 from ...format.layout import first_base_position
 from ...log.log_file import LogFile
 from ...log.member_directory import ArchiveLocation
-from ...reading.vector.scan import KIND, MIN_BLOCK_LENGTH_BYTES, SLOT, FrameScanner
+from trimaran.archive.files.block_scan import KIND, MIN_BLOCK_LENGTH_BYTES, SLOT, FrameScanner
 
 GRID_BYTES: Final = 1 << 16
 """Places are tried at multiples of this; the shortest term is as long."""

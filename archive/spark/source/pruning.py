@@ -19,7 +19,7 @@ from trimaran.service_api.types import TimeUnit
 from ...format.descriptor import RecordingDescriptor
 from ...log.member_directory import ArchiveLocation
 from ...reading.vector.columns import BatchMaker, frame_schema
-from ...reading.vector.scan import MIN_BLOCK_LENGTH_BYTES, FrameScanner
+from trimaran.archive.files.block_scan import MIN_BLOCK_LENGTH_BYTES, FrameScanner
 from .intervals import ANY_VALUE, Intervals
 from .timestamps import to_microseconds
 

@@ -52,7 +52,7 @@ from ...log.member_directory import locate_archive
 from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES, FrameSelection, find_problem
 from ...reading.log_frames import add_group_column
 from ...reading.vector.messages import MessageBlockJoiner
-from ...reading.vector.scan import FrameScanner
+from trimaran.archive.files.block_scan import FrameScanner
 from ..source.batch_reader import BatchShaper
 from ..source.catalog_tables import find_options
 from ..source.columns import check_struct

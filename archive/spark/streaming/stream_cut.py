@@ -20,7 +20,7 @@ from trimaran.service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH,
 from ...files.reader import StopReason
 from ...format.descriptor import RecordingDescriptor
 from ...format.layout import UNSYNCED_LIMIT_BYTES
-from ...reading.vector.scan import KIND, LENGTH, SLOT, FrameBlock, FrameScanner
+from trimaran.archive.files.block_scan import KIND, LENGTH, SLOT, FrameBlock, FrameScanner
 from .stream_offset import LogOffset
 
 NO_LIMIT: Final = 1 << 62

@@ -28,7 +28,7 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.groups.group import Group
 from trimaran.service_api.tls import TlsSettings, TlsStack
-from trimaran.service_api.transport import SOCKETS
+from trimaran.service_api.net.transport import SOCKETS
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 
 from ...errors import ArchiveError, ArchiveErrorCode

@@ -11,10 +11,10 @@ import uvloop
 from trimaran.archive.tool.output import OutputFormat, OutputOption, new_table, print_object
 from trimaran.service_api.types import NULL_VALUE
 
-from ...backup.shipping import ship_backup
-from ...backup.store_follower import StoreFollower
-from ...runtime.host import Host
-from ...runtime.system_clock import SystemClock
+from trimaran.cluster.operating.backup.shipping import ship_backup
+from trimaran.cluster.operating.backup.store_follower import StoreFollower
+from trimaran.cluster.runtime.ground.host import Host
+from trimaran.cluster.runtime.ground.system_clock import SystemClock
 from ..shared.logging import configure_logging
 from .stopping import run_until_signal
 

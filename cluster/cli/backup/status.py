@@ -18,9 +18,9 @@ from trimaran.archive.tool.output import (
     print_object,
 )
 
-from ...backup.status import FRESH_MS, BackupStatus, read_status
-from ...backup.store_status import StoreStatus, read_store_statuses
-from ...runtime.system_clock import SystemClock
+from trimaran.cluster.operating.backup.status import FRESH_MS, BackupStatus, read_status
+from trimaran.cluster.operating.backup.store_status import StoreStatus, read_store_statuses
+from trimaran.cluster.runtime.ground.system_clock import SystemClock
 
 _EXIT_NOT_RUNNING: Final = 3
 

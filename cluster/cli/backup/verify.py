@@ -11,7 +11,7 @@ import typer
 
 from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
 
-from ...backup.verification import verify_backup
+from trimaran.cluster.operating.backup.verification import verify_backup
 
 
 def verify_all(

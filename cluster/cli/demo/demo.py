@@ -22,9 +22,9 @@ from rich.console import Console
 from trimaran.archive.tool.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
 from trimaran.service_api.tls import TlsSettings, client_network
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.net.transport import NetworkStack
 
-from ...core.members import quorum_threshold
+from trimaran.cluster.core.vocabulary.members import quorum_threshold
 from ...settings.config import parse_members
 from ...settings.service_loading import load_service_class
 from ...testing.harness import ServiceHarness

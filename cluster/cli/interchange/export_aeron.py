@@ -26,11 +26,11 @@ from trimaran.archive.tool.output import (
 from trimaran.service_api import ClusterError
 from trimaran.service_api.quantities import format_app_version
 
-from ...export_aeron.plan import ExportPlan, plan_export
-from ...import_aeron import copying
-from ...import_aeron.source import read_source
-from ...import_aeron.survey import survey_source
-from ...runtime.system_clock import SystemClock
+from trimaran.cluster.operating.export_aeron.plan import ExportPlan, plan_export
+from trimaran.cluster.directories import copying
+from trimaran.cluster.directories.source import read_source
+from trimaran.cluster.directories.survey import survey_source
+from trimaran.cluster.runtime.ground.system_clock import SystemClock
 from .passes import DryRunOption, pass_bar
 
 DirectoryArgument = Annotated[str, typer.Argument(metavar="DIR", help="The directory of a member that is stopped.")]

@@ -28,11 +28,11 @@ from trimaran.archive.tool.output import (
 from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.quantities import format_app_version
 
-from ...import_aeron import copying
-from ...import_aeron.agreement import find_disagreement
-from ...import_aeron.source import Source, read_source
-from ...import_aeron.survey import Survey, survey_source
-from ...runtime.system_clock import SystemClock
+from trimaran.cluster.directories import copying
+from trimaran.cluster.directories.agreement import find_disagreement
+from trimaran.cluster.directories.source import Source, read_source
+from trimaran.cluster.directories.survey import Survey, survey_source
+from trimaran.cluster.runtime.ground.system_clock import SystemClock
 from .passes import DryRunOption, pass_bar
 
 SourceArgument = Annotated[

@@ -14,7 +14,7 @@ import typer
 from trimaran.archive.tool.output import EXIT_FAILED, EXIT_USAGE, fail
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.net.transport import NetworkStack
 
 from ...documents.operations import Operation, run_operation
 from ..shared.setting_flags import (

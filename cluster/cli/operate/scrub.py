@@ -31,8 +31,8 @@ from trimaran.archive.tool.output import (
 )
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.member_status import DamagedPlaceStatus, MemberStatus, ScrubStatus
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.documents.member_status import DamagedPlaceStatus, MemberStatus, ScrubStatus
+from trimaran.service_api.net.transport import NetworkStack
 
 from ...documents.operations import Operation, run_operation
 from ..shared.cluster_report import ask_members

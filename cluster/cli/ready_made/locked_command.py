@@ -22,7 +22,7 @@ from trimaran.client import ClientConfig
 from trimaran.client.ready_made import HeldLock, LocksClient, LockTimeoutError
 from trimaran.service_api.errors import ClusterError
 
-from ...runtime.activities import ActivityScope
+from trimaran.cluster.runtime.ground.activities import ActivityScope
 
 TOKEN_VARIABLE: Final = "LOCK_TOKEN"
 """Where a command finds the fencing token. Variables that begin with TRIMARAN_ are settings of commands."""

@@ -9,10 +9,10 @@ from typing import Any, Final
 from trimaran.archive.tool.output import OutputFormat, make_console, print_rows
 from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
 
-from ...salvage.choice import SalvageChoice
-from ...salvage.holding import Holding
-from ...salvage.living import OldMember
-from ...salvage.writing import RecoveryRecord
+from trimaran.cluster.operating.salvage.choice import SalvageChoice
+from trimaran.cluster.operating.salvage.holding import Holding
+from trimaran.cluster.operating.salvage.living import OldMember
+from trimaran.cluster.operating.salvage.writing import RecoveryRecord
 
 _SHOWN: Final = {
     "directory": "directory",

@@ -19,8 +19,8 @@ from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.reading.message_view import Vocabulary
 from trimaran.archive.tool.commands.rows import MessageRows
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, fail
-from trimaran.service_api.member_status import leads
-from trimaran.service_api.transport import SOCKETS, NetworkStack
+from trimaran.service_api.documents.member_status import leads
+from trimaran.service_api.net.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import LOG_STREAM_ID
 
 from ...documents.inspection import ROW_LIMIT, MembersView

@@ -19,14 +19,14 @@ from pydantic import BaseModel, ConfigDict
 
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_OK, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.documents import printable_line
-from trimaran.service_api.member_status import ConfiguredMemberStatus, MemberStatus, find_leader, is_in_term_of
-from trimaran.service_api.transport import SOCKETS, NetworkStack
+from trimaran.service_api.documents.document import printable_line
+from trimaran.service_api.documents.member_status import ConfiguredMemberStatus, MemberStatus, find_leader, is_in_term_of
+from trimaran.service_api.net.transport import SOCKETS, NetworkStack
 
-from ...core.members import quorum_threshold
-from ...core.membership.configuration import MemberKind
+from trimaran.cluster.core.vocabulary.members import quorum_threshold
+from trimaran.cluster.core.vocabulary.configuration import MemberKind
 from ...documents.query import Outcome, StatusQueryError, query_status
-from ...runtime.system_clock import SystemClock
+from trimaran.cluster.runtime.ground.system_clock import SystemClock
 
 REPORT_SCHEMA_VERSION: Final = 1
 

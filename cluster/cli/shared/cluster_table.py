@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimaran.archive.tool.output import ABSENT, format_duration, format_number, new_table
-from trimaran.service_api.member_status import ElectionStatus, MemberStatus
+from trimaran.service_api.documents.member_status import ElectionStatus, MemberStatus
 
 from .cluster_report import ClusterReport, MemberReport
 

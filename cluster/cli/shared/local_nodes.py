@@ -19,7 +19,7 @@ from typing import ClassVar, Final
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ErrorCategory
 from trimaran.service_api.groups.ports import group_endpoint
-from trimaran.service_api.transport import SOCKETS
+from trimaran.service_api.net.transport import SOCKETS
 
 from ...settings.config_layers import flag_arguments
 from ...settings.member_endpoints import PORTS_PER_MEMBER

@@ -20,7 +20,7 @@ from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.tls import TlsSettings, client_network
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.net.transport import NetworkStack
 
 from ...settings.config import TLS_PREFIX, MemberEndpoints, NodeConfig
 from ...settings.config_layers import (

@@ -29,10 +29,10 @@ from trimaran.archive.tool.output import (
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.processors import count_processors
 
-from ...runtime.system_clock import SystemClock
-from ...simulation.campaign import kinds_left_out, run_campaign
-from ...simulation.run import Options, RunOutcome
-from ...simulation.shrink import Attempt, shrink
+from trimaran.cluster.runtime.ground.system_clock import SystemClock
+from trimaran.cluster.testing.simulation.campaign import kinds_left_out, run_campaign
+from trimaran.cluster.testing.simulation.run import Options, RunOutcome
+from trimaran.cluster.testing.simulation.shrink import Attempt, shrink
 from .campaign_report import SimulationReport, as_json, describe_outcome, find_commit, print_campaign_report
 from .flags import (
     CheckDeterminismFlag,

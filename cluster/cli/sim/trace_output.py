@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 
 import structlog
 
-from ...simulation.world.loop import SimulatedLoop
+from trimaran.cluster.testing.simulation.world.loop import SimulatedLoop
 
 _LEFT_OUT: Final = ("level", "exc_info", "pid")
 

@@ -20,7 +20,7 @@ from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.quantities import format_size_bytes, parse_size_bytes
 from trimaran.service_api.tls import client_network
 
-from ...runtime.activities import ActivityScope
+from trimaran.cluster.runtime.ground.activities import ActivityScope
 from ...settings.config import TLS_PREFIX, NodeConfig
 from ...settings.config_layers import check_settings
 from ...settings.groups import group_members

@@ -52,7 +52,7 @@ from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import LinkChanged, SnapshotDigested
 from ..log.log_copies import LogCopies, count_independent
-from .divergence import Divergence
+from trimaran.cluster.core.vocabulary.divergence import Divergence
 
 _POSITION_LIMIT: Final = 4096
 """Digests kept of each member: some GiB of log; 1 MB of memory at most."""

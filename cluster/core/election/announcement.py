@@ -12,10 +12,10 @@ from trimaran.service_api import Role, invariant
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, MemberId
 
 from ...messages.consensus import NewLeadershipTerm
-from .. import dialogue
-from ..election_state import ElectionState
-from ..reason import Reason
-from ..reason import ReasonKind as K
+from trimaran.cluster.core.peers import dialogue
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
+from trimaran.cluster.core.vocabulary.reason import Reason
+from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
 from .election import Election
 from .follower_phase import FollowerPhase
 

@@ -15,12 +15,12 @@ from trimaran.service_api import Role
 from trimaran.service_api.types import NULL_TERM_ID, MemberId
 
 from ...messages.consensus import CanvassPosition, NewLeadershipTerm, RequestVote, Vote
-from .. import dialogue
-from ..election_state import ElectionState
+from trimaran.cluster.core.peers import dialogue
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from ..events import ActivityFailed, LinkChanged
-from ..members import is_ballot_open, is_quorum_leader, is_unanimous_leader, may_vote_for
-from ..reason import Reason
-from ..reason import ReasonKind as K
+from trimaran.cluster.core.vocabulary.members import is_ballot_open, is_quorum_leader, is_unanimous_leader, may_vote_for
+from trimaran.cluster.core.vocabulary.reason import Reason
+from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
 from .announcement import Announcement
 from .election import Election, ElectionPhase
 from .voting import Voting, excused

@@ -16,9 +16,10 @@ from typing import Final
 from trimaran.service_api.types import MemberId, RecordingId, TermId
 
 from ...messages.consensus import CanvassPosition, CommitPosition, NewLeadershipTerm, RequestVote, StopCatchup
-from .. import dialogue, higher_term
+from trimaran.cluster.core.peers import dialogue
+from trimaran.cluster.core.election import higher_term
 from .. import effects as fx
-from ..election_state import ElectionState
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from ..events import (
     ActivityFailed,
     BelowOldestSegment,
@@ -31,9 +32,9 @@ from ..events import (
     ReplayDone,
     ReplicationDone,
 )
-from ..phase import NEVER_NS
-from ..reason import Reason
-from ..reason import ReasonKind as K
+from trimaran.cluster.core.vocabulary.phase import NEVER_NS
+from trimaran.cluster.core.vocabulary.reason import Reason
+from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
 from .election import Election, ElectionPhase
 from .voting import Voting
 

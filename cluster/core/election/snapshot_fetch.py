@@ -15,7 +15,7 @@ from trimaran.service_api.types import MemberId
 
 from ...messages.consensus import NewLeadershipTerm
 from .. import effects as fx
-from ..back_off import back_off_ns
+from trimaran.cluster.core.vocabulary.back_off import back_off_ns
 from ..context import ConsensusContext
 from ..events import SnapshotFetched, SnapshotFetchFailed
 

@@ -19,7 +19,7 @@ from enum import Enum
 
 from trimaran.service_api.types import MemberId
 
-from ..members import quorum_threshold
+from trimaran.cluster.core.vocabulary.members import quorum_threshold
 from .log_copies import LogCopies, count_independent
 
 

@@ -25,7 +25,7 @@ from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.link_frames import decode_commit_frame
 from trimaran.service_api.wire.log.log_rules import Before
 
-from ..membership.configuration import ConfigurationHistory
+from trimaran.cluster.core.vocabulary.configuration import ConfigurationHistory
 from .log_buffer import LogBuffer
 
 _TYPE_OFFSET: Final = HeaderField.KIND.offset + 2

@@ -17,7 +17,7 @@ from typing import Final
 
 from trimaran.service_api.types import MemberId
 
-from ..members import ClusterMember
+from trimaran.cluster.core.vocabulary.members import ClusterMember
 
 _PAUSE_NS: Final = 30_000_000_000
 """How long a source that failed is left alone."""

@@ -22,11 +22,11 @@ from dataclasses import replace
 
 from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.groups.group import Group
-from trimaran.service_api.identity import Caller, CallerRole
+from trimaran.service_api.access.identity import Caller, CallerRole
 from trimaran.service_api.types import MemberId
 
-from ..members import ClusterMember, quorum_threshold
-from .configuration import Configuration, ConfigurationCause, ConfigurationHistory, ConfiguredMember, MemberKind
+from trimaran.cluster.core.vocabulary.members import ClusterMember, quorum_threshold
+from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfigurationCause, ConfigurationHistory, ConfiguredMember, MemberKind
 
 
 class Roster:

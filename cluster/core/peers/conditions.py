@@ -18,8 +18,8 @@ from trimaran.service_api.types import MemberId, TermId
 
 from ...messages.condition import ConditionQuery, MemberCondition
 from ..context import ConsensusContext
-from ..phase import NEVER_NS
-from ..reluctance import Reluctance
+from trimaran.cluster.core.vocabulary.phase import NEVER_NS
+from trimaran.cluster.core.vocabulary.reluctance import Reluctance
 from .clock_agreement import ClockAgreement
 
 _INTERVAL_NS: Final = 1_000_000_000

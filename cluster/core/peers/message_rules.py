@@ -47,8 +47,8 @@ from ...messages.transfer import TransferLeadership
 from ..context import ConsensusContext
 from ..effects import MessageRefused
 from ..events import LeaderSaid, StandbySaid
-from ..membership.configuration import MemberKind
-from .terms import TERM_LEAP_LIMIT
+from trimaran.cluster.core.vocabulary.configuration import MemberKind
+from trimaran.cluster.core.vocabulary.terms import TERM_LEAP_LIMIT
 
 SENDER_FIELDS: Final[dict[type[Message], str | None]] = {
     CanvassPosition: "follower_member_id",

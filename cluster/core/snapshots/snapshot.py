@@ -38,12 +38,12 @@ from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import SnapshotCaptured, SnapshotFailed, SnapshotTaken, StandbySnapshotFetched
 from ..log.retention import drop_old_snapshots, needed_log_position
-from ..membership.configuration import Configuration, decode_text
-from ..membership.feature_levels import NO_FEATURES, FeatureLevels
+from trimaran.cluster.core.vocabulary.configuration import Configuration, decode_text
+from trimaran.cluster.core.vocabulary.feature_levels import NO_FEATURES, FeatureLevels
 from ..service_messages import ServiceMessages, TrackerState, read_trackers, service_session_id_base
 from ..sessions.session_state import SessionState
 from ..sessions.sessions import ClusterSession, SessionManager
-from ..timers import TimerService
+from trimaran.cluster.core.vocabulary.timers import TimerService
 
 _NO_MESSAGES = wire.PendingMessageTracker(
     next_service_session_id=service_session_id_base(0) + 1,

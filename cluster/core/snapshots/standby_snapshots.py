@@ -33,13 +33,13 @@ from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE
 
 from ...messages.backup import StandbySnapshot, StandbySnapshotRecording
 from .. import effects as fx
-from ..back_off import back_off_ns
+from trimaran.cluster.core.vocabulary.back_off import back_off_ns
 from ..context import ConsensusContext
-from ..control_toggle import ActionStep
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
 from ..events import LinkChanged, StandbySaid, StandbySnapshotFetched, StandbySnapshotFetchFailed
-from ..membership.configuration import MemberKind
-from ..phase import NEVER_NS
-from .shipped_snapshot import ShippedRecording
+from trimaran.cluster.core.vocabulary.configuration import MemberKind
+from trimaran.cluster.core.vocabulary.phase import NEVER_NS
+from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording
 from .snapshot import SnapshotControl, SnapshotPlace
 
 _PLACE_LIMIT: Final = 64

@@ -15,20 +15,20 @@ from trimaran.service_api.cluster_id import (
     format_cluster_id,
     parse_cluster_id,
 )
-from trimaran.service_api.connection_gate import AcceptedConnection
-from trimaran.service_api.documents import printable_line, read_document
+from trimaran.service_api.net.connection_gate import AcceptedConnection
+from trimaran.service_api.documents.document import printable_line, read_document
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import NULL_VALUE, MemberId
 
 from ...core import effects as fx
-from ...core.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
 from ...core.events import ActionRequested
 from ...core.log.log_comparison import LogDifference
-from ...core.membership.configuration import PORTS_PER_MEMBER
-from ...core.membership.member_change import MemberChange
+from trimaran.cluster.core.vocabulary.configuration import PORTS_PER_MEMBER
+from trimaran.cluster.core.vocabulary.member_change import MemberChange
 from ...documents.operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
-from ..agent import ConsensusModuleAgent
-from .document_server import DocumentRow
+from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
+from trimaran.cluster.runtime.links.document_server import DocumentRow
 from .order_relay import OrderRelay
 
 _TOGGLES: Final = {

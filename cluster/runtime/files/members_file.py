@@ -17,7 +17,7 @@ import structlog
 from trimaran.archive.disk.file_system import FileSystem, read_file, replace_file
 from trimaran.service_api.errors import RemoteProtocolError
 
-from ...core.membership.configuration import Configuration, decode_text
+from trimaran.cluster.core.vocabulary.configuration import Configuration, decode_text
 
 MEMBERS_FILE_NAME: Final = "members"
 

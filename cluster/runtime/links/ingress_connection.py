@@ -22,9 +22,9 @@ from trimaran.service_api import ClusterError, LocalProtocolError, RemoteProtoco
 from trimaran.service_api.access.permissions import Permission, describe_refusal
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, describe_other_cluster, is_other_cluster
-from trimaran.service_api.connection_gate import AcceptedConnection
-from trimaran.service_api.identity import CallerRole
-from trimaran.service_api.transport import as_accepted_transport, has_peer_closed
+from trimaran.service_api.net.connection_gate import AcceptedConnection
+from trimaran.service_api.access.identity import CallerRole
+from trimaran.service_api.net.transport import as_accepted_transport, has_peer_closed
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,

@@ -13,7 +13,7 @@ from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.cluster_id import describe_other_cluster, is_other_cluster
-from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.wire.link_frames import SetupFrame
 
 

@@ -16,13 +16,13 @@ from trimaran.archive.net.replication import check_fit, fetch_descriptor
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.net.transport import NetworkStack
 from trimaran.service_api.types import COMMIT_POSITION_COUNTER_ID, MemberId
 
 from ...core.log.log_copies import LogCopies
 from ...core.log.log_repair import OtherCopy, Term
-from ...core.membership.configuration import Configuration
-from ...core.snapshots.shipped_snapshot import ShippedRecording
+from trimaran.cluster.core.vocabulary.configuration import Configuration
+from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording
 from ...documents.backup_query import ask_for_backup
 from ...documents.query import query_status
 from ...settings.config import NodeConfig

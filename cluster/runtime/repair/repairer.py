@@ -21,7 +21,7 @@ from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
 from ...core import events as ev
 from ...core.context import ConsensusContext
-from ...core.control_toggle import ControlToggle
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from .mender import Mender, RepairOutcome
 
 RETRY_MIN_S: Final = 1.0

@@ -11,9 +11,9 @@ from trimaran.service_api.cluster_id import ClusterId
 
 from ...core.context import ConsensusContext
 from ...settings.config import NodeConfig
-from ..activities import ActivityScope
+from trimaran.cluster.runtime.ground.activities import ActivityScope
 from ..files.log_copies_file import LogCopiesFile
-from ..host import Host
+from trimaran.cluster.runtime.ground.host import Host
 from .fetching import RepairPeer
 from .mender import Mender, RepairCounts, RepairFacts
 from .repairer import Repairer

@@ -28,7 +28,7 @@ from trimaran.archive.store.replay_pace import ReplayPace
 
 from ...core import effects as fx
 from ...core.context import ConsensusContext
-from ..host import Host
+from trimaran.cluster.runtime.ground.host import Host
 from .idle_strategy import BackoffIdleStrategy
 from .processor_pressure import ProcessorPressure
 from .processor_share import ProcessorShare

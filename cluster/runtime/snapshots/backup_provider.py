@@ -21,14 +21,14 @@ import structlog
 from trimaran.archive import Archive
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.types import COMMIT_POSITION_COUNTER_ID, NULL_VALUE, MemberId, TermId
 from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 from trimaran.service_api.wire.message import decode_message, registry_of
 
 from ...core.context import ConsensusContext
 from ...messages.backup import BackupQuery, BackupResponse, HeartbeatRequest, HeartbeatResponse
-from ..answering.document_server import DocumentRow
+from trimaran.cluster.runtime.links.document_server import DocumentRow
 from .offers import describe_snapshot, describe_terms, in_documents
 from .retention import Retention
 

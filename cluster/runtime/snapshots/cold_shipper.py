@@ -26,7 +26,7 @@ from trimaran.service_api.types import MemberId
 
 from ...core.context import ConsensusContext
 from ...settings.config import NodeConfig
-from ..host import Host
+from trimaran.cluster.runtime.ground.host import Host
 
 _T = TypeVar("_T")
 RETRY_S: Final = 1.0

@@ -16,7 +16,7 @@ from trimaran.archive.net.replication import layout_like, replicate
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.net.transport import NetworkStack
 from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
 
 from ...core.context import ConsensusContext

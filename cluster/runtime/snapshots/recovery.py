@@ -44,7 +44,7 @@ from trimaran.service_api.wire.message import Message, decode_message
 from trimaran.service_api.wire.session import SessionMessageHeader
 
 from ...core.log.recording_log import RecordingLog
-from ...core.membership.configuration import Configuration, find_configurations
+from trimaran.cluster.core.vocabulary.configuration import Configuration, find_configurations
 from ...core.membership.roster import Roster
 from ...core.snapshots.snapshot import ModuleSnapshot, decode_module_snapshot, expect_marker
 from ...messages.replies import KeptReply, SessionRequests

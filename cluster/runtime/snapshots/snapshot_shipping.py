@@ -33,9 +33,9 @@ from trimaran.archive.format.messages import RecordingDescriptorRow
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.net.transport import NetworkStack
 from trimaran.service_api.types import (
     LOG_STREAM_ID,
     NULL_POSITION,
@@ -49,11 +49,11 @@ from ...core import effects as fx
 from ...core import events as ev
 from ...core.context import ConsensusContext
 from ...core.log.recording_log import RecordingLog
-from ...core.snapshots.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
+from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
 from ...documents.query import query_documents
 from ...messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer, SnapshotQuery
-from ..activities import ActivityScope
-from ..answering.document_server import DocumentRow
+from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.links.document_server import DocumentRow
 from ..copy_notes import CopyNotes
 from ..files.recording_log_file import RecordingLogFile
 from .offers import describe_snapshot, describe_terms, in_documents

@@ -39,10 +39,10 @@ from ...messages.snapshot import ModuleMessage
 from ...service.agent import ClusteredServiceAgent
 from ...service.digests import MessageDigest
 from ...service.failures import is_own_cancellation
-from ..activities import ActivityScope
-from ..watching.vitals import SnapshotCounts
+from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.answering.vitals import SnapshotCounts
 from .snapshot_recording import SnapshotWriter
-from .state_copy import SILENCE_LIMIT_S, CopyState, StateCopy, StateCopyError
+from trimaran.cluster.runtime.ground.state_copy import SILENCE_LIMIT_S, CopyState, StateCopy, StateCopyError
 
 SMALL_STATE_BYTES: Final = 1 << 20
 _SMALL_STATE_NS: Final = 5_000_000

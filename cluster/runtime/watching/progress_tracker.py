@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ...core.consensus_module import ConsensusModule
-from ...core.election_state import ElectionState
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from ..snapshots.snapshot_shipping import FetchProgress
 
 _MOVING_STATES: Final = frozenset(

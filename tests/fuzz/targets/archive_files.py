@@ -35,10 +35,10 @@ from trimaran.archive.format.error_records import error_records
 from trimaran.archive.format.messages import ArchiveMarkFileHeader
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import ArchiveLocation
-from trimaran.archive.reading.vector.scan import FrameScanner
+from trimaran.archive.files.block_scan import FrameScanner
 from trimaran.archive.reading.verify import verify_recording
 from trimaran.archive.store.repair import repair_tail
-from trimaran.cluster.runtime.watching.error_log import decode_errors
+from trimaran.cluster.runtime.files.error_log import decode_errors
 from trimaran.service_api.types import RecordingId
 from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.frame import FRAME_HEADER, encode_message, encode_padding

@@ -23,7 +23,7 @@ from trimaran.archive.net.server.control_adapter import serve_connection
 from trimaran.archive.net.server.requests import REQUESTS
 from trimaran.service_api.authorisation import AllowAll
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
-from trimaran.service_api.connection_purpose import Purpose
+from trimaran.service_api.access.connection_purpose import Purpose
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.types import CorrelationId, RecordingId

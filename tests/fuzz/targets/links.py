@@ -20,12 +20,7 @@ from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.peers.message_rules import SENDER_FIELDS
-from trimaran.cluster.core.snapshots.shipped_snapshot import (
-    ShippedRecording,
-    ShippedTerm,
-    check_offer,
-    make_recording_log,
-)
+from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
 from trimaran.cluster.messages.backup import SnapshotRecording
 from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer
 from trimaran.cluster.runtime.links import log_links
@@ -34,7 +29,7 @@ from trimaran.cluster.runtime.links.member_links import MemberLinks, _Inbound, _
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,
     LOG_STREAM_ID,

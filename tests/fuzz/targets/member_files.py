@@ -41,7 +41,7 @@ from trimaran.cluster.runtime.snapshots.recovery import (
     _load_container,
 )
 from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotReader
-from trimaran.cluster.runtime.watching.error_log import ErrorLog, ErrorObservation, read_errors
+from trimaran.cluster.runtime.files.error_log import ErrorLog, ErrorObservation, read_errors
 from trimaran.cluster.service.replies import RequestRunner
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId, TimeUnit

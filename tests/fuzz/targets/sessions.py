@@ -14,12 +14,12 @@ from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from tests.unit.cluster.runtime.ingress_client import SESSION, TERM, control, keep_alive, session_message, setup
-from trimaran.client.admin import SNAPSHOT_WISH
+from trimaran.client.protocol.admin import SNAPSHOT_WISH
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
 from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import INGRESS_STREAM_ID, ClusterSessionId
 from trimaran.service_api.wire.frame import encode_frame, encode_message, iter_headers
 from trimaran.service_api.wire.message import Message, registry_of

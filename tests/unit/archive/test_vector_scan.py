@@ -23,14 +23,9 @@ from trimaran.archive.errors import ArchiveError
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.log_end import LogEnd
 from trimaran.archive.files.reader import Frame, FrameReader, MessageReader
-from trimaran.archive.reading.vector.checksums import BlockChecksums
+from trimaran.archive.files.block_checksums import BlockChecksums
 from trimaran.archive.reading.vector.messages import MessageBlockJoiner
-from trimaran.archive.reading.vector.scan import (
-    BLOCK_LENGTH_BYTES,
-    MIN_BLOCK_LENGTH_BYTES,
-    FrameBlock,
-    FrameScanner,
-)
+from trimaran.archive.files.block_scan import BLOCK_LENGTH_BYTES, MIN_BLOCK_LENGTH_BYTES, FrameBlock, FrameScanner
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import RecordingId
 from trimaran.service_api.wire.checksum import ChecksumKind

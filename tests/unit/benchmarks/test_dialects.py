@@ -15,7 +15,7 @@ from trimaran.benchmarks.peers.many_sessions import run_connections
 from trimaran.benchmarks.peers.peer import SessionsLoad
 from trimaran.benchmarks.peers.pipeline import JetStreamDialect, PipelineParameters, ZooKeeperDialect, run_pipeline
 from trimaran.benchmarks.peers.session_dialect import SessionDialect
-from trimaran.client.ingress_publisher import IngressPublisher
+from trimaran.client.protocol.ingress_publisher import IngressPublisher
 from trimaran.service_api import ClusterError
 from trimaran.service_api.errors import first_leaf
 from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId, CorrelationId, MemberId, TermId

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.unit.client.fake_member import egress_frames, session_event
 from trimaran.client.config import ClientConfig
-from trimaran.client.effects import Dial, Disconnect, Effect
-from trimaran.client.neighbours import Neighbours
-from trimaran.client.protocol import ClientProtocol
+from trimaran.client.protocol.effects import Dial, Disconnect, Effect
+from trimaran.client.protocol.neighbours import Neighbours
+from trimaran.client.protocol.protocol import ClientProtocol
 from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID
 from trimaran.service_api.wire.frame import encode_message
 from trimaran.service_api.wire.link_frames import SetupFrame

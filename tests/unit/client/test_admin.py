@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.client.dialogue import ENDPOINTS_TEXT, Dialogue
-from trimaran.client.admin import SNAPSHOT_WISH, AdminWish
+from trimaran.client.protocol.admin import SNAPSHOT_WISH, AdminWish
 from trimaran.client.errors import AdminRefusedError, IndeterminateError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
 from trimaran.service_api.wire.session import (

@@ -15,8 +15,8 @@ from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, SECOND, Dialog
 from tests.unit.client.fake_member import DEADLINE_S, fake_cluster, new_leader_event, session_event
 from tests.waiting import patient, until, within
 from trimaran.client import ClientConfig, ClusterClient, IndeterminateError, SessionClosed
-from trimaran.client.client_state import ClientState
-from trimaran.client.drain import DrainTarget
+from trimaran.client.protocol.client_state import ClientState
+from trimaran.client.protocol.drain import DrainTarget
 from trimaran.service_api.errors import ClusterTimeoutError, SessionClosedError
 from trimaran.service_api.wire.session import EventCode, SessionCloseRequest
 

@@ -6,10 +6,10 @@ import asyncio
 
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, SECOND, Dialogue
 from tests.unit.client.fake_member import session_event
-from trimaran.client.client_state import ClientState
-from trimaran.client.neighbours import DIAL_INTERVAL_NS, Neighbours
-from trimaran.client.queries import QueryOptions
-from trimaran.service_api.transport import SOCKETS, SocketStack
+from trimaran.client.protocol.client_state import ClientState
+from trimaran.client.protocol.neighbours import DIAL_INTERVAL_NS, Neighbours
+from trimaran.client.protocol.queries import QueryOptions
+from trimaran.service_api.net.transport import SOCKETS, SocketStack
 from trimaran.service_api.wire.session import EventCode, SessionConnectRequest
 
 ENDPOINT = "10.0.0.1:9000"

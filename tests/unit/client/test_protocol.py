@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, SECOND, Dialogue, foreign_frame
 from tests.unit.client.fake_member import egress_frames, new_leader_event, session_event, session_message
-from trimaran.client.client_state import LEGAL_TRANSITIONS, ClientState
+from trimaran.client.protocol.client_state import LEGAL_TRANSITIONS, ClientState
 from trimaran.client.config import ClientConfig
 from trimaran.client.errors import ConnectRejectedError, ConnectTimeoutError
 from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError, SessionClosedError

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, SECOND, Dialogue
 from tests.unit.client.fake_member import new_leader_event, session_event
-from trimaran.client.client_state import ClientState
+from trimaran.client.protocol.client_state import ClientState
 from trimaran.client.config import ClientConfig
 from trimaran.service_api.errors import ClusterTimeoutError, SessionClosedError
 from trimaran.service_api.types import ClusterSessionId, TermId

@@ -8,7 +8,7 @@ from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, Dialogue
 from tests.unit.client.fake_member import new_leader_event
 from trimaran.client.config import ClientConfig
 from trimaran.client.errors import QueryRefusedError
-from trimaran.client.queries import PendingQuery, QueryOptions, QueryResult
+from trimaran.client.protocol.queries import PendingQuery, QueryOptions, QueryResult
 from trimaran.service_api.errors import BackPressureError, ClusterError, LocalProtocolError, SessionClosedError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
 from trimaran.service_api.wire.message import Message
@@ -241,7 +241,7 @@ def test_full_window_is_waited_for() -> None:
 
 
 def test_too_many_queries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimaran.client.queries.QUERY_LIMIT", 1)
+    monkeypatch.setattr("trimaran.client.protocol.queries.QUERY_LIMIT", 1)
     asking = Asking()
     asking.ask()
 

@@ -27,7 +27,7 @@ from trimaran.client import (
     RequestIndeterminateError,
     SyncClusterClient,
 )
-from trimaran.client.requests import PendingRequest
+from trimaran.client.protocol.requests import PendingRequest
 from trimaran.service_api.errors import (
     ClusterTimeoutError,
     ConfigurationError,

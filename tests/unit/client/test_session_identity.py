@@ -7,7 +7,7 @@ import pytest
 from tests.facts import has_facts
 from tests.unit.client.dialogue import ENDPOINTS, SECOND, Dialogue
 from tests.unit.client.fake_member import session_event
-from trimaran.client.client_state import ClientState
+from trimaran.client.protocol.client_state import ClientState
 from trimaran.client.config import ClientConfig
 from trimaran.client.errors import ConnectRejectedError
 from trimaran.service_api.errors import ConfigurationError, SessionClosedError

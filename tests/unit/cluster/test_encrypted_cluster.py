@@ -19,16 +19,16 @@ from trimaran.archive.net.client import ArchiveClient
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig, ClusterClient, ConnectTimeoutError
 from trimaran.cluster.documents.query import StatusQueryError, query_document
-from trimaran.cluster.node import Node
-from trimaran.cluster.runtime.host import Host
-from trimaran.cluster.runtime.member_network import make_network
+from trimaran.cluster.node.node import Node
+from trimaran.cluster.runtime.ground.host import Host
+from trimaran.cluster.runtime.ground.member_network import make_network
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
-from trimaran.service_api.documents import read_document
-from trimaran.service_api.identity import CallerRole
-from trimaran.service_api.member_status import MemberStatus
+from trimaran.service_api.documents.document import read_document
+from trimaran.service_api.access.identity import CallerRole
+from trimaran.service_api.documents.member_status import MemberStatus
 from trimaran.service_api.tls import TlsStack
-from trimaran.service_api.transport import SocketStack
+from trimaran.service_api.net.transport import SocketStack
 from trimaran.service_api.types import STATUS_STREAM_ID
 
 DEADLINE_S: Final = 120

@@ -10,10 +10,10 @@ import pytest
 import structlog
 
 from tests.waiting import passes
-from trimaran.cluster.member_process import _on_unhandled
-from trimaran.cluster.node import Node
-from trimaran.cluster.runtime.watching.error_log import ErrorObservation
-from trimaran.cluster.runtime.watching.log_tap import ErrorLogProcessor, keep_failure
+from trimaran.cluster.node.member_process import _on_unhandled
+from trimaran.cluster.node.node import Node
+from trimaran.cluster.runtime.files.error_log import ErrorObservation
+from trimaran.cluster.runtime.files.log_tap import ErrorLogProcessor, keep_failure
 from trimaran.service_api import ClusterError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from examples.chat import HISTORY_LIMIT, Chat, ChatClient, ChatRefused, Join, Line, Presence, Say, Who
-from trimaran.cluster.simulation.world.quiet import quiet_log
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster, TypedHarness
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from examples.seats import HOLD_MS, BoxOffice, Ledger
-from trimaran.cluster.simulation.world.quiet import quiet_log
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster
 
 HOLD_S = HOLD_MS / 1_000

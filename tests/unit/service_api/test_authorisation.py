@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trimaran.cluster.messages.backup import BackupQuery, HeartbeatRequest, StandbySnapshot
-from trimaran.service_api.authorisation import (
-    BUILT_IN_AUTHORISATION_SERVICES,
-    AllowAll,
-    DefaultAuthorisation,
-    DenyAll,
-)
+from trimaran.service_api.authorisation import BUILT_IN_AUTHORISATION_SERVICES, AllowAll, DefaultAuthorisation, DenyAll
 from trimaran.service_api.wire.message import Message, TrimaranMessage
 from trimaran.service_api.wire.session import AdminRequest, AdminRequestType
 

@@ -10,15 +10,9 @@ from typing import Any
 import pytest
 
 from tests.unit.cluster.runtime.fake_gate import FakeTime, let_in
-from trimaran.service_api.connection_gate import (
-    OWN_LINE_LIMIT,
-    AcceptedConnection,
-    ConnectionGate,
-    GateLimits,
-    address_of,
-)
-from trimaran.service_api.descriptors import DescriptorBudget, raise_descriptor_limit
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.net.connection_gate import OWN_LINE_LIMIT, AcceptedConnection, ConnectionGate, GateLimits, address_of
+from trimaran.service_api.net.descriptors import DescriptorBudget, raise_descriptor_limit
+from trimaran.service_api.net.transport import Purpose
 
 SETUP_TIMEOUT_S = 5.0
 

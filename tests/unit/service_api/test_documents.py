@@ -9,15 +9,8 @@ import pytest
 
 from tests.unit.cluster.cli.answers import member_status
 from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.documents import (
-    LINE_LENGTH_LIMIT,
-    DocumentVersionError,
-    SealedDocument,
-    printable_line,
-    read_document,
-    seal_text,
-)
-from trimaran.service_api.member_status import MemberStatus
+from trimaran.service_api.documents.document import LINE_LENGTH_LIMIT, DocumentVersionError, SealedDocument, printable_line, read_document, seal_text
+from trimaran.service_api.documents.member_status import MemberStatus
 
 STATUS = member_status(1, state="LEADER")
 TEXT = STATUS.model_dump_json()

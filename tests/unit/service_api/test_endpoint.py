@@ -23,7 +23,7 @@ from trimaran.cluster.settings.config_layers import load_node_config
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.transport import P, Purpose, SocketStack
+from trimaran.service_api.net.transport import P, Purpose, SocketStack
 from trimaran.service_api.types import STATUS_STREAM_ID, MemberId
 
 VALID = [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.identity import Caller, CallerRole, Identity, Proof, identities_of
+from trimaran.service_api.access.identity import Caller, CallerRole, Identity, Proof, identities_of
 
 CLUSTER = "00000000000000ab"
 

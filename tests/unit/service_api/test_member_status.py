@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.cluster.cli.answers import member_status
-from trimaran.service_api.member_status import find_leader, leads
+from trimaran.service_api.documents.member_status import find_leader, leads
 
 
 @pytest.mark.parametrize(

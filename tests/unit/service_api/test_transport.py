@@ -17,29 +17,21 @@ import uvloop
 from tests.places import ROOT
 from tests.tls import Issuer
 from tests.waiting import passes, until, within
-from trimaran.service_api import transport
-from trimaran.service_api.access import local_socket
-from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
+from trimaran.service_api.net import transport
+from trimaran.service_api.net import local_socket
+from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.identity import LOCAL_OPERATOR
+from trimaran.service_api.access.identity import LOCAL_OPERATOR
 from trimaran.service_api.tls import TlsStack
-from trimaran.service_api.transport import (
-    SOCKETS,
-    NetworkStack,
-    Purpose,
-    as_accepted_transport,
-    as_member_transport,
-    has_peer_closed,
-    limit_unacknowledged,
-)
+from trimaran.service_api.net.transport import SOCKETS, NetworkStack, Purpose, as_accepted_transport, as_member_transport, has_peer_closed, limit_unacknowledged
 from trimaran.service_api.types import MemberId
 
 ANY_PORT: Final = Endpoint("127.0.0.1", 0)
 PRODUCT: Final = ("archive", "client", "cluster", "service_api")
-SEAM: Final = "service_api/transport.py"
-LOCAL_SEAM: Final = "service_api/access/local_socket.py"
+SEAM: Final = "service_api/net/transport.py"
+LOCAL_SEAM: Final = "service_api/net/local_socket.py"
 """Makes the control sockets for the seam."""
-ADDRESS_SEAM: Final = "service_api/addresses/sockets.py"
+ADDRESS_SEAM: Final = "service_api/net/sockets.py"
 """Resolves names, and makes the sockets at what they resolve to, for the seam."""
 CALLS: Final = frozenset(
     {
@@ -58,7 +50,7 @@ CALLS: Final = frozenset(
 )
 """What makes a connection or listens for one, by whichever object it is called."""
 MODULES: Final = frozenset({"http", "select", "selectors", "socket", "socketserver", "ssl", "urllib.request"})
-USERS_OF_SOCKET: Final = {"archive/spark/session.py", "cluster/simulation/world/network.py"}
+USERS_OF_SOCKET: Final = {"archive/spark/session.py", "cluster/testing/simulation/world/network.py"}
 """These use names of `socket` alone: whether a kind of socket exists, and which options a transport is given."""
 OUTSIDE_SEAM: Final = "service_api/tls/outside.py"
 """Dials servers that are none of the cluster's."""

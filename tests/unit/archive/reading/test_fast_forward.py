@@ -14,7 +14,7 @@ from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.reader import FrameReader
-from trimaran.archive.reading.fast_forward import skip_valid_frames
+from trimaran.archive.files.fast_forward import skip_valid_frames
 from trimaran.archive.reading.verify import RecordingVerdict, verify_recording
 
 
@@ -48,7 +48,7 @@ def test_the_verdict_is_the_same_without_numpy(
 ) -> None:
     skipping = [verify(path, is_fault_tolerant=is_fault_tolerant) for path in archives]
 
-    monkeypatch.setitem(sys.modules, "trimaran.archive.reading.vector.scan", None)
+    monkeypatch.setitem(sys.modules, "trimaran.archive.files.block_scan", None)
     plain = [verify(path, is_fault_tolerant=is_fault_tolerant) for path in archives]
 
     assert skipping == plain

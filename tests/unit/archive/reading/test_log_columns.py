@@ -11,7 +11,7 @@ from tests.unit.archive.streams import TERM_LENGTH
 from tests.unit.service_api.wire.log.sample_logs import MTU, make_log
 from trimaran.archive.files.reader import FrameReader
 from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.archive.reading.vector.scan import FrameScanner
+from trimaran.archive.files.block_scan import FrameScanner
 from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, LOG_STREAM_ID, RecordingId
 from trimaran.service_api.wire.frame import iter_headers
 

@@ -14,7 +14,7 @@ from trimaran.benchmarks.chaos.service import (
     ChaosOperationKind,
     ChaosService,
 )
-from trimaran.cluster.simulation.clients.history import ClientOperation
+from trimaran.cluster.testing.simulation.clients.history import ClientOperation
 
 
 @pytest.mark.parametrize("seed", range(5))

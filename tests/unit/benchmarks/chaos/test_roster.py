@@ -14,7 +14,7 @@ from trimaran.benchmarks.chaos.journal import JournalEntry, merge_journals
 from trimaran.benchmarks.chaos.roster import draw_changes, shows_change
 from trimaran.benchmarks.chaos.schedule import ROSTER_CHANGES, ChaosFault
 from trimaran.benchmarks.chaos.service import HEAD
-from trimaran.cluster.core.membership.member_change import MemberChangeKind
+from trimaran.cluster.core.vocabulary.member_change import MemberChangeKind
 from trimaran.cluster.documents.inspection import MembersView, MemberView
 from trimaran.service_api.groups.group import Group
 

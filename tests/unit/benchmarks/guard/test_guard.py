@@ -10,7 +10,7 @@ import pytest
 from trimaran.benchmarks.guard import guard
 from trimaran.benchmarks.guard.paths import make_paths
 from trimaran.benchmarks.guard.stand_ins import CHUNK_MESSAGES
-from trimaran.client.protocol import ClientProtocol
+from trimaran.client.protocol.protocol import ClientProtocol
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.service_api import ConfigurationError
 

@@ -6,7 +6,7 @@ import pytest
 
 from trimaran.client import ClientConfig, GroupedClient
 from trimaran.client.groups.group_table import first_config, group_config, learn_table
-from trimaran.client.session_identity import SessionIdentity
+from trimaran.client.protocol.session_identity import SessionIdentity
 from trimaran.service_api.errors import ConfigurationError, LocalProtocolError
 from trimaran.service_api.groups import Group
 

@@ -13,7 +13,7 @@ from trimaran import ClusterClient, Command, Context, Event, Query, RejectedErro
 from trimaran.client.errors import QueryRefusedError
 from trimaran.client.ready_made import CountersClient, KvClient, LocksClient
 from trimaran.client.typed import TypedClient
-from trimaran.cluster.simulation.world.quiet import quiet_log
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import ClientWorkload, MemoryCluster, simulate
 from trimaran.cluster.time_travel.replay import replay_service
 from trimaran.service_api.errors import ConfigurationError, LocalProtocolError

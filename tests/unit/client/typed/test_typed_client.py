@@ -23,7 +23,7 @@ from trimaran import ClusterClient, RequestFailedError
 from trimaran.client import QueryResult
 from trimaran.client.typed import TypedClient, asks, calls
 from trimaran.client.typed.exchange import read_error
-from trimaran.cluster.simulation.world.quiet import quiet_log
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster
 from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.service import ClusteredService

@@ -16,7 +16,7 @@ from trimaran.cluster.auth import attempt_limits
 from trimaran.cluster.auth.attempt_limits import AttemptLimits
 from trimaran.cluster.auth.password_authenticator import PasswordAuthenticator
 from trimaran.cluster.auth.secrets_file import SecretsFile
-from trimaran.service_api.password_proof import ITERATIONS_MIN, PRINCIPAL_LIMIT_BYTES
+from trimaran.service_api.access.password_proof import ITERATIONS_MIN, PRINCIPAL_LIMIT_BYTES
 
 from .test_secrets_file import Proxy
 

@@ -20,7 +20,7 @@ from trimaran.cluster.auth.password_authenticator import PasswordAuthenticator
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.cli import main
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
-from trimaran.service_api.password_proof import ITERATIONS_MIN, PasswordChallenge, encode_principal
+from trimaran.service_api.access.password_proof import ITERATIONS_MIN, PasswordChallenge, encode_principal
 
 KEY = "ab" * 32
 GOOD = f"""# people

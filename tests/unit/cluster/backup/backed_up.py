@@ -12,16 +12,16 @@ from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, sma
 from tests.unit.cluster.simulation.test_snapshots import Keeper
 from trimaran.archive.config import ArchiveConfig
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.cluster.backup.agent import BackupAgent
-from trimaran.cluster.backup.running import run_backup
-from trimaran.cluster.backup.settings import BackupSettings
-from trimaran.cluster.backup.states import BackupState
-from trimaran.cluster.backup.status import BackupStatus
+from trimaran.cluster.operating.backup.agent import BackupAgent
+from trimaran.cluster.operating.backup.running import run_backup
+from trimaran.cluster.operating.backup.settings import BackupSettings
+from trimaran.cluster.operating.backup.states import BackupState
+from trimaran.cluster.operating.backup.status import BackupStatus
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
-from trimaran.cluster.simulation.cluster import Member, Settings
-from trimaran.cluster.simulation.world.machine import Machine
-from trimaran.service_api.identity import Caller, CallerRole, Proof
+from trimaran.cluster.testing.simulation.cluster import Member, Settings
+from trimaran.cluster.testing.simulation.world.machine import Machine
+from trimaran.service_api.access.identity import Caller, CallerRole, Proof
 
 PLACE: Final = Path("/backups/one")
 LOG_SETTINGS: Final = replace(QUICK, segment_length_bytes=64 << 10)

@@ -11,13 +11,13 @@ import pytest
 from tests.unit.cluster.backup.backed_up import LOG_SETTINGS, PLACE, Backup, backed_up, commit_position
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import Keeper, restart, take
-from trimaran.cluster.backup.agent import BackupAgent
-from trimaran.cluster.backup.choosing import BackupSource
-from trimaran.cluster.backup.restoring import Restored, restore_backup
-from trimaran.cluster.backup.states import BackupState
-from trimaran.cluster.backup.verification import verify_backup
+from trimaran.cluster.operating.backup.agent import BackupAgent
+from trimaran.cluster.operating.backup.choosing import BackupSource
+from trimaran.cluster.operating.backup.restoring import Restored, restore_backup
+from trimaran.cluster.operating.backup.states import BackupState
+from trimaran.cluster.operating.backup.verification import verify_backup
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.documents.backup_query import BackupAnswer, ask_for_backup
 from trimaran.cluster.documents.query import query_document
 from trimaran.cluster.messages.backup import HeartbeatRequest, HeartbeatResponse
@@ -25,7 +25,7 @@ from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.cluster.time_travel.replay import replay_service
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.identity import Caller, CallerRole, Proof
+from trimaran.service_api.access.identity import Caller, CallerRole, Proof
 from trimaran.service_api.types import BACKUP_STREAM_ID, COMMIT_POSITION_COUNTER_ID, CorrelationId
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
 

@@ -15,14 +15,14 @@ import pytest
 from tests.facts import has_facts
 from tests.unit.cluster.backup.backed_up import backed_up
 from trimaran.archive.format.stored_names import NameKind
-from trimaran.cluster.backup.fetching import fetch_backup
-from trimaran.cluster.backup.manifest import DRAFT_NAME, MANIFEST_NAME
-from trimaran.cluster.backup.shipping import ship_backup
-from trimaran.cluster.backup.stored_files import locate_backup
-from trimaran.cluster.backup.verification import verify_backup
+from trimaran.cluster.operating.backup.fetching import fetch_backup
+from trimaran.cluster.operating.backup.manifest import DRAFT_NAME, MANIFEST_NAME
+from trimaran.cluster.operating.backup.shipping import ship_backup
+from trimaran.cluster.operating.backup.stored_files import locate_backup
+from trimaran.cluster.operating.backup.verification import verify_backup
 from trimaran.cluster.cli import main
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
-from trimaran.service_api.documents import seal_text
+from trimaran.service_api.documents.document import seal_text
 
 NOW_MS = 1_800_000_000_000
 Document = dict[str, Any]  # the manifest as its writer may have it

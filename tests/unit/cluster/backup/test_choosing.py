@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.unit.cluster.cli.answers import member_status
-from trimaran.cluster.backup import choosing
-from trimaran.cluster.backup.choosing import BackupSource, FoundSource, find_source
+from trimaran.cluster.operating.backup import choosing
+from trimaran.cluster.operating.backup.choosing import BackupSource, FoundSource, find_source
 from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
-from trimaran.service_api.member_status import ConfiguredMemberStatus, MemberStatus
-from trimaran.service_api.transport import SOCKETS
+from trimaran.service_api.documents.member_status import ConfiguredMemberStatus, MemberStatus
+from trimaran.service_api.net.transport import SOCKETS
 
 MEMBERS = parse_members("0=a:9000,1=b:9000,2=c:9000")
 

@@ -15,11 +15,11 @@ from tests.unit.cluster.backup.test_store_follower import agent_status, store_st
 from tests.unit.cluster.simulation.test_snapshots import take
 from tests.waiting import ask_until, within
 from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.cluster.backup.metrics import BACKUP_METRICS, BackupMetrics, backup_metrics_as_markdown
-from trimaran.cluster.backup.states import BackupState
-from trimaran.cluster.backup.status import BackupStatus, write_status
-from trimaran.cluster.backup.store_status import write_store_status
-from trimaran.cluster.runtime.host import Host
+from trimaran.cluster.operating.backup.metrics import BACKUP_METRICS, BackupMetrics, backup_metrics_as_markdown
+from trimaran.cluster.operating.backup.states import BackupState
+from trimaran.cluster.operating.backup.status import BackupStatus, write_status
+from trimaran.cluster.operating.backup.store_status import write_store_status
+from trimaran.cluster.runtime.ground.host import Host
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.endpoint import Endpoint
 

@@ -17,10 +17,10 @@ from tests.unit.cluster.backup.test_agent import payloads
 from tests.unit.cluster.simulation.test_snapshots import Keeper, restart
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.format.stored_names import StoredName
-from trimaran.cluster.backup.fetching import fetch_backup
-from trimaran.cluster.backup.manifest import DRAFT_NAME, MANIFEST_NAME, object_digest
-from trimaran.cluster.backup.shipping import Shipped, _segments, read_backup_manifest, ship_backup
-from trimaran.cluster.backup.verification import verify_backup
+from trimaran.cluster.operating.backup.fetching import fetch_backup
+from trimaran.cluster.operating.backup.manifest import DRAFT_NAME, MANIFEST_NAME, object_digest
+from trimaran.cluster.operating.backup.shipping import Shipped, _segments, read_backup_manifest, ship_backup
+from trimaran.cluster.operating.backup.verification import verify_backup
 from trimaran.cluster.time_travel.member_log import MemberLog
 from trimaran.service_api import ClusterError, ConfigurationError
 

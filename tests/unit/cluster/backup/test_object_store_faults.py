@@ -20,10 +20,10 @@ from tests.unit.cluster.backup.test_agent import payloads
 from tests.unit.cluster.simulation.test_snapshots import Keeper
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.tool.app import app as archive_app
-from trimaran.cluster.backup.fetching import fetch_backup
-from trimaran.cluster.backup.manifest import DRAFT_NAME
-from trimaran.cluster.backup.shipping import ship_backup
-from trimaran.cluster.backup.verification import verify_backup
+from trimaran.cluster.operating.backup.fetching import fetch_backup
+from trimaran.cluster.operating.backup.manifest import DRAFT_NAME
+from trimaran.cluster.operating.backup.shipping import ship_backup
+from trimaran.cluster.operating.backup.verification import verify_backup
 from trimaran.cluster.cli.app import build_app
 from trimaran.service_api import ConfigurationError
 

@@ -22,8 +22,8 @@ from trimaran.archive.files.reader import MessageReader
 from trimaran.archive.format.stored_names import StoredName
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.cluster.backup import fetching, restoring, shipping
-from trimaran.cluster.backup.verification import verify_backup
+from trimaran.cluster.operating.backup import fetching, restoring, shipping
+from trimaran.cluster.operating.backup.verification import verify_backup
 from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.cluster.time_travel.replay import replay_service
 from trimaran.service_api import ClusterError

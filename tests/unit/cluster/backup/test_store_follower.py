@@ -18,15 +18,15 @@ from tests.unit.cluster.backup.test_agent import payloads
 from tests.waiting import within
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
-from trimaran.cluster.backup.fetching import fetch_backup
-from trimaran.cluster.backup.manifest import MANIFEST_NAME
-from trimaran.cluster.backup.shipping import read_backup_manifest
-from trimaran.cluster.backup.status import BackupStatus, write_status
-from trimaran.cluster.backup.store_follower import StoreFollower
-from trimaran.cluster.backup.store_status import StoreStatus, read_store_statuses, without_secret, write_store_status
+from trimaran.cluster.operating.backup.fetching import fetch_backup
+from trimaran.cluster.operating.backup.manifest import MANIFEST_NAME
+from trimaran.cluster.operating.backup.shipping import read_backup_manifest
+from trimaran.cluster.operating.backup.status import BackupStatus, write_status
+from trimaran.cluster.operating.backup.store_follower import StoreFollower
+from trimaran.cluster.operating.backup.store_status import StoreStatus, read_store_statuses, without_secret, write_store_status
 from trimaran.cluster.cli.app import build_app
-from trimaran.cluster.runtime.host import Host
-from trimaran.cluster.runtime.system_clock import SystemClock
+from trimaran.cluster.runtime.ground.host import Host
+from trimaran.cluster.runtime.ground.system_clock import SystemClock
 from trimaran.cluster.time_travel import MemberLog
 from trimaran.service_api import ConfigurationError
 

@@ -14,9 +14,9 @@ from tests.facts import has_facts
 from tests.unit.cluster.simulation.small_cluster import small_cluster
 from tests.unit.cluster.simulation.test_snapshots import Keeper
 from trimaran.cluster.cli.app import build_app
-from trimaran.cluster.core.membership.member_change import MemberChangeKind
+from trimaran.cluster.core.vocabulary.member_change import MemberChangeKind
 from trimaran.cluster.runtime.files.mark_file import MARK_FILE_NAME, ClusterMarkFile
-from trimaran.cluster.simulation.cluster import DIRECTORY, Member
+from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Member
 from trimaran.cluster.time_travel import replay_service
 from trimaran.service_api.types import MemberId
 

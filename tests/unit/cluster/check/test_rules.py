@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.cluster.check import RULES, Finding, Severity, check_targets
+from trimaran.cluster.testing.check import RULES, Finding, Severity, check_targets
 
 HEAD = """\
 import asyncio

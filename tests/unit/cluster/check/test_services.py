@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.places import ROOT
-from trimaran.cluster.check import RULES, Severity, check_targets
+from trimaran.cluster.testing.check import RULES, Severity, check_targets
 
 SERVICES = ROOT / "tests" / "data" / "services"
 WRONG = sorted((SERVICES / "wrong").glob("*.py"))

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 import structlog.testing
 
-from trimaran.cluster.check.strict_log import log_findings
+from trimaran.cluster.service.strict.strict_log import log_findings
 from trimaran.cluster.testing import MemoryCluster, ServiceHarness
 from trimaran.service_api import Cluster, ClusteredService, ClusterError, SnapshotImage
 

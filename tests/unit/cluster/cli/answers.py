@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trimaran.cluster.cli.shared.cluster_report import MemberReport
 from trimaran.cluster.documents.query import Outcome
-from trimaran.service_api.documents import RoleName
-from trimaran.service_api.member_status import ConfiguredMemberStatus, ElectionStatus, MemberStatus
+from trimaran.service_api.documents.document import RoleName
+from trimaran.service_api.documents.member_status import ConfiguredMemberStatus, ElectionStatus, MemberStatus
 
 LINK_CLOSED = ElectionStatus(
     reason="link to leader 0 closed",

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.facts import has_facts
-from trimaran.cluster.check import RULES
+from trimaran.cluster.testing.check import RULES
 from trimaran.cluster.cli.app import build_app
 from trimaran.service_api import ConfigurationError
 

@@ -18,7 +18,7 @@ from trimaran.cluster.cli.shared.cluster_report import MemberReport, make_report
 from trimaran.cluster.documents.health import ProblemKind
 from trimaran.cluster.documents.query import Outcome
 from trimaran.cluster.settings.health_limits import HealthLimits
-from trimaran.service_api.member_status import DifferingMember, MemberStatus
+from trimaran.service_api.documents.member_status import DifferingMember, MemberStatus
 from trimaran.service_api.types import STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import encode_frame
 

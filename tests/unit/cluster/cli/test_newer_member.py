@@ -19,7 +19,7 @@ from tests.unit.cluster.cli.shared.test_inspection import members_view, sessions
 from tests.unit.service_api.test_documents import with_unknown_fields
 from trimaran.archive.tool.output import EXIT_UNREACHABLE
 from trimaran.cluster.cli.app import build_app
-from trimaran.cluster.core.control_toggle import ActionStep
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, OperationProgress
 from trimaran.service_api.types import INSPECTION_STREAM_ID, OPERATION_STREAM_ID, STATUS_STREAM_ID
 

@@ -15,10 +15,10 @@ from tests.unit.cluster.cli.fake_member import FakeMember
 from tests.unit.cluster.cli.shared.test_inspection import members_view
 from trimaran.archive.tool.output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE
 from trimaran.cluster.cli.app import build_app
-from trimaran.cluster.core.control_toggle import ActionStep
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, OperationProgress
 from trimaran.service_api import ConfigurationError
-from trimaran.service_api.member_status import MemberStatus
+from trimaran.service_api.documents.member_status import MemberStatus
 from trimaran.service_api.types import INSPECTION_STREAM_ID, OPERATION_STREAM_ID, STATUS_STREAM_ID
 
 POSITION = 123_456

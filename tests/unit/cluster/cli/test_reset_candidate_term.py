@@ -12,7 +12,7 @@ from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.tool.output import EXIT_UNHEALTHY
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.cli.reset_candidate_term import RESET_MARGIN
-from trimaran.cluster.core.peers.terms import FAILED_TERM_LIMIT
+from trimaran.cluster.core.vocabulary.terms import FAILED_TERM_LIMIT
 from trimaran.cluster.runtime.files.mark_file import MARK_FILE_NAME
 from trimaran.cluster.runtime.files.node_state_file import NODE_STATE_FILE_NAME, NodeStateFile, parse_node_state
 

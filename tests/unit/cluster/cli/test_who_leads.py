@@ -14,7 +14,7 @@ from tests.unit.cluster.cli.fake_member import FakeMember
 from tests.unit.cluster.cli.shared.test_inspection import members_view
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNHEALTHY
 from trimaran.cluster.cli.app import build_app
-from trimaran.cluster.core.control_toggle import ActionStep
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, OperationProgress
 from trimaran.service_api.types import INSPECTION_STREAM_ID, OPERATION_STREAM_ID, STATUS_STREAM_ID
 

@@ -16,7 +16,7 @@ from tests.unit.cluster.core.solo import Solo, of, said_by
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.peers.message_rules import SENDER_FIELDS
-from trimaran.cluster.core.peers.terms import TERM_LEAP_LIMIT
+from trimaran.cluster.core.vocabulary.terms import TERM_LEAP_LIMIT
 from trimaran.cluster.messages.consensus import RequestVote, Vote
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.fields import BlockField

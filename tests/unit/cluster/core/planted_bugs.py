@@ -10,26 +10,29 @@ from dataclasses import dataclass
 
 import pytest
 
-from trimaran.cluster.core import context, dialogue, leader, members
+from trimaran.cluster.core import context
+from trimaran.cluster.core.peers import dialogue
+from trimaran.cluster.core.roles import leader
+from trimaran.cluster.core.vocabulary import members
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.election import ballot, canvass, election, leader_phase, voting
 from trimaran.cluster.core.election.election import Election
 from trimaran.cluster.core.election.leader_phase import LeaderPhase
-from trimaran.cluster.core.election_state import ElectionState
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from trimaran.cluster.core.events import ClientConnect
-from trimaran.cluster.core.follower import FollowerTerm
+from trimaran.cluster.core.roles.follower import FollowerTerm
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.members import ClusterMember
-from trimaran.cluster.core.membership.configuration import MemberKind
+from trimaran.cluster.core.vocabulary.members import ClusterMember
+from trimaran.cluster.core.vocabulary.configuration import MemberKind
 from trimaran.cluster.core.membership.roster import Roster
 from trimaran.cluster.core.peers import message_rules
-from trimaran.cluster.core.reason import Reason, ReasonKind
+from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.cluster.core.sessions.session_answers import answer
 from trimaran.cluster.core.sessions.sessions import SessionManager
-from trimaran.cluster.core.timers import TimerService
-from trimaran.cluster.core.transfer import TransferControl
+from trimaran.cluster.core.vocabulary.timers import TimerService
+from trimaran.cluster.core.roles.transfer import TransferControl
 from trimaran.cluster.messages.transfer import TransferLeadership
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api.types import MemberId, TermId

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from trimaran.cluster.core.membership.configuration import Configuration, ConfiguredMember, MemberKind
+from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
 from trimaran.cluster.core.membership.roster import Roster
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import MemberId

@@ -12,12 +12,12 @@ from tests.unit.cluster.core.snapshots.test_snapshot import action, deliver_acti
 from tests.unit.cluster.core.solo import Solo, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
-from trimaran.cluster.core.held_entry import HeldEntry
-from trimaran.cluster.core.module_state import TRANSITIONS, ModuleState
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
+from trimaran.cluster.core.vocabulary.module_state import TRANSITIONS, ModuleState
 from trimaran.cluster.messages.consensus import APPEND_POSITION_FLAG_HELD
 from trimaran.service_api.authorisation import AllowAll, AuthorisationService, DefaultAuthorisation, DenyAll
-from trimaran.service_api.identity import Caller, CallerRole, Proof
+from trimaran.service_api.access.identity import Caller, CallerRole, Proof
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.frame import HEADER_LENGTH
 from trimaran.service_api.wire.log.messages import LOG_MESSAGES, ClusterAction, ClusterActionRequest, EntrySkip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimaran.cluster.core.back_off import back_off_ns
+from trimaran.cluster.core.vocabulary.back_off import back_off_ns
 
 
 def test_pause_doubles_with_each_failure_up_to_the_limit() -> None:

@@ -12,7 +12,7 @@ from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import S, Solo, messages, of, path
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.reason import ReasonKind
+from trimaran.cluster.core.vocabulary.reason import ReasonKind
 from trimaran.cluster.messages.consensus import Vote
 from trimaran.service_api.types import MemberId, RecordingId
 

@@ -10,7 +10,7 @@ from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo
 from tests.unit.cluster.core.test_terms import START, appended
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.cluster_clock import DRIFT_DIVISOR, ClusterClock
+from trimaran.cluster.core.vocabulary.cluster_clock import DRIFT_DIVISOR, ClusterClock
 from trimaran.service_api.types import TICKS_PER_MS, TimeUnit
 from trimaran.service_api.wire.log.messages import TimerEvent
 

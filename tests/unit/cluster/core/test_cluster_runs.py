@@ -16,7 +16,7 @@ from tests.unit.cluster.core.checks import RuleBroken
 from tests.unit.cluster.core.harness import Cluster
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.planted_bugs import PLANTS, Plant
-from trimaran.cluster.core.election_state import LEGAL_TRANSITIONS
+from trimaran.cluster.core.vocabulary.election_state import LEGAL_TRANSITIONS
 
 pytestmark = pytest.mark.slow
 

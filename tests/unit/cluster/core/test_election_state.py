@@ -8,14 +8,8 @@ from tests.unit.cluster.core.solo import Solo
 from trimaran.cluster.core.election.election import Election, InitPhase
 from trimaran.cluster.core.election.follower_phase import FollowerPhase
 from trimaran.cluster.core.election.phases import PHASES
-from trimaran.cluster.core.election_state import (
-    BALLOT_STATES,
-    FOLLOWER_STATES,
-    LEADER_STATES,
-    LEGAL_TRANSITIONS,
-    ElectionState,
-)
-from trimaran.cluster.core.reason import Reason, ReasonKind
+from trimaran.cluster.core.vocabulary.election_state import BALLOT_STATES, FOLLOWER_STATES, LEADER_STATES, LEGAL_TRANSITIONS, ElectionState
+from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.service_api import InvariantViolation
 
 S = ElectionState

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.cluster.core.solo import Solo
-from trimaran.cluster.core.member_settings import difference, settings_of
+from trimaran.cluster.core.peers.member_settings import difference, settings_of
 from trimaran.cluster.messages.settings import MemberSettings
 from trimaran.service_api.groups import ONLY_GROUP, Group
 

@@ -8,19 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimaran.cluster.core.members import (
-    ClusterMember,
-    compare_log,
-    is_active,
-    is_quorum_candidate,
-    is_quorum_leader,
-    is_spare,
-    is_unanimous_candidate,
-    is_unanimous_leader,
-    quorum_position,
-    quorum_threshold,
-    would_vote_for,
-)
+from trimaran.cluster.core.vocabulary.members import ClusterMember, compare_log, is_active, is_quorum_candidate, is_quorum_leader, is_spare, is_unanimous_candidate, is_unanimous_leader, quorum_position, quorum_threshold, would_vote_for
 from trimaran.service_api.types import MemberId, TermId
 
 NOBODY: frozenset[MemberId] = frozenset()

@@ -12,7 +12,7 @@ from tests.unit.cluster.core.solo import Solo, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.election.election import LastElection
-from trimaran.cluster.core.reason import Reason, ReasonKind
+from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.service_api.types import MemberId
 
 

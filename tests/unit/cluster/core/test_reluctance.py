@@ -9,8 +9,8 @@ from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import S, Solo, of, path
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.reason import ReasonKind
-from trimaran.cluster.core.reluctance import Reluctance
+from trimaran.cluster.core.vocabulary.reason import ReasonKind
+from trimaran.cluster.core.vocabulary.reluctance import Reluctance
 from trimaran.service_api.types import MemberId
 
 ELECTION_TIMEOUT = 50 * MS

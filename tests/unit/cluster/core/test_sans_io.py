@@ -12,7 +12,7 @@ from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.election_state import LEGAL_TRANSITIONS
+from trimaran.cluster.core.vocabulary.election_state import LEGAL_TRANSITIONS
 from trimaran.service_api import InvariantViolation
 from trimaran.service_api.types import MemberId
 

@@ -11,12 +11,12 @@ import pytest
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.seeded import add_seed
 from tests.unit.cluster.core.solo import S, Solo, messages, of, path
-from trimaran.cluster.core import dialogue
+from trimaran.cluster.core.peers import dialogue
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.member_settings import difference, find_seeded, settings_of
-from trimaran.cluster.core.members import ClusterMember
-from trimaran.cluster.core.reason import ReasonKind
+from trimaran.cluster.core.peers.member_settings import difference, find_seeded, settings_of
+from trimaran.cluster.core.vocabulary.members import ClusterMember
+from trimaran.cluster.core.vocabulary.reason import ReasonKind
 from trimaran.cluster.messages.consensus import NewLeadershipTerm, Vote
 from trimaran.service_api.types import MemberId, TermId
 

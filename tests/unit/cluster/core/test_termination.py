@@ -11,8 +11,8 @@ from tests.unit.cluster.core.solo import Solo, before, messages, of
 from tests.unit.cluster.core.test_actions import ask, commit, details, lead, steps
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
-from trimaran.cluster.core.module_state import ModuleState
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.vocabulary.module_state import ModuleState
 from trimaran.cluster.messages.consensus import TerminationAck, TerminationPosition
 from trimaran.service_api.types import MemberId, TermId
 

@@ -9,8 +9,8 @@ from tests.unit.cluster.core.solo import S, Solo, messages, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.context import SLOW_DELIVERY_NS, SLOW_SERVICE_NS
-from trimaran.cluster.core.reason import Reason
-from trimaran.cluster.core.reason import ReasonKind as K
+from trimaran.cluster.core.vocabulary.reason import Reason
+from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
 from trimaran.cluster.messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
     AppendPosition,

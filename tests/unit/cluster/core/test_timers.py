@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimaran.cluster.core.timers import TimerIds, TimerService
+from trimaran.cluster.core.vocabulary.timers import TimerIds, TimerService
 
 
 def service(**deadlines: int) -> TimerService:

@@ -16,12 +16,12 @@ from tests.unit.cluster.core.node import MS, Node
 from tests.unit.cluster.core.solo import Solo, of, path
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.control_toggle import ActionStep as A
-from trimaran.cluster.core.control_toggle import ControlToggle as T
-from trimaran.cluster.core.election_state import ElectionState
-from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
-from trimaran.cluster.core.reason import ReasonKind
-from trimaran.cluster.core.reluctance import Reluctance
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep as A
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle as T
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
+from trimaran.cluster.core.vocabulary.member_change import MemberChange, MemberChangeKind
+from trimaran.cluster.core.vocabulary.reason import ReasonKind
+from trimaran.cluster.core.vocabulary.reluctance import Reluctance
 from trimaran.cluster.messages.consensus import APPEND_POSITION_FLAG_CATCHUP, CanvassPosition, RequestVote
 from trimaran.cluster.messages.transfer import TransferLeadership
 from trimaran.service_api.types import MemberId, TermId

@@ -13,8 +13,8 @@ from tests.unit.cluster.core.rosters import configured
 from tests.unit.cluster.core.solo import S, Solo, before, messages, of, path
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.membership.configuration import Configuration
-from trimaran.cluster.core.reason import Reason, ReasonKind
+from trimaran.cluster.core.vocabulary.configuration import Configuration
+from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.cluster.messages.consensus import AppendPosition, CanvassPosition, RequestVote, StopCatchup, Vote
 from trimaran.service_api.types import MemberId, TermId
 

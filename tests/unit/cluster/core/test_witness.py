@@ -9,8 +9,8 @@ from tests.unit.cluster.core.node import MS, Node
 from tests.unit.cluster.core.rosters import roster
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
-from trimaran.cluster.core.reluctance import Reluctance
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.vocabulary.reluctance import Reluctance
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.types import MemberId
 

@@ -22,18 +22,8 @@ from trimaran.cluster.documents.health import (
     why_not_ready,
 )
 from trimaran.cluster.settings.health_limits import HealthLimits
-from trimaran.service_api.documents import LINE_LENGTH_LIMIT
-from trimaran.service_api.member_status import (
-    CertificateStatus,
-    ClockStatus,
-    ColdStorageStatus,
-    DamagedPlaceStatus,
-    DifferingMember,
-    DivergenceStatus,
-    HeldStatus,
-    LogDifferenceStatus,
-    MemberStatus,
-)
+from trimaran.service_api.documents.document import LINE_LENGTH_LIMIT
+from trimaran.service_api.documents.member_status import CertificateStatus, ClockStatus, ColdStorageStatus, DamagedPlaceStatus, DifferingMember, DivergenceStatus, HeldStatus, LogDifferenceStatus, MemberStatus
 
 GIB = 1 << 30
 LIMITS = HealthLimits(

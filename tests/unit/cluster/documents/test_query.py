@@ -15,8 +15,8 @@ from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.cluster.cli.shared.cluster_report import ask_members
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
 from trimaran.service_api import ConfigurationError
-from trimaran.service_api.documents import LINE_LENGTH_LIMIT, Refusal
-from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES
+from trimaran.service_api.documents.document import LINE_LENGTH_LIMIT, Refusal
+from trimaran.service_api.documents.member_status import STATUS_LENGTH_LIMIT_BYTES
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, REFUSAL_STREAM_ID, STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED, encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame

@@ -11,9 +11,9 @@ import pytest
 
 from tests.unit.cluster.export_aeron.hand_made_log import MTU, HandMadeLog
 from tests.unit.cluster.export_aeron.test_rewriting import delivered, rewrite
-from trimaran.cluster.export_aeron import rewriting
-from trimaran.cluster.export_aeron.request_decisions import RequestDecisions, RequestOutcome
-from trimaran.cluster.export_aeron.rewriting import LogRewriter
+from trimaran.cluster.operating.export_aeron import rewriting
+from trimaran.cluster.operating.export_aeron.request_decisions import RequestDecisions, RequestOutcome
+from trimaran.cluster.operating.export_aeron.rewriting import LogRewriter
 from trimaran.service_api.wire.frame import encode_padding, stamp_checksums, unpack_header
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 

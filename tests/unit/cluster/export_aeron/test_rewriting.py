@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.unit.cluster.export_aeron.hand_made_log import MTU, SESSION, HandMadeLog, messages, write
 from trimaran.archive.log.log_file import LogFile
-from trimaran.cluster.export_aeron.foreign_entries import find_foreign_entry, find_skips
-from trimaran.cluster.export_aeron.request_decisions import RequestDecisions
-from trimaran.cluster.export_aeron.rewriting import LogRewriter
+from trimaran.cluster.operating.export_aeron.foreign_entries import find_foreign_entry, find_skips
+from trimaran.cluster.operating.export_aeron.request_decisions import RequestDecisions
+from trimaran.cluster.operating.export_aeron.rewriting import LogRewriter
 from trimaran.service_api.types import TermId
 from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.log.messages import TimerEvent

@@ -19,7 +19,7 @@ from tests.unit.archive.streams import extract_sample
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.cluster.cli.archive import app
-from trimaran.cluster.import_aeron import copying
+from trimaran.cluster.directories import copying
 from trimaran.cluster.runtime.files.node_state_file import parse_node_state
 from trimaran.cluster.runtime.files.recording_log_file import read_recording_log
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 import structlog
 
 from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
+from trimaran.service_api.net.transport import Purpose
 
 
 class FakeTimer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from trimaran.cluster.runtime.host import Host
+from trimaran.cluster.runtime.ground.host import Host
 from trimaran.service_api import Clock
 
 

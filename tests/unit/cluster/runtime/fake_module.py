@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.cluster_clock import ClusterClock
+from trimaran.cluster.core.vocabulary.cluster_clock import ClusterClock
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.service_api import Role
 

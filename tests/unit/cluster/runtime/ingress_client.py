@@ -6,7 +6,7 @@ from tests.unit.cluster.runtime.fake_gate import let_in
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import (
     INGRESS_STREAM_ID,
     ClusterSessionId,

@@ -16,18 +16,18 @@ from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
-from trimaran.cluster.core.reason import Reason, ReasonKind
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.cluster.messages.consensus import StopCatchup
-from trimaran.cluster.runtime.activities import ActivityScope
-from trimaran.cluster.runtime.agent import ConsensusModuleAgent
-from trimaran.cluster.runtime.divergence_reporter import DivergenceReporter
+from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
+from trimaran.cluster.runtime.turns.divergence_reporter import DivergenceReporter
 from trimaran.cluster.runtime.files.members_file import MembersFile
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.member_links import MemberLinks
-from trimaran.cluster.runtime.log_control import LogControl
-from trimaran.cluster.runtime.member_roster import MemberRoster
-from trimaran.cluster.runtime.queries import QueryHandler
+from trimaran.cluster.runtime.turns.log_control import LogControl
+from trimaran.cluster.runtime.turns.member_roster import MemberRoster
+from trimaran.cluster.runtime.turns.queries import QueryHandler
 from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher
 from trimaran.cluster.service.agent import ClusteredServiceAgent

@@ -11,7 +11,7 @@ from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, run
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import Keeper, take
 from trimaran.client import ClusterClient, ConnectRejectedError, ConnectTimeoutError
-from trimaran.cluster.runtime.cluster_identity import ClusterIdentity, derive_cluster_id, settle_cluster_id
+from trimaran.cluster.runtime.files.cluster_identity import ClusterIdentity, derive_cluster_id, settle_cluster_id
 from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
 from trimaran.service_api.errors import ConfigurationError

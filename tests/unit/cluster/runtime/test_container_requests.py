@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.runtime.container_requests import ContainerRequests
+from trimaran.cluster.runtime.turns.container_requests import ContainerRequests
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import ClusterSessionId
 

@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 
 from tests.waiting import until
 from trimaran.cluster.core import effects as fx
-from trimaran.cluster.runtime.effect_lines import SESSION_LINE_LIMIT, EffectLines
+from trimaran.cluster.runtime.turns.effect_lines import SESSION_LINE_LIMIT, EffectLines
 from trimaran.service_api.types import ClusterSessionId
 
 

@@ -14,17 +14,17 @@ from tests.facts import has_facts
 from tests.unit.cluster.cli.shared.test_inspection import members_view
 from tests.unit.cluster.core.rosters import configured
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.cluster.core.membership.configuration import Configuration
+from trimaran.cluster.core.vocabulary.configuration import Configuration
 from trimaran.cluster.core.membership.roster import Roster
 from trimaran.cluster.documents.inspection import MembersView
-from trimaran.cluster.runtime import joining
+from trimaran.cluster.runtime.repair import joining
 from trimaran.cluster.runtime.files.members_file import MembersFile
-from trimaran.cluster.runtime.joining import find_cluster, settle_roster
+from trimaran.cluster.runtime.repair.joining import find_cluster, settle_roster
 from trimaran.cluster.settings.config import NodeConfig, parse_members
-from trimaran.cluster.simulation.world.network import Network
-from trimaran.cluster.simulation.world.scheduler import Scheduler
+from trimaran.cluster.testing.simulation.world.network import Network
+from trimaran.cluster.testing.simulation.world.scheduler import Scheduler
 from trimaran.service_api import ConfigurationError
-from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.net.transport import NetworkStack
 from trimaran.service_api.types import MemberId
 
 

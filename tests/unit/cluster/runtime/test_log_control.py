@@ -21,14 +21,14 @@ from trimaran.archive import ArchiveError
 from trimaran.archive.store.cold_segments import ColdStanding
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.membership.configuration import Configuration, ConfiguredMember
-from trimaran.cluster.runtime import log_control
+from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember
+from trimaran.cluster.runtime.turns import log_control
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
-from trimaran.service_api.connection_gate import ConnectionGate
+from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.member_status import MemberStatus
-from trimaran.service_api.transport import SOCKETS, Purpose
+from trimaran.service_api.documents.member_status import MemberStatus
+from trimaran.service_api.net.transport import SOCKETS, Purpose
 from trimaran.service_api.types import STATUS_STREAM_ID, MemberId, RecordingId, TermId
 from trimaran.service_api.wire.link_frames import SetupFrame
 

@@ -9,13 +9,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.tls import CLUSTER, Issuer
-from trimaran.cluster.runtime.member_network import make_network
+from trimaran.cluster.runtime.ground.member_network import make_network
 from trimaran.cluster.settings.config import NodeConfig, parse_members
-from trimaran.service_api.connection_gate import ConnectionGate
+from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.tls import TlsStack
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.net.transport import Purpose
 
 
 def config(**settings: object) -> NodeConfig:

@@ -12,9 +12,9 @@ from tests.waiting import passes
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.core.held_entry import HeldEntry
-from trimaran.cluster.core.reason import Reason, ReasonKind
-from trimaran.cluster.runtime.queries import QueryHandler
+from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
+from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
+from trimaran.cluster.runtime.turns.queries import QueryHandler
 from trimaran.service_api.authorisation import AllowAll, AuthorisationService, DenyAll
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
 from trimaran.service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
@@ -409,7 +409,7 @@ async def test_answer_is_never_of_a_state_below_the_position_that_the_client_has
 
 
 async def test_too_many_queries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimaran.cluster.runtime.queries._CONNECTION_COUNT_LIMIT", 2)
+    monkeypatch.setattr("trimaran.cluster.runtime.turns.queries._CONNECTION_COUNT_LIMIT", 2)
     rig = Rig()
 
     for number in (1, 2, 3):
@@ -427,7 +427,7 @@ async def test_too_many_queries_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_queries_of_too_many_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimaran.cluster.runtime.queries._BYTES_LIMIT", 100)
+    monkeypatch.setattr("trimaran.cluster.runtime.turns.queries._BYTES_LIMIT", 100)
     rig = Rig()
 
     rig.ask(1, bytes(60))

@@ -23,7 +23,7 @@ from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog, read_catalog
 from trimaran.cluster.cli.archive import app as archive_app
 from trimaran.cluster.cli.recover.command import app
-from trimaran.cluster.core.membership.configuration import Configuration
+from trimaran.cluster.core.vocabulary.configuration import Configuration
 from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
 from trimaran.cluster.runtime.files.members_file import MEMBERS_FILE_NAME, MembersFile
 from trimaran.cluster.settings.member_endpoints import parse_members

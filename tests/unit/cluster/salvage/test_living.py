@@ -7,10 +7,10 @@ from typing import cast
 
 from tests.facts import has_facts
 from tests.unit.cluster.cli.answers import member_status
-from trimaran.cluster.core.membership.configuration import Configuration, ConfiguredMember, MemberKind
-from trimaran.cluster.salvage.choice import SalvageChoice
-from trimaran.cluster.salvage.holding import Holding
-from trimaran.cluster.salvage.living import OldMember, why_not_gone
+from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
+from trimaran.cluster.operating.salvage.choice import SalvageChoice
+from trimaran.cluster.operating.salvage.holding import Holding
+from trimaran.cluster.operating.salvage.living import OldMember, why_not_gone
 from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.service_api.types import MemberId
 

@@ -22,7 +22,7 @@ from trimaran.archive.log.group_directories import settle_group_count
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
-from trimaran.cluster.salvage.writing import backup_name, find_begun, finish_in_place, recovered_name
+from trimaran.cluster.operating.salvage.writing import backup_name, find_begun, finish_in_place, recovered_name
 from trimaran.service_api import ClientSession, ClusteredService, ConfigurationError, SnapshotPublication
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.cluster.core.membership.feature_levels import FeatureLevels
+from trimaran.cluster.core.vocabulary.feature_levels import FeatureLevels
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.cluster.service.digests import DeliveryDigests

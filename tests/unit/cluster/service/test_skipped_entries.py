@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.cluster.service.log_writer import SESSION, TERM, Rig
-from trimaran.cluster.core.held_entry import HeldEntry
+from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
 from trimaran.cluster.service.skipped_entries import decode_entry_skip, find_entry_skips
 from trimaran.service_api.wire.log.messages import (
     CLUSTER_ACTION_FLAGS_ENTRY_SKIP,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trimaran.cluster.auth.secrets_file import SecretsFile
-from trimaran.cluster.runtime.authorisation import GuardedAuthorisation
+from trimaran.cluster.runtime.ground.authorisation import GuardedAuthorisation
 from trimaran.cluster.settings.plugin_loading import load_authenticator, load_authorisation
 from trimaran.service_api.authorisation import AllowAll
 from trimaran.service_api.errors import ConfigurationError

@@ -7,10 +7,10 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from trimaran.cluster.simulation.world.network import SimulatedTransport
-from trimaran.service_api.connection_gate import ConnectionGate
+from trimaran.cluster.testing.simulation.world.network import SimulatedTransport
+from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.net.transport import Purpose
 
 from .small_world import MS, World, forever, world
 

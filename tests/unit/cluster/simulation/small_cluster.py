@@ -11,12 +11,12 @@ from typing import Any, Final
 import structlog
 
 from trimaran.client import ClientConfig, ClusterClient
-from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested
-from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
-from trimaran.cluster.simulation.cluster import Member, Settings, SimulatedCluster
-from trimaran.cluster.simulation.referee import Referee
-from trimaran.cluster.simulation.trace import Trace
+from trimaran.cluster.core.vocabulary.member_change import MemberChange, MemberChangeKind
+from trimaran.cluster.testing.simulation.cluster import Member, Settings, SimulatedCluster
+from trimaran.cluster.testing.simulation.rules.referee import Referee
+from trimaran.cluster.testing.simulation.trace import Trace
 from trimaran.service_api import ClientSession, ClusteredService
 from trimaran.service_api.types import MemberId
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Final
 
-from trimaran.cluster.simulation.world.loop import SimulatedLoop
-from trimaran.cluster.simulation.world.machine import Machine
-from trimaran.cluster.simulation.world.network import LinkQuality, Network
-from trimaran.cluster.simulation.world.scheduler import Scheduler
+from trimaran.cluster.testing.simulation.world.loop import SimulatedLoop
+from trimaran.cluster.testing.simulation.world.machine import Machine
+from trimaran.cluster.testing.simulation.world.network import LinkQuality, Network
+from trimaran.cluster.testing.simulation.world.scheduler import Scheduler
 
 MS: Final = 1_000_000
 SECOND: Final = 1_000 * MS

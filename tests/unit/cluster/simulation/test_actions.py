@@ -9,8 +9,8 @@ import pytest
 
 from trimaran.client import ClusterClient, IndeterminateError
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.control_toggle import ControlToggle
-from trimaran.cluster.core.module_state import ModuleState
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
+from trimaran.cluster.core.vocabulary.module_state import ModuleState
 from trimaran.cluster.documents.operations import ActionRefusedError
 from trimaran.service_api import ClusterError
 from trimaran.service_api.authorisation import AllowAll

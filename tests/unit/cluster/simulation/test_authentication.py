@@ -10,7 +10,7 @@ import pytest
 from trimaran.client import ClusterClient, ConnectRejectedError, PasswordCredentials
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.core.sessions.sessions import SessionManager
-from trimaran.service_api.password_proof import ITERATIONS_MIN
+from trimaran.service_api.access.password_proof import ITERATIONS_MIN
 from trimaran.service_api.wire.log.messages import SessionOpenEvent
 
 from .small_cluster import SmallCluster, small_cluster

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.sampling import sampled
-from trimaran.cluster.simulation.backups.actor import BACKUP, has_backup
-from trimaran.cluster.simulation.run import Options, run_seed
+from trimaran.cluster.testing.simulation.backups.actor import BACKUP, has_backup
+from trimaran.cluster.testing.simulation.run import Options, run_seed
 
 OPTIONS = Options(member_count=3, safety_timeouts=2)
 SEEDS = [seed for seed in range(60) if has_backup(seed)][:3]

@@ -14,16 +14,10 @@ import pytest
 from tests.facts import has_facts
 from tests.waiting import patient
 from trimaran.cluster.cli.sim.workers import DEATH_RULE, ENDLESS_RULE, ERROR_RULE, WorkerPool
-from trimaran.cluster.runtime.system_clock import SystemClock
-from trimaran.cluster.simulation.campaign import (
-    DETERMINISM_RULE,
-    Totals,
-    check_determinism,
-    replay_arguments,
-    run_campaign,
-)
-from trimaran.cluster.simulation.faults import KIND_NAMES
-from trimaran.cluster.simulation.run import Failure, Options, RunOutcome
+from trimaran.cluster.runtime.ground.system_clock import SystemClock
+from trimaran.cluster.testing.simulation.campaign import DETERMINISM_RULE, Totals, check_determinism, replay_arguments, run_campaign
+from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES
+from trimaran.cluster.testing.simulation.run import Failure, Options, RunOutcome
 
 
 class RunnerHere:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from trimaran.client import ClusterClient
-from trimaran.cluster.simulation.cluster import SimulatedCluster
+from trimaran.cluster.testing.simulation.cluster import SimulatedCluster
 from trimaran.service_api import Cluster, ConfigurationError, SnapshotImage
 from trimaran.service_api.types import MemberId
 

@@ -8,10 +8,10 @@ from hashlib import sha256
 import pytest
 
 from trimaran.archive.cold.manifest import ColdManifest, ColdSegment
-from trimaran.cluster.simulation.backups.cold_rules import COLD, COLD_URL, ColdRules
-from trimaran.cluster.simulation.backups.scrubs import SCRUB, has_scrubs
-from trimaran.cluster.simulation.rules import RuleBroken
-from trimaran.cluster.simulation.run import Options, draw_settings, run_seed
+from trimaran.cluster.testing.simulation.rules.cold_rules import COLD, COLD_URL, ColdRules
+from trimaran.cluster.testing.simulation.backups.scrubs import SCRUB, has_scrubs
+from trimaran.cluster.testing.simulation.world.expect import RuleBroken
+from trimaran.cluster.testing.simulation.run import Options, draw_settings, run_seed
 
 LOG = bytearray(b"log of the cluster, as far as it is committed")
 PLACE = f"{COLD_URL}/00000000000000c1"

@@ -14,7 +14,7 @@ from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_repair import archive_of, is_back
 from tests.unit.cluster.simulation.test_snapshots import Keeper, cluster_with_snapshot
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
-from trimaran.cluster.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.cluster import Member
 
 FILES = ("cluster/recording.log", "archive/archive.catalog")
 

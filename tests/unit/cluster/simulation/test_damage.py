@@ -18,9 +18,9 @@ from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import Keeper, cluster_with_snapshot
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.net.client import ArchiveClient
-from trimaran.cluster.core.reluctance import Reluctance
+from trimaran.cluster.core.vocabulary.reluctance import Reluctance
 from trimaran.cluster.runtime.repair.mender import Mender, RepairOutcome
-from trimaran.cluster.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.cluster import Member
 
 
 @pytest.fixture(autouse=True)

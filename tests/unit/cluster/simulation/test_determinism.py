@@ -10,13 +10,13 @@ import pytest
 
 from tests.places import ROOT
 from tests.waiting import patient
-from trimaran.cluster.simulation.run import Options, run_seed
+from trimaran.cluster.testing.simulation.run import Options, run_seed
 
 OPTIONS = Options(member_count=3, safety_timeouts=2)
 
 PROGRAM = """
 import gc, os, sys
-from trimaran.cluster.simulation.run import Options, run_seed
+from trimaran.cluster.testing.simulation.run import Options, run_seed
 gc.set_threshold(int(sys.argv[1]))
 os.getpid = lambda: int(sys.argv[2])
 print(run_seed(int(sys.argv[3]), Options(member_count=3, safety_timeouts=2)).trace_hash)

@@ -17,7 +17,7 @@ from tests.unit.cluster.simulation.test_snapshots import Keeper
 from trimaran.cluster.core.log.log_comparison import LogDifference
 from trimaran.cluster.core.log.log_copies import LogCopies
 from trimaran.cluster.runtime.files.log_copies_file import LOG_COPIES_FILE_NAME, LogCopiesFile, read_log_copies
-from trimaran.cluster.simulation.cluster import Member, Settings, SimulatedCluster
+from trimaran.cluster.testing.simulation.cluster import Member, Settings, SimulatedCluster
 from trimaran.service_api import ServiceDivergedError
 
 TEXT = b"client-0 20 "

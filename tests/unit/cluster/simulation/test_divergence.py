@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from trimaran.cluster.simulation.clients.service_workload import ServiceWorkload, draw_query_of, takes_requests
-from trimaran.cluster.simulation.run import Options, RunOutcome, run_seed
+from trimaran.cluster.testing.simulation.clients.service_workload import ServiceWorkload, draw_query_of, takes_requests
+from trimaran.cluster.testing.simulation.run import Options, RunOutcome, run_seed
 from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 
 SEED = 3

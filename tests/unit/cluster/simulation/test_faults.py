@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from trimaran.cluster.simulation.cluster import Member
-from trimaran.cluster.simulation.disk_faults import draw_bit
-from trimaran.cluster.simulation.faults import KIND_NAMES, KINDS, Kind, Nemesis
-from trimaran.cluster.simulation.rules import RuleBroken
+from trimaran.cluster.testing.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.faults.disk_faults import draw_bit
+from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES, KINDS, Kind, Nemesis
+from trimaran.cluster.testing.simulation.world.expect import RuleBroken
 from trimaran.service_api.wire.frame import TYPE_PADDING, unpack_header
 
 from .small_cluster import QUICK, SmallCluster, small_cluster

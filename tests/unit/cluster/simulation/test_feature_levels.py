@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.service.service_cluster import ServiceCluster
-from trimaran.cluster.simulation.cluster import Member
-from trimaran.cluster.simulation.rules import RuleBroken
+from trimaran.cluster.testing.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.world.expect import RuleBroken
 from trimaran.service_api import ClientSession, Cluster, ClusteredService, ConfigurationError
 
 from .small_cluster import QUICK, SmallCluster, small_cluster

@@ -9,18 +9,18 @@ from random import Random
 
 import pytest
 
-from trimaran.cluster.simulation.clients.history import History
-from trimaran.cluster.simulation.clients.service_workload import ServiceWorkload, key_of_request
-from trimaran.cluster.simulation.cluster import SimulatedCluster, World
-from trimaran.cluster.simulation.faults import KIND_NAMES, Nemesis
-from trimaran.cluster.simulation.groups.drawing import draw_group_count, draw_session_count, keys_of
-from trimaran.cluster.simulation.groups.rules import OWN_KEYS_RULE, RUNS_ONCE_RULE, GroupRules, RanAt, expect_ran_once
-from trimaran.cluster.simulation.groups.stranger import STRANGER_CLIENT_ID, key_of_register
-from trimaran.cluster.simulation.referee import Referee
-from trimaran.cluster.simulation.registers import Request, RequestKind
-from trimaran.cluster.simulation.rules import RuleBroken
-from trimaran.cluster.simulation.run import Options, run_seed
-from trimaran.cluster.simulation.trace import Trace
+from trimaran.cluster.testing.simulation.clients.history import History
+from trimaran.cluster.testing.simulation.clients.service_workload import ServiceWorkload, key_of_request
+from trimaran.cluster.testing.simulation.cluster import SimulatedCluster, World
+from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES, Nemesis
+from trimaran.cluster.testing.simulation.groups.drawing import draw_group_count, draw_session_count, keys_of
+from trimaran.cluster.testing.simulation.rules.group_rules import OWN_KEYS_RULE, RUNS_ONCE_RULE, GroupRules, RanAt, expect_ran_once
+from trimaran.cluster.testing.simulation.groups.stranger import STRANGER_CLIENT_ID, key_of_register
+from trimaran.cluster.testing.simulation.rules.referee import Referee
+from trimaran.cluster.testing.simulation.services.registers import Request, RequestKind
+from trimaran.cluster.testing.simulation.world.expect import RuleBroken
+from trimaran.cluster.testing.simulation.run import Options, run_seed
+from trimaran.cluster.testing.simulation.trace import Trace
 from trimaran.service_api import ClientSession, ClusteredService
 from trimaran.service_api.groups.group import Group, GroupTable
 

@@ -11,7 +11,7 @@ from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_coming_back import names_of, note_voters
 from tests.unit.cluster.simulation.test_repair import archive_of, is_back
 from tests.unit.cluster.simulation.test_snapshots import cluster_with_snapshot
-from trimaran.cluster.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.cluster import Member
 
 
 @pytest.fixture

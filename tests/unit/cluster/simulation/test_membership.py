@@ -10,12 +10,12 @@ from random import Random
 import pytest
 
 from tests.unit.cluster.core.membership.test_configuration import entry, frames_of
-from trimaran.cluster.core.election_state import ElectionState
-from trimaran.cluster.core.membership.configuration import Configuration, ConfigurationCause, MemberKind
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
+from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfigurationCause, MemberKind
 from trimaran.cluster.messages.settings import MemberSettings, MembersNotice
-from trimaran.cluster.simulation.cluster import Member
-from trimaran.cluster.simulation.faults import KIND_NAMES, Nemesis
-from trimaran.cluster.simulation.rules import RuleBroken
+from trimaran.cluster.testing.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES, Nemesis
+from trimaran.cluster.testing.simulation.world.expect import RuleBroken
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.message import decode_message, registry_of
 from trimaran.service_api.wire.stream import FrameParser

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.cluster.simulation.connections import Peer, connected, set_user_timeout
 from tests.unit.cluster.simulation.small_world import MS, SECOND, World
-from trimaran.cluster.simulation.world.network import WINDOW_BYTES, LinkQuality
+from trimaran.cluster.testing.simulation.world.network import WINDOW_BYTES, LinkQuality
 
 TIMED_OUT, RESET = "lost: connection timed out", "lost: connection reset by peer"
 TORN = "lost: connection reset by the network"

@@ -9,10 +9,10 @@ import pytest
 
 from trimaran.archive.disk.file_system import replace_file
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.cluster.simulation.backups.object_store import SimulatedObjects, SimulatedStore, StoreFault
-from trimaran.cluster.simulation.world.machine import Machine
-from trimaran.cluster.simulation.world.network import Network
-from trimaran.cluster.simulation.world.scheduler import Scheduler
+from trimaran.cluster.testing.simulation.world.object_store import SimulatedObjects, SimulatedStore, StoreFault
+from trimaran.cluster.testing.simulation.world.machine import Machine
+from trimaran.cluster.testing.simulation.world.network import Network
+from trimaran.cluster.testing.simulation.world.scheduler import Scheduler
 
 FILE = Path("/place/file")
 TRIES = 40

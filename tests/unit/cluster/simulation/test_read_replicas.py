@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 from trimaran.client import ClusterClient, QueryResult
-from trimaran.cluster.core.membership.member_change import MemberChangeKind
-from trimaran.cluster.simulation.cluster import Member
+from trimaran.cluster.core.vocabulary.member_change import MemberChangeKind
+from trimaran.cluster.testing.simulation.cluster import Member
 from trimaran.service_api import ClientSession, ClusterTimeoutError
 from trimaran.service_api.types import MemberId
 

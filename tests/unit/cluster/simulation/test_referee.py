@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from trimaran.cluster.messages.consensus import AppendPosition, RequestVote, Vote
-from trimaran.cluster.simulation.cluster import DIRECTORY, Member
-from trimaran.cluster.simulation.kept_log import KeptLog
-from trimaran.cluster.simulation.referee import Referee
-from trimaran.cluster.simulation.relay import Relay
-from trimaran.cluster.simulation.rules import RuleBroken, expect
+from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Member
+from trimaran.cluster.testing.simulation.kept_log import KeptLog
+from trimaran.cluster.testing.simulation.rules.referee import Referee
+from trimaran.cluster.testing.simulation.services.relay import Relay
+from trimaran.cluster.testing.simulation.world.expect import RuleBroken, expect
 from trimaran.service_api import ClientSession
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import TermId
@@ -151,7 +151,7 @@ def test_a_member_that_purges_what_it_held_is_told(small: SmallCluster, monkeypa
     assert follower.node is not None
     kept = (follower.machine.disk, follower.node, 0), KeptLog(0, 64)
     small.referee.disks.kept_logs[follower.member_id] = kept
-    monkeypatch.setattr("trimaran.cluster.simulation.referee.complete_snapshot_positions", lambda disk: [96])
+    monkeypatch.setattr("trimaran.cluster.testing.simulation.rules.referee.complete_snapshot_positions", lambda disk: [96])
     view = small.referee._views[follower.member_id]
     view.append_position = follower.node.module.ctx.append_position = 128
     view.log_start_position = -1

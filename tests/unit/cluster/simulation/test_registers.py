@@ -7,27 +7,9 @@ from random import Random
 
 import pytest
 
-from trimaran.cluster.simulation.clients.history import ClientOperation
-from trimaran.cluster.simulation.clients.register_model import (
-    APPEND,
-    CLOSE,
-    COMPARE_AND_SET,
-    GET,
-    PUT,
-    WRITE_LATER,
-    RegisterModel,
-    RegisterOutcome,
-    Swap,
-    Values,
-)
-from trimaran.cluster.simulation.registers import (
-    Answer,
-    AnswerStatus,
-    Registers,
-    Request,
-    RequestKind,
-    Write,
-)
+from trimaran.cluster.testing.simulation.clients.history import ClientOperation
+from trimaran.cluster.testing.simulation.clients.register_model import APPEND, CLOSE, COMPARE_AND_SET, GET, PUT, WRITE_LATER, RegisterModel, RegisterOutcome, Swap, Values
+from trimaran.cluster.testing.simulation.services.registers import Answer, AnswerStatus, Registers, Request, RequestKind, Write
 from trimaran.service_api import CloseReason
 from trimaran.service_api.types import ClusterSessionId
 

@@ -17,7 +17,7 @@ from tests.unit.cluster.simulation.test_damage import damage, segment_path
 from tests.unit.cluster.simulation.test_snapshots import Keeper, cluster_with_snapshot, newest
 from trimaran.archive import CorruptionError
 from trimaran.cluster.runtime.repair.upkeep import Upkeep
-from trimaran.cluster.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.cluster import Member
 
 
 @pytest.fixture

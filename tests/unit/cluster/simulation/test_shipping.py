@@ -18,9 +18,9 @@ from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, sma
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import invalidate
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.control_toggle import ControlToggle
-from trimaran.cluster.simulation.cluster import Member
-from trimaran.cluster.simulation.kept_log import complete_snapshot_positions, read_kept_log
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
+from trimaran.cluster.testing.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.kept_log import complete_snapshot_positions, read_kept_log
 from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 
 SEGMENT = 64 << 10

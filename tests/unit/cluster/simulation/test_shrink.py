@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trimaran.cluster.simulation.faults import KIND_NAMES
-from trimaran.cluster.simulation.run import Failure, Options, RunOutcome
-from trimaran.cluster.simulation.shrink import shrink
+from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES
+from trimaran.cluster.testing.simulation.run import Failure, Options, RunOutcome
+from trimaran.cluster.testing.simulation.shrink import shrink
 
 RULE = "one leader per term"
 

@@ -20,13 +20,13 @@ from tests.unit.cluster.simulation.small_cluster import QUICK, Counter, SmallClu
 from tests.unit.cluster.simulation.small_world import SECOND
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.repair.at_start import WAIT_S
 from trimaran.cluster.runtime.snapshots.snapshot_taker import SMALL_STATE_BYTES
-from trimaran.cluster.simulation.cluster import DIRECTORY, Member
-from trimaran.cluster.simulation.kept_log import complete_snapshot_positions
+from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Member
+from trimaran.cluster.testing.simulation.kept_log import complete_snapshot_positions
 from trimaran.service_api import ClientSession, Cluster, ClusterError, SnapshotImage, SnapshotPublication
 from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 

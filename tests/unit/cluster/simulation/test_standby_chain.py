@@ -10,11 +10,11 @@ from tests.unit.cluster.simulation.small_cluster import Counter, SmallCluster, s
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import Keeper
 from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested
-from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
+from trimaran.cluster.core.vocabulary.member_change import MemberChange, MemberChangeKind
 from trimaran.cluster.core.membership.membership_control import has_log
-from trimaran.cluster.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.cluster import Member
 from trimaran.service_api.types import MemberId
 
 FIRST = MemberId(3)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from trimaran.cluster.core.membership.member_change import MemberChangeKind
-from trimaran.cluster.simulation import part as part_module
-from trimaran.cluster.simulation.cluster import Member
-from trimaran.cluster.simulation.faults import KIND_NAMES, Nemesis
-from trimaran.cluster.simulation.kinds.standby_chains import CHAIN, StandbyChains
-from trimaran.cluster.simulation.rules import RuleBroken
-from trimaran.cluster.simulation.run import Options, run_seed
+from trimaran.cluster.core.vocabulary.member_change import MemberChangeKind
+from trimaran.cluster.testing.simulation import part as part_module
+from trimaran.cluster.testing.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES, Nemesis
+from trimaran.cluster.testing.simulation.faults.standby_chains import CHAIN, StandbyChains
+from trimaran.cluster.testing.simulation.world.expect import RuleBroken
+from trimaran.cluster.testing.simulation.run import Options, run_seed
 from trimaran.service_api.types import MemberId
 
 from .small_cluster import SmallCluster, small_cluster

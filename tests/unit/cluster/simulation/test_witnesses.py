@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sampling import sampled
-from trimaran.cluster.simulation.run import Options, draw_settings, run_seed
+from trimaran.cluster.testing.simulation.run import Options, draw_settings, run_seed
 
 
 @pytest.mark.parametrize("seed", sampled(range(3), {1, 2}))

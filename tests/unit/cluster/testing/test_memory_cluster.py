@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trimaran import ConfigurationError
-from trimaran.cluster.simulation.world.quiet import quiet_log
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster, StillWaitingError
 
 from .counting import Counter, Diverging, Doubling

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.waiting import patient, within
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig, ClusterClient
-from trimaran.cluster.node import Node
+from trimaran.cluster.node.node import Node
 from trimaran.cluster.settings.config import NodeConfig, parse_members
 from trimaran.service_api import ClusteredService, SessionClosedError
 

@@ -14,15 +14,8 @@ import pytest
 
 from tests.facts import has_facts
 from tests.waiting import patient
-from trimaran.service_api.access import local_socket
-from trimaran.service_api.access.local_socket import (
-    CONTROL_SOCKET_NAME,
-    ControlSocket,
-    connect_locally,
-    is_own_peer,
-    runtime_directories,
-    why_not_local,
-)
+from trimaran.service_api.net import local_socket
+from trimaran.service_api.net.local_socket import CONTROL_SOCKET_NAME, ControlSocket, connect_locally, is_own_peer, runtime_directories, why_not_local
 from trimaran.service_api.endpoint import Endpoint
 
 ENDPOINT = Endpoint("127.0.0.1", 9001)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from tests.unit.cluster.runtime.fake_gate import AuditLines, FakeTime, let_in
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.access.rights import Rights
-from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
-from trimaran.service_api.identity import Caller, CallerRole, Proof
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate
+from trimaran.service_api.access.identity import Caller, CallerRole, Proof
+from trimaran.service_api.net.transport import Purpose
 
 
 class Judged:

@@ -13,11 +13,11 @@ import pytest
 import uvloop
 
 from tests.waiting import within
-from trimaran.service_api.addresses import sockets
-from trimaran.service_api.addresses.sockets import NameUnresolvedError, connect_any, open_listening_sockets, resolve
-from trimaran.service_api.connection_gate import ConnectionGate
+from trimaran.service_api.net import sockets
+from trimaran.service_api.net.sockets import NameUnresolvedError, connect_any, open_listening_sockets, resolve
+from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import SOCKETS, Purpose
+from trimaran.service_api.net.transport import SOCKETS, Purpose
 
 
 @pytest.fixture

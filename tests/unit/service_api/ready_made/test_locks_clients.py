@@ -13,7 +13,7 @@ import pytest
 
 from trimaran import ClusterClient
 from trimaran.client.ready_made import ElectionClient, LocksClient, LockTimeoutError
-from trimaran.cluster.simulation.world.quiet import quiet_log
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import ClientWorkload, MemoryCluster, simulate
 from trimaran.service_api.ready_made.locks import LockService
 from trimaran.service_api.typed import Context

@@ -13,7 +13,7 @@ from tests.waiting import patient
 from trimaran.archive.log.commit_proof import CommitClaim
 from trimaran.archive.spark.streaming.stream_status import CommitAsker, ask_member
 from trimaran.benchmarks.rig.processes import find_base_ports
-from trimaran.service_api.documents import DocumentVersionError, Refusal
+from trimaran.service_api.documents.document import DocumentVersionError, Refusal
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import REFUSAL_STREAM_ID, STATUS_STREAM_ID

@@ -21,7 +21,7 @@ from tests.tls import Issuer
 from tests.waiting import patient
 from trimaran.archive.errors import ArchiveError, ArchiveErrorCode
 from trimaran.archive.net.client import ArchiveClient
-from trimaran.service_api.identity import CallerRole
+from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.tls import TlsSettings
 
 SMALL = ("--port=0", "--term-length=65536", "--segment-length=65536")

@@ -11,7 +11,7 @@ from tests.unit.cluster.cli.answers import answered, member_status
 from trimaran.cluster.cli.demo.demo import wait_until_all_follow
 from trimaran.cluster.cli.shared.cluster_report import ClusterReport, make_report
 from trimaran.service_api.errors import ClusterTimeoutError
-from trimaran.service_api.transport import SOCKETS, NetworkStack
+from trimaran.service_api.net.transport import SOCKETS, NetworkStack
 
 MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9100,2=127.0.0.1:9200"
 

@@ -28,15 +28,15 @@ from trimaran.cluster.documents.inspection import (
     Topic,
     View,
 )
-from trimaran.cluster.runtime.activities import ActivityScope
-from trimaran.cluster.runtime.answering.document_server import DocumentRow, answering_once
+from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.links.document_server import DocumentRow, answering_once
 from trimaran.cluster.runtime.links.member_links import MemberLinks
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.connection_gate import ConnectionGate
-from trimaran.service_api.documents import RoleName
+from trimaran.service_api.net.connection_gate import ConnectionGate
+from trimaran.service_api.documents.document import RoleName
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import SOCKETS
+from trimaran.service_api.net.transport import SOCKETS
 from trimaran.service_api.types import INSPECTION_STREAM_ID
 
 Answer = Callable[[InspectionRequest], bytes]

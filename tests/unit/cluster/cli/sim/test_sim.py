@@ -23,10 +23,10 @@ from trimaran.cluster.cli.app import main
 from trimaran.cluster.cli.sim.campaign_report import SimulationReport, as_json, print_campaign_report
 from trimaran.cluster.cli.sim.flags import parse_seeds
 from trimaran.cluster.cli.sim.seed_job import SeedJob
-from trimaran.cluster.simulation.campaign import kinds_left_out, parse_kinds
-from trimaran.cluster.simulation.faults import KIND_NAMES
-from trimaran.cluster.simulation.run import Failure, Options, RunOutcome
-from trimaran.cluster.simulation.shrink import Attempt, Shrunk
+from trimaran.cluster.testing.simulation.campaign import kinds_left_out, parse_kinds
+from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES
+from trimaran.cluster.testing.simulation.run import Failure, Options, RunOutcome
+from trimaran.cluster.testing.simulation.shrink import Attempt, Shrunk
 from trimaran.service_api.errors import ConfigurationError
 
 SHORT = ("--members", "3", "--length", "1", "--operations", "20")

@@ -11,7 +11,7 @@ from tests.unit.cluster.core.rosters import configured
 from tests.unit.cluster.core.solo import Solo
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.membership.configuration import MemberKind
+from trimaran.cluster.core.vocabulary.configuration import MemberKind
 from trimaran.cluster.messages.digests import DigestKind, ServiceDigest
 from trimaran.service_api.types import MemberId, TermId
 from trimaran.service_api.wire.log.recording_log import EntryType

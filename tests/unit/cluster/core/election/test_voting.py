@@ -8,7 +8,7 @@ from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import S, Solo, before, messages, path
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.reason import Reason, ReasonKind
+from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.cluster.messages.consensus import CanvassPosition, Vote
 from trimaran.service_api import Role
 from trimaran.service_api.types import MemberId

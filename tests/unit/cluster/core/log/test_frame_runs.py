@@ -15,7 +15,7 @@ from tests.unit.client.fake_member import egress_frames
 from tests.unit.cluster.core.log.test_log_streams import PREFIX, PREFIXES, buffer_at, content, ingress
 from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.log_rules import log_rules
-from trimaran.client.egress_adapter import ClientSessionState, EgressAdapter
+from trimaran.client.protocol.egress_adapter import ClientSessionState, EgressAdapter
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.service_api import RemoteProtocolError

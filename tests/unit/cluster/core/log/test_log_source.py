@@ -12,7 +12,7 @@ from tests.unit.cluster.core.snapshots.test_standby_snapshots import OTHER_STAND
 from tests.unit.cluster.core.solo import Solo, messages, of, path
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.membership.configuration import MemberKind
+from trimaran.cluster.core.vocabulary.configuration import MemberKind
 from trimaran.cluster.messages.consensus import (
     APPEND_POSITION_FLAG_RELAYED,
     AppendPosition,

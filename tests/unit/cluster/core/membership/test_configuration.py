@@ -8,22 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.cluster.core.rosters import configured
-from trimaran.cluster.core.membership.configuration import (
-    CONFIGURATION_MARK,
-    MEMBER_LIMIT,
-    ChangeRefusedError,
-    Configuration,
-    ConfigurationCause,
-    ConfigurationHistory,
-    MemberKind,
-    decode_text,
-    find_configurations,
-    with_member,
-    with_moved,
-    with_promoted,
-    without_member,
-)
-from trimaran.cluster.core.membership.member_change import MemberChange, MemberChangeKind
+from trimaran.cluster.core.vocabulary.configuration import CONFIGURATION_MARK, MEMBER_LIMIT, ChangeRefusedError, Configuration, ConfigurationCause, ConfigurationHistory, MemberKind, decode_text, find_configurations, with_member, with_moved, with_promoted, without_member
+from trimaran.cluster.core.vocabulary.member_change import MemberChange, MemberChangeKind
 from trimaran.cluster.core.membership.roster import Roster
 from trimaran.service_api import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.groups import Group

@@ -10,12 +10,8 @@ from tests.unit.cluster.core.solo import Solo
 from tests.unit.cluster.core.test_actions import commit, details, lead, steps
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
-from trimaran.cluster.core.membership.feature_levels import (
-    FEATURE_LEVEL_LIMIT,
-    FeatureLevels,
-    lowest_feature_level,
-)
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT, FeatureLevels, lowest_feature_level
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
 from trimaran.cluster.messages import snapshot as wire
 from trimaran.service_api import ClusteredService, ConfigurationError, InvariantViolation

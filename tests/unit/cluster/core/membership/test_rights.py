@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 
 from tests.unit.cluster.core.rosters import configured, roster
-from trimaran.cluster.core.membership.configuration import Configuration, MemberKind
+from trimaran.cluster.core.vocabulary.configuration import Configuration, MemberKind
 from trimaran.cluster.core.membership.roster import Roster
-from trimaran.service_api.identity import Caller, CallerRole, Proof
+from trimaran.service_api.access.identity import Caller, CallerRole, Proof
 from trimaran.service_api.types import MemberId
 
 MEMBER, CONTACT, OUTSIDER = CallerRole.MEMBER, CallerRole.CONTACT, CallerRole.OUTSIDER

@@ -9,9 +9,9 @@ from tests.unit.cluster.core.solo import Solo, messages, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.peers.clock_agreement import ClockAgreement
-from trimaran.cluster.core.reluctance import Reluctance
+from trimaran.cluster.core.vocabulary.reluctance import Reluctance
 from trimaran.cluster.messages.condition import ConditionQuery, MemberCondition
-from trimaran.service_api.documents import LINE_LENGTH_LIMIT
+from trimaran.service_api.documents.document import LINE_LENGTH_LIMIT
 from trimaran.service_api.types import MemberId, TermId
 
 S = 1_000_000_000

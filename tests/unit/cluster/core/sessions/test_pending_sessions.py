@@ -14,7 +14,7 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.sessions.pending_sessions import CHANNEL_LIMIT
 from trimaran.cluster.core.sessions.session_state import LEGAL_TRANSITIONS, SessionState, enter
-from trimaran.cluster.runtime.authenticator import GuardedAuthenticator
+from trimaran.cluster.runtime.ground.authenticator import GuardedAuthenticator
 from trimaran.service_api import InvariantViolation
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES, PRINCIPAL_LIMIT_BYTES, SessionProxy
 from trimaran.service_api.types import ClusterSessionId, CorrelationId

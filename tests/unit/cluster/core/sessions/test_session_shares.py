@@ -17,7 +17,7 @@ from tests.unit.cluster.core.solo import Solo
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.sessions.pending_sessions import NO_ADDRESS, holder_of
-from trimaran.cluster.runtime.authenticator import GuardedAuthenticator
+from trimaran.cluster.runtime.ground.authenticator import GuardedAuthenticator
 from trimaran.service_api.authenticator import SessionProxy
 from trimaran.service_api.wire.session import EventCode
 

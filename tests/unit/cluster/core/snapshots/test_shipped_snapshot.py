@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.snapshots.shipped_snapshot import (
-    ShippedRecording,
-    ShippedTerm,
-    check_offer,
-    make_recording_log,
-)
+from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
 from trimaran.service_api.errors import RemoteProtocolError
 
 

@@ -11,9 +11,9 @@ from tests.unit.cluster.core.snapshots.test_standby_snapshots import STANDBY, of
 from tests.unit.cluster.core.solo import Solo, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
-from trimaran.cluster.core.module_state import ModuleState
-from trimaran.cluster.core.snapshots.snapshot_policy import SnapshotPolicy
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.vocabulary.module_state import ModuleState
+from trimaran.cluster.core.vocabulary.snapshot_policy import SnapshotPolicy
 from trimaran.service_api.types import CorrelationId, TermId
 from trimaran.service_api.wire.log.messages import CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT, TimerEvent
 

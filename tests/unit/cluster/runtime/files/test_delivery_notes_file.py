@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trimaran.cluster.core.held_entry import HeldEntry
+from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
 from trimaran.cluster.runtime.files.delivery_notes_file import DELIVERY_NOTES_FILE_NAME, DeliveryNotesFile
 
 FAILED = HeldEntry(576, "on_request", "MemoryError()")

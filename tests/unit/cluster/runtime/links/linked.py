@@ -16,17 +16,14 @@ from trimaran.cluster.messages.consensus import (
     CanvassPosition,
 )
 from trimaran.cluster.messages.settings import MemberSettings
-from trimaran.cluster.runtime.answering.document_server import (
-    DocumentRow,
-    answering_once,
-)
+from trimaran.cluster.runtime.links.document_server import DocumentRow, answering_once
 from trimaran.cluster.runtime.links.member_links import MemberLinks, _Inbound, _Outbound
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.identity import Caller
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.access.identity import Caller
+from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,
     OPERATION_STREAM_ID,

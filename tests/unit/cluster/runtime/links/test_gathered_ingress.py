@@ -26,7 +26,7 @@ from trimaran.cluster.runtime.links.gathered_ingress import GATHERED_BYTES, GATH
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import SOCKETS, Purpose
+from trimaran.service_api.net.transport import SOCKETS, Purpose
 from trimaran.service_api.types import INGRESS_STREAM_ID, ClusterSessionId, TermId
 from trimaran.service_api.wire.checksum import ChecksumKind
 from trimaran.service_api.wire.frame import encode_message, iter_headers

@@ -32,7 +32,7 @@ from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
 from trimaran.service_api import LocalProtocolError
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import SOCKETS, Purpose
+from trimaran.service_api.net.transport import SOCKETS, Purpose
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,

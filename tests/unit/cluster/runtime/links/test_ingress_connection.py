@@ -21,8 +21,8 @@ from tests.unit.cluster.runtime.ingress_client import (
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
-from trimaran.service_api.identity import STRANGER, Caller, CallerRole, Proof
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.access.identity import STRANGER, Caller, CallerRole, Proof
+from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.frame import FLAG_BEGIN, encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.cluster.cli.answers import member_status
 from trimaran.cluster.runtime.repair.coming_back import find_leader_without
-from trimaran.service_api.member_status import MemberStatus
+from trimaran.service_api.documents.member_status import MemberStatus
 from trimaran.service_api.types import MemberId
 
 ME = MemberId(2)

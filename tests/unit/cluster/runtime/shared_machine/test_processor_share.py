@@ -12,8 +12,8 @@ import pytest
 
 from tests.waiting import within
 from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.election_state import ElectionState as S
-from trimaran.cluster.core.reason import Reason, ReasonKind
+from trimaran.cluster.core.vocabulary.election_state import ElectionState as S
+from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.cluster.runtime.shared_machine import processor_share
 from trimaran.cluster.runtime.shared_machine.processor_share import (
     COPYING_NICE,

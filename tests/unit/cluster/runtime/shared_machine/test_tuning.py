@@ -17,7 +17,7 @@ from tests.waiting import patient, until, within
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.benchmarks.services.echo import EchoService
 from trimaran.client import ClientConfig, ClusterClient
-from trimaran.cluster.node import Node
+from trimaran.cluster.node.node import Node
 from trimaran.cluster.runtime.shared_machine.processor_pressure import LOOK_INTERVAL_NS
 from trimaran.cluster.runtime.shared_machine.processor_share import COPYING_NICE
 from trimaran.cluster.runtime.shared_machine.tuning import LONG_BATCH_S, MachineTuning, SharedMachineTuning

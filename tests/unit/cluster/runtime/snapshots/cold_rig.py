@@ -14,7 +14,7 @@ from trimaran.archive.cold.cache import CACHE_DIRECTORY_NAME
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.store.replay import ReplaySession
 from trimaran.cluster.core import effects as fx
-from trimaran.cluster.runtime.host import Host
+from trimaran.cluster.runtime.ground.host import Host
 from trimaran.cluster.runtime.snapshots.cold_shipper import ColdShipper
 from trimaran.cluster.runtime.snapshots.retention import Retention
 from trimaran.service_api.types import MemberId

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.cluster.runtime.snapshots.state_copy import ProcessCopy, StateCopyError
+from trimaran.cluster.runtime.ground.state_copy import ProcessCopy, StateCopyError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a process with threads is forked on Linux only")
 

@@ -13,7 +13,7 @@ from trimaran.cluster.runtime.files.mark_file import (
     MARK_FILE_NAME,
     ClusterMarkFile,
 )
-from trimaran.cluster.runtime.watching.error_log import DistinctError, ErrorLog, ErrorObservation, read_errors
+from trimaran.cluster.runtime.files.error_log import DistinctError, ErrorLog, ErrorObservation, read_errors
 from trimaran.service_api import ClusterError
 
 

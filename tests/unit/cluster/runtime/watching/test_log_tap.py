@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from trimaran.cluster.runtime.watching.error_log import ErrorObservation
-from trimaran.cluster.runtime.watching.log_tap import ErrorLogProcessor, observation_of_exception
+from trimaran.cluster.runtime.files.error_log import ErrorObservation
+from trimaran.cluster.runtime.files.log_tap import ErrorLogProcessor, observation_of_exception
 
 
 @pytest.fixture

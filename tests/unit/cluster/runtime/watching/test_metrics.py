@@ -23,13 +23,13 @@ from tests.unit.cluster.simulation.small_cluster import SmallCluster, running_cl
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import Keeper, ask, service_of, take
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.cluster.backup.metrics import BACKUP_METRICS
+from trimaran.cluster.operating.backup.metrics import BACKUP_METRICS
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.runtime.watching.disk_space import LOOK_INTERVAL_S
-from trimaran.cluster.runtime.watching.metrics import METRICS, MetricsPage, metrics_as_markdown
+from trimaran.cluster.runtime.answering.metrics import METRICS, MetricsPage, metrics_as_markdown
 from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
-from trimaran.cluster.runtime.watching.vitals import EffectCounts
-from trimaran.cluster.simulation.cluster import Member
+from trimaran.cluster.runtime.answering.vitals import EffectCounts
+from trimaran.cluster.testing.simulation.cluster import Member
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES, SessionProxy
 from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.tls.certificates import Certificate

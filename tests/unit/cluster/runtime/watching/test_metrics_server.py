@@ -12,15 +12,11 @@ import structlog
 
 from tests.waiting import wait_until, within
 from trimaran.cluster.auth.metrics_access import MetricsAccess
-from trimaran.cluster.runtime.watching import metrics_server
-from trimaran.cluster.runtime.watching.metrics_server import (
-    CONNECTION_LIMIT,
-    REQUEST_LIMIT_BYTES,
-    MetricsServer,
-)
-from trimaran.service_api.connection_gate import ConnectionGate, GateLimits
+from trimaran.cluster.runtime.answering import metrics_server
+from trimaran.cluster.runtime.answering.metrics_server import CONNECTION_LIMIT, REQUEST_LIMIT_BYTES, MetricsServer
+from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import SOCKETS, Purpose
+from trimaran.service_api.net.transport import SOCKETS, Purpose
 
 TIMEOUT_S = 30
 

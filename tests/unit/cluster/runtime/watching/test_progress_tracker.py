@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from trimaran.cluster.core.election_state import ElectionState
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
 from trimaran.cluster.runtime.watching.progress_tracker import ProgressTracker
 from trimaran.service_api.types import MemberId

@@ -20,7 +20,7 @@ from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.runtime.watching.stall_tracker import StallTracker, watch_delivery, with_stop_watches
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
-from trimaran.cluster.simulation.world.loop import SimulatedLoop
+from trimaran.cluster.testing.simulation.world.loop import SimulatedLoop
 from trimaran.service_api import ClientSession, Cluster, ClusteredService
 
 MS = 1_000_000

@@ -9,25 +9,9 @@ from random import Random
 
 import pytest
 
-from trimaran.cluster.simulation.clients.history import ClientOperation, History
-from trimaran.cluster.simulation.clients.linearizability import (
-    SearchVerdict,
-    check_linearizability,
-    check_log_order,
-)
-from trimaran.cluster.simulation.clients.register_model import (
-    APPEND,
-    COMPARE_AND_SET,
-    FIRE,
-    GET,
-    PUT,
-    WRITE_LATER,
-    RegisterModel,
-    RegisterOutcome,
-    Swap,
-    Values,
-    explained,
-)
+from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History
+from trimaran.cluster.testing.simulation.clients.linearizability import SearchVerdict, check_linearizability, check_log_order
+from trimaran.cluster.testing.simulation.clients.register_model import APPEND, COMPARE_AND_SET, FIRE, GET, PUT, WRITE_LATER, RegisterModel, RegisterOutcome, Swap, Values, explained
 
 MODEL = RegisterModel()
 

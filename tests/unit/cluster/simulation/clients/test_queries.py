@@ -13,11 +13,11 @@ import pytest
 from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, small_cluster
 from tests.unit.cluster.simulation.small_world import SECOND
 from trimaran.client import ClusterClient, QueryRefusedError, QueryResult
-from trimaran.cluster.simulation.clients.history import History, StaleRead
-from trimaran.cluster.simulation.clients.queries import check_stale_reads
-from trimaran.cluster.simulation.clients.register_model import PUT, RegisterModel, RegisterOutcome
-from trimaran.cluster.simulation.cluster import Settings
-from trimaran.cluster.simulation.registers import QUERY, Answer, Registers, Request, RequestKind
+from trimaran.cluster.testing.simulation.clients.history import History, StaleRead
+from trimaran.cluster.testing.simulation.clients.queries import check_stale_reads
+from trimaran.cluster.testing.simulation.clients.register_model import PUT, RegisterModel, RegisterOutcome
+from trimaran.cluster.testing.simulation.cluster import Settings
+from trimaran.cluster.testing.simulation.services.registers import QUERY, Answer, Registers, Request, RequestKind
 from trimaran.service_api import ClusterTimeoutError
 
 KEY = QUERY.pack(1)

@@ -10,16 +10,11 @@ from random import Random
 from tests.unit.client.fake_member import fake_cluster, session_event
 from tests.waiting import until, within
 from trimaran.client import ClientConfig
-from trimaran.cluster.simulation.clients.history import History
-from trimaran.cluster.simulation.clients.service_workload import (
-    FULL_PAUSE_S,
-    ServiceWorkload,
-    draw_request_of,
-    takes_requests,
-)
-from trimaran.cluster.simulation.clients.workload import WorkloadSettings
-from trimaran.cluster.simulation.faults import KIND_NAMES
-from trimaran.cluster.simulation.run import Options, RunOutcome, run_seed
+from trimaran.cluster.testing.simulation.clients.history import History
+from trimaran.cluster.testing.simulation.clients.service_workload import FULL_PAUSE_S, ServiceWorkload, draw_request_of, takes_requests
+from trimaran.cluster.testing.simulation.clients.workload import WorkloadSettings
+from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES
+from trimaran.cluster.testing.simulation.run import Options, RunOutcome, run_seed
 from trimaran.service_api import ClientSession, ClusteredService
 from trimaran.service_api.wire.session import EventCode
 

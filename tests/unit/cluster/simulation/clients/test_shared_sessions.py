@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sampling import sampled
-from trimaran.cluster.simulation.run import Options, run_seed
+from trimaran.cluster.testing.simulation.run import Options, run_seed
 
 OPTIONS = Options(client_count=0, requester_count=2, requester_session_count=6, safety_timeouts=6)
 

@@ -15,11 +15,11 @@ from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster
 from tests.waiting import until, within
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig
-from trimaran.cluster.node import Node
+from trimaran.cluster.node.node import Node
 from trimaran.cluster.settings.config import NodeConfig, parse_members
-from trimaran.cluster.simulation.clients.history import History
-from trimaran.cluster.simulation.clients.workload import Workload, WorkloadSettings
-from trimaran.cluster.simulation.registers import Answer, AnswerStatus, Registers, Request
+from trimaran.cluster.testing.simulation.clients.history import History
+from trimaran.cluster.testing.simulation.clients.workload import Workload, WorkloadSettings
+from trimaran.cluster.testing.simulation.services.registers import Answer, AnswerStatus, Registers, Request
 
 BUSY = WorkloadSettings(think_mean_s=0.0005, idle_rate=0.0, timer_delay_max_ms=20)
 
@@ -49,7 +49,7 @@ async def member(directory: Path) -> AsyncIterator[tuple[list[str], Registers]]:
         member_id=0,
         members=parse_members(f"0=127.0.0.1:{find_base_ports(1)[0]}"),
         directory=directory,
-        service="trimaran.cluster.simulation.registers:Registers",
+        service="trimaran.cluster.testing.simulation.services.registers:Registers",
         file_sync_level=0,
         term_length_bytes=1 << 20,
         segment_length_bytes=1 << 20,

@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import NetworkStack, Purpose
+from trimaran.service_api.net.transport import NetworkStack, Purpose
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,

@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from trimaran.cluster.simulation.world.loop import LocalClock
-from trimaran.cluster.simulation.world.scheduler import START_NS, Scheduler
-from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
+from trimaran.cluster.testing.simulation.world.loop import LocalClock
+from trimaran.cluster.testing.simulation.world.scheduler import START_NS, Scheduler
+from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.net.transport import Purpose
 
 from ..small_world import JOB_NS, MS, SECOND, Main, World, forever, world
 

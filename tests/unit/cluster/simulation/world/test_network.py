@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from trimaran.cluster.simulation.world.network import WINDOW_BYTES, LinkQuality
-from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
+from trimaran.cluster.testing.simulation.world.network import WINDOW_BYTES, LinkQuality
+from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import Purpose
+from trimaran.service_api.net.transport import Purpose
 
 from ..connections import PORT, Buffered, Peer, connected, dial, listen, set_user_timeout
 from ..small_world import MS, SECOND, World, forever, world

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from trimaran.cluster.simulation.world.scheduler import START_NS, Scheduler
+from trimaran.cluster.testing.simulation.world.scheduler import START_NS, Scheduler
 
 from ..small_world import MS, SECOND, forever, world
 

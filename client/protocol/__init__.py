@@ -1,0 +1,1 @@
+"""The session's state machine without I/O: bytes in, effects out."""

@@ -1,0 +1,116 @@
+"""What one client shows the members: its credentials while it connects, its session's secret on each connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from trimaran.service_api.cluster_id import parse_cluster_id, with_cluster_id
+from trimaran.service_api.groups.demand import with_group
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
+from trimaran.service_api.wire.message import message_header, message_struct
+from trimaran.service_api.wire.session import Challenge, ChallengeResponse, SessionCloseRequest, SessionKeepAlive
+from trimaran.service_api.wire.session_token import token_channel
+
+from trimaran.client.config import ClientConfig
+from trimaran.client.protocol.egress_adapter import ClientSessionState
+from trimaran.client.errors import ConnectRejectedError
+
+_KEEP_ALIVE: Final = message_struct(SessionKeepAlive)
+_KEEP_ALIVE_HEADER: Final = message_header(SessionKeepAlive)
+
+_NO_CORRELATION: Final = CorrelationId(-1)
+
+
+_NUMBER_BITS: Final = 22
+_ATTEMPT_BITS: Final = 20
+SHARED_NUMBER_LIMIT: Final = 1 << _NUMBER_BITS
+
+
+@dataclass(slots=True, frozen=True)
+class SessionShare:
+    """What tells the sessions of a shared connection apart; what shows whose they are, the connection sends for all."""
+
+    base: int
+    """Of the connection: 0 to 2^20 - 1."""
+    number: int
+    """Of the session: 0 to `SHARED_NUMBER_LIMIT` - 1."""
+
+    @property
+    def first_correlation_id(self) -> int:
+        """The number of the session's first connect request; a million more are its own."""
+        return (self.base << _NUMBER_BITS | self.number) << _ATTEMPT_BITS
+
+    @staticmethod
+    def split(correlation_id: int) -> tuple[int, int]:
+        """Return the base and the number that a correlation id is of."""
+        return divmod(correlation_id >> _ATTEMPT_BITS, SHARED_NUMBER_LIMIT)
+
+
+def proof_of(secret: bytes, cluster_session_id: int) -> bytes:
+    """Encode what shows a member that a session is this client's."""
+    proof = ChallengeResponse(
+        correlation_id=_NO_CORRELATION,
+        cluster_session_id=ClusterSessionId(cluster_session_id),
+        encoded_credentials=secret,
+    )
+    return proof.encode()
+
+
+def keep_alive_of(session: ClientSessionState) -> bytes:
+    """Encode the word that a session is alive."""
+    return _KEEP_ALIVE.pack(*_KEEP_ALIVE_HEADER, session.leadership_term_id, session.cluster_session_id)
+
+
+def close_request_of(cluster_session_id: int, leadership_term_id: int) -> bytes:
+    """Encode the wish that a session be closed."""
+    return SessionCloseRequest(
+        leadership_term_id=TermId(leadership_term_id), cluster_session_id=ClusterSessionId(cluster_session_id)
+    ).encode()
+
+
+class SessionIdentity:
+    """What one client shows: its credentials while it connects, the session's secret on every connection after."""
+
+    def __init__(self, config: ClientConfig, share: SessionShare | None = None) -> None:
+        self._config = config
+        self._secret = config.make_secret()
+        channel = token_channel(self._secret)
+        if share is not None:
+            # Two requests of one channel are one session's: this one is not its neighbour's.
+            channel += f"|alias={share.number}"
+        channel = with_cluster_id(channel, parse_cluster_id(config.cluster_id))
+        self.response_channel = with_group(channel, config.group)
+
+    def __repr__(self) -> str:
+        return f"<SessionIdentity {self.response_channel}>"
+
+    def encoded_credentials(self) -> bytes:
+        """What goes with a connect request."""
+        credentials = self._config.credentials
+        return credentials if isinstance(credentials, bytes) else credentials.encoded_credentials()
+
+    def answer(self, challenge: Challenge) -> bytes:
+        """Encode the response to a challenge.
+
+        Raises:
+            ConnectRejectedError: nothing was given to answer it with, or that failed.
+        """
+        credentials = self._config.credentials
+        on_challenge = self._config.on_challenge if isinstance(credentials, bytes) else credentials.on_challenge
+        if on_challenge is None:
+            raise ConnectRejectedError("CHALLENGE", "no on_challenge was given to answer it")
+        try:
+            encoded_credentials = on_challenge(challenge.encoded_challenge)
+        except Exception as error:
+            raise ConnectRejectedError("CHALLENGE", f"on_challenge failed: {type(error).__name__}: {error}") from error
+        response = ChallengeResponse(
+            correlation_id=challenge.correlation_id,
+            cluster_session_id=challenge.cluster_session_id,
+            encoded_credentials=encoded_credentials,
+        )
+        return response.encode()
+
+    def proof(self, cluster_session_id: int) -> bytes:
+        """Encode what shows a member that the session is this client's."""
+        return proof_of(self._secret, cluster_session_id)

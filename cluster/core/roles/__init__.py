@@ -1,0 +1,1 @@
+"""Roles within a term: leader, follower, hand-over, termination."""

@@ -1,0 +1,1 @@
+"""The words of the core: members, configurations, states, reasons, clocks, timers, terms, levels."""

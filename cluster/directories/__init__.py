@@ -1,0 +1,1 @@
+"""Whole directories of members, read and written: ours and Aeron's."""

@@ -1,0 +1,1 @@
+"""Operators' work on members' directories: backups, recovery, Aeron in and out."""

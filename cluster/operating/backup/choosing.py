@@ -1,0 +1,100 @@
+"""Finds the member that a backup copies from: asks all of them how they are, and ranks those that can be used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trimaran.service_api import ClusterError
+from trimaran.service_api.cluster_id import ClusterId
+from trimaran.service_api.documents.member_status import MemberStatus, is_in_term, leads
+from trimaran.service_api.net.transport import NetworkStack
+
+from trimaran.cluster.core.vocabulary.configuration import MemberKind
+from trimaran.cluster.documents.query import query_status
+from trimaran.cluster.settings.member_endpoints import MemberEndpoints
+
+
+class BackupSource(StrEnum):
+    """Which member a backup is to copy from. Source: aeron.md §6.1, source type."""
+
+    FOLLOWER = "follower"
+    """A follower; the leader only while no follower can be used."""
+    LEADER = "leader"
+    """The leader alone."""
+    ANY = "any"
+
+
+@dataclass(slots=True, frozen=True)
+class FoundSource:
+    """A member that can be used, and what all of them said."""
+
+    member: MemberEndpoints
+    status: MemberStatus
+    commit_position: int
+    """The highest of all members."""
+
+
+async def find_source(
+    members: Sequence[MemberEndpoints],
+    wanted: BackupSource,
+    *,
+    cluster_id: ClusterId,
+    recorded_position: int,
+    avoided: Collection[int],
+    network: NetworkStack,
+    timeout_s: float,
+) -> FoundSource:
+    """Ask every member, and choose one that is in a term and has what comes after `recorded_position`.
+
+    A witness has no state of services in its snapshots, so it is none.
+
+    Members that failed before are `avoided` while there is another.
+
+    Raises:
+        ClusterError: no member can be used; it says what each of them answered.
+    """
+
+    async def ask(member: MemberEndpoints) -> MemberStatus | str:
+        try:
+            return await query_status(member.consensus, timeout_s, cluster_id=cluster_id, network=network)
+        except ClusterError as error:
+            return str(error)
+
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(ask(member)) for member in members]
+    answers = [(member, task.result()) for member, task in zip(members, asked, strict=True)]
+    statuses = [(member, status) for member, status in answers if isinstance(status, MemberStatus)]
+    commit_position = max((status.commit_position for _, status in statuses), default=0)
+    usable = [
+        (member, status)
+        for member, status in statuses
+        if status.commit_position >= recorded_position
+        and is_in_term(status)
+        and not _is_witness(status)  # it has no snapshot of a service
+        and (wanted is not BackupSource.LEADER or leads(status))
+    ]
+    if not usable:
+        told = "; ".join(f"member {member.member_id}: {_describe(status)}" for member, status in answers)
+        raise ClusterError(f"no member to copy from: wanted={wanted} recorded_position={recorded_position}: {told}")
+
+    def rank(found: tuple[MemberEndpoints, MemberStatus]) -> tuple[bool, bool, int]:
+        member, status = found
+        is_second_choice = wanted is BackupSource.FOLLOWER and leads(status)
+        return member.member_id in avoided, is_second_choice, -status.commit_position
+
+    member, status = min(usable, key=rank)
+    return FoundSource(member, status, commit_position)
+
+
+def _is_witness(status: MemberStatus) -> bool:
+    return any(one.member_id == status.member_id and one.kind == MemberKind.WITNESS for one in status.members)
+
+
+def _describe(answer: MemberStatus | str) -> str:
+    if isinstance(answer, str):
+        return answer
+    kind = " witness" if _is_witness(answer) else ""
+    return f"{answer.state}{kind} commit_position={answer.commit_position}"

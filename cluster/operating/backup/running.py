@@ -1,0 +1,53 @@
+"""Runs a backup on a path: opens the directory, runs the agent, and begins another backup where one cannot go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import aiofiles.os
+import structlog
+
+from trimaran.archive.config import ArchiveConfig
+from trimaran.service_api import ConfigurationError
+
+from trimaran.cluster.runtime.ground.host import Host
+from trimaran.cluster.operating.backup.agent import BackupAgent, BackupGapError
+from trimaran.cluster.operating.backup.directory import BackupDirectory
+from trimaran.cluster.operating.backup.settings import BackupSettings
+
+logger = structlog.get_logger()
+
+
+async def run_backup(
+    path: Path,
+    settings: BackupSettings,
+    *,
+    archive: ArchiveConfig,
+    host: Host,
+    on_agent: Callable[[BackupAgent], None] = lambda agent: None,
+) -> None:
+    """Back a cluster up into the directory at `path` until cancelled. `on_agent` is told of each agent.
+
+    Where the members have removed the log that comes next, what is there gets the name `PATH.until-POSITION`, whole as
+    it is, and a new backup begins at `path` with the members' newest snapshot.
+
+    Raises:
+        ClusterError: the directory cannot be used, or is of another cluster.
+        OSError: the disk refused.
+    """
+    while True:
+        async with BackupDirectory.open(path, archive, host) as directory:
+            agent = BackupAgent(directory, settings, host)
+            on_agent(agent)
+            try:
+                await agent.run()
+            except BackupGapError as error:
+                gap, position = error, directory.recorded_position
+        kept = path.with_name(f"{path.name}.until-{position}")
+        disk = host.file_system
+        if kept.name in disk.list_directory(path.parent):
+            raise ConfigurationError(f"{gap}; {kept} is there already: move it away")
+        await aiofiles.os.wrap(disk.rename)(path, kept)
+        await aiofiles.os.wrap(disk.sync_directory)(path.parent)
+        logger.warning("backup.begun_again", reason=str(gap), kept=str(kept))

@@ -1,0 +1,665 @@
+"""The metrics of one member in Prometheus format: one table, read at each scrape.
+
+Each member has a registry of its own and no metric is a global, so several members in one process do not meet. A metric
+is a row of `METRICS`: its name, what it means, and how to read it off the `Vitals`. The table in docs/metrics.md is
+made from the same rows, and a test compares them.
+
+Positions are gauges. They jump when a member starts or its log is cut: take a rate of `trimaran_committed_bytes_total`,
+which counts what was committed since the process began.
+
+Source: aeron.md §5.9, the counters of Aeron.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from trimaran.service_api import Role
+from trimaran.service_api.cluster_id import format_cluster_id
+from trimaran.service_api.distribution import installed_version
+
+from trimaran.cluster.core.vocabulary.members import ClusterMember, is_active, quorum_threshold
+from trimaran.cluster.runtime.answering.connection_metrics import CONNECTION_METRICS
+from trimaran.cluster.runtime.answering.loop_metrics import LOOP_METRICS
+from trimaran.cluster.runtime.answering.metric_row import Labelled, MetricRow, rows_as_markdown
+from trimaran.cluster.runtime.watching.sync_timer import DurationHistogram
+from trimaran.cluster.runtime.answering.vitals import Vitals
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+
+_NS_PER_S: Final = 1_000_000_000
+_CLOSED_STATE: Final = 17
+_ROLES: Final = {Role.FOLLOWER: 0, Role.CANDIDATE: 1, Role.LEADER: 2}
+
+
+def _followers(vitals: Vitals, read: Callable[[ClusterMember], float | None]) -> Labelled:
+    """Read something of every follower; of none where this member does not lead."""
+    if vitals.module.leader is None:
+        return
+    for member in vitals.module.ctx.others:
+        value = read(member)
+        if value is not None:
+            yield (str(member.member_id),), value
+
+
+def _follower_lag(vitals: Vitals, member: ClusterMember) -> float | None:
+    ctx = vitals.module.ctx
+    if member.append_leadership_term_id != ctx.leadership_term_id:
+        return None
+    return max(0, ctx.log_buffer.append_position - member.append_position)
+
+
+def _follower_silence(vitals: Vitals, member: ClusterMember) -> float | None:
+    last_ns = member.time_of_last_append_ns
+    return None if last_ns is None else max(0, vitals.now_ns - last_ns) / _NS_PER_S
+
+
+def _is_follower_active(vitals: Vitals, member: ClusterMember) -> float:
+    return is_active(member, vitals.now_ns, vitals.module.ctx.config.leader_heartbeat_timeout_ns)
+
+
+def _election_age(vitals: Vitals) -> float:
+    election, last = vitals.module.election, vitals.module.last_election
+    return 0 if election is None or last is None else max(0, vitals.now_ns - last.started_ns) / _NS_PER_S
+
+
+def _last_election_duration(vitals: Vitals) -> float | None:
+    last = vitals.module.last_election
+    return None if last is None or last.closed_ns is None else (last.closed_ns - last.started_ns) / _NS_PER_S
+
+
+def _state(vitals: Vitals) -> float:
+    module = vitals.module
+    if module.election is not None:
+        return module.election.state
+    return _CLOSED_STATE if vitals.counts.elections else 0
+
+
+def _window_bytes(vitals: Vitals) -> float:
+    return max(0, vitals.module.ctx.log_buffer.append_position - vitals.delivered_position())
+
+
+def _sync_max(vitals: Vitals) -> float | None:
+    disk = vitals.disk
+    return None if disk is None else max(disk.data_syncs.max_ns, disk.file_syncs.max_ns) / _NS_PER_S
+
+
+def _sync_durations(vitals: Vitals) -> Iterator[tuple[str, DurationHistogram]]:
+    if vitals.disk is not None:
+        yield "fdatasync", vitals.disk.data_syncs
+        yield "fsync", vitals.disk.file_syncs
+
+
+def _snapshot_position(vitals: Vitals) -> float:
+    position = vitals.module.snapshots.newest_position
+    return -1 if position is None else position
+
+
+def _snapshot_fetch(vitals: Vitals) -> Labelled:
+    progress = vitals.snapshot_fetch()
+    yield ("copied",), 0 if progress is None else progress.copied_bytes
+    yield ("all",), 0 if progress is None else progress.length_bytes
+
+
+def _standby_age(vitals: Vitals) -> float:
+    return min((one.snapshot_age_s or 0 for one in vitals.describe_status().standbys), default=0)
+
+
+def _disk_space(vitals: Vitals) -> Labelled:
+    space = vitals.disk_space.newest
+    if space is not None:
+        yield ("free",), space.free_bytes
+        yield ("all",), space.size_bytes
+
+
+def _identity(vitals: Vitals) -> tuple[str, str, str, str]:
+    ctx = vitals.module.ctx
+    group = ctx.config.group.label
+    return format_cluster_id(ctx.cluster_id) or "", group, str(ctx.config.member_id), installed_version()
+
+
+METRICS: Final = (
+    MetricRow(
+        "trimaran_member_info",
+        "gauge",
+        "always 1; the labels have the cluster id (empty until it is known), the group, such as `0/4` (empty without "
+        "groups), the member id and the version",
+        lambda v: [(_identity(v), 1)],
+        ("cluster_id", "group", "member_id", "version"),
+    ),
+    MetricRow("trimaran_uptime_seconds", "gauge", "how long this process has been a member", lambda v: v.uptime_s),
+    MetricRow(
+        "trimaran_ready",
+        "gauge",
+        "1 when `/readyz` answers 200: the member knows a leader, its service has started, and it has no problem",
+        lambda v: v.why_not_ready() is None,
+    ),
+    # --- consensus
+    MetricRow(
+        "trimaran_node_role",
+        "gauge",
+        "0 follower, 1 candidate, 2 leader",
+        lambda v: _ROLES[v.module.ctx.role],
+        (),
+        "201",
+    ),
+    MetricRow(
+        "trimaran_election_state",
+        "gauge",
+        "the state of the election by Aeron's numbers: 0 INIT, 1 CANVASS, ... 17 CLOSED, which is a leadership term",
+        _state,
+        (),
+        "207",
+    ),
+    MetricRow(
+        "trimaran_leadership_term_id",
+        "gauge",
+        "the newest leadership term that this member takes part in; -1 before the first",
+        lambda v: v.module.ctx.leadership_term_id,
+        (),
+        "239",
+    ),
+    MetricRow(
+        "trimaran_candidate_term_id",
+        "gauge",
+        "the highest term that this member voted or stood in",
+        lambda v: v.module.ctx.candidate_term_id,
+    ),
+    MetricRow(
+        "trimaran_leader_member_id",
+        "gauge",
+        "the id of the current leader, which may be this member; -1 while it knows no leader",
+        lambda v: -1 if v.module.ctx.leader_member_id is None else v.module.ctx.leader_member_id,
+    ),
+    MetricRow(
+        "trimaran_elections_total",
+        "counter",
+        "elections that this member has begun since its process started",
+        lambda v: v.counts.elections,
+        (),
+        "238",
+    ),
+    MetricRow(
+        "trimaran_elections_won_total", "counter", "terms that this member has led", lambda v: v.counts.elections_won
+    ),
+    MetricRow("trimaran_election_seconds", "gauge", "duration of the current election; 0 in a term", _election_age),
+    MetricRow(
+        "trimaran_last_election_seconds", "gauge", "duration of the last completed election", _last_election_duration
+    ),
+    MetricRow(
+        "trimaran_refusals_total",
+        "counter",
+        "refusals by this member: votes for others, its own nominations, leaders that it did not follow",
+        lambda v: [
+            (("vote",), v.counts.votes_refused),
+            (("nomination",), v.counts.nominations_refused),
+            (("leader",), v.counts.leaders_refused),
+        ],
+        ("what",),
+    ),
+    MetricRow(
+        "trimaran_members", "gauge", "members of the cluster, this one included", lambda v: len(v.module.ctx.members)
+    ),
+    MetricRow(
+        "trimaran_quorum_members",
+        "gauge",
+        "members that make a majority",
+        lambda v: quorum_threshold(len(v.module.ctx.members)),
+    ),
+    MetricRow(
+        "trimaran_member_link_up",
+        "gauge",
+        "1 while the consensus link to another member is up",
+        lambda v: [((str(member.member_id),), member.is_reachable) for member in v.module.ctx.others],
+        ("peer_member_id",),
+    ),
+    MetricRow(
+        "trimaran_follower_lag_bytes",
+        "gauge",
+        "leader: how far a follower's durable log is behind the leader's; missing until it reports in this term",
+        lambda v: _followers(v, lambda member: _follower_lag(v, member)),
+        ("follower_member_id",),
+    ),
+    MetricRow(
+        "trimaran_follower_active",
+        "gauge",
+        "leader: 1 when a follower has reported within the heartbeat timeout",
+        lambda v: _followers(v, lambda member: _is_follower_active(v, member)),
+        ("follower_member_id",),
+    ),
+    MetricRow(
+        "trimaran_follower_silence_seconds",
+        "gauge",
+        "leader: time since a follower's last report",
+        lambda v: _followers(v, lambda member: _follower_silence(v, member)),
+        ("follower_member_id",),
+    ),
+    MetricRow(
+        "trimaran_follower_catching_up",
+        "gauge",
+        "leader: 1 while a follower catches up from the archive",
+        lambda v: _followers(v, lambda member: member.is_catching_up),
+        ("follower_member_id",),
+    ),
+    # --- the log
+    MetricRow(
+        "trimaran_append_position_bytes",
+        "gauge",
+        "the end of the log in memory",
+        lambda v: v.module.ctx.log_buffer.append_position,
+    ),
+    MetricRow(
+        "trimaran_recorded_position_bytes",
+        "gauge",
+        "the position up to which this member's recording of the log is durable",
+        lambda v: v.module.ctx.append_position,
+        (),
+        "100",
+    ),
+    MetricRow(
+        "trimaran_commit_position_bytes",
+        "gauge",
+        "the position up to which the log is committed and recorded on this member",
+        lambda v: v.module.ctx.commit_position,
+        (),
+        "203",
+    ),
+    MetricRow(
+        "trimaran_delivered_position_bytes",
+        "gauge",
+        "the position up to which the log was delivered to the service",
+        lambda v: v.delivered_position(),
+    ),
+    MetricRow(
+        "trimaran_held_position_bytes",
+        "gauge",
+        "where the entry ends before which this member stands still: its service fails there, or logs differ; else -1",
+        lambda v: -1 if v.module.ctx.held is None else v.module.ctx.held.log_position,
+    ),
+    MetricRow(
+        "trimaran_committed_bytes_total",
+        "counter",
+        "bytes committed after the end that the log had when this process started; its rate is the commit rate",
+        lambda v: max(0, v.module.ctx.commit_position - v.start_position),
+    ),
+    MetricRow(
+        "trimaran_log_truncations_total",
+        "counter",
+        "how often this member cut off an end of its log that never committed",
+        lambda v: v.counts.log_truncations,
+    ),
+    MetricRow(
+        "trimaran_sync_duration_seconds",
+        "histogram",
+        "duration of syncs of archive files: `fdatasync` of the log at file_sync_level 1; `fsync` of the log at level "
+        "2 and, at both levels, of the next segment after it was filled with zeros",
+        lambda v: None,
+        ("call",),
+        "106, 107",
+        _sync_durations,
+    ),
+    MetricRow("trimaran_sync_max_seconds", "gauge", "the longest sync of an archive file", _sync_max, (), "105"),
+    MetricRow(
+        "trimaran_disk_space_bytes",
+        "gauge",
+        "the file system of this member's directory, read every 10 s: bytes that are `free`, and `all` bytes",
+        _disk_space,
+        ("what",),
+    ),
+    MetricRow(
+        "trimaran_damaged_places",
+        "gauge",
+        "places in this member's archive that are known to be damaged: not valid, or the disk cannot read them",
+        lambda v: len(v.upkeep.damage.places),
+    ),
+    MetricRow(
+        "trimaran_damaged_reads_total",
+        "counter",
+        "reads of this member's archive that met damage and failed",
+        lambda v: v.upkeep.damage.failed_read_count,
+    ),
+    MetricRow("trimaran_mended_places_total", "counter", "places mended", lambda v: v.upkeep.counts.mended_count),
+    MetricRow(
+        "trimaran_lost_places", "gauge", "damaged places no member can mend", lambda v: len(v.upkeep.counts.lost)
+    ),
+    MetricRow(
+        "trimaran_scrub_read_bytes", "gauge", "what this or the last pass read", lambda v: v.upkeep.progress.read_bytes
+    ),
+    MetricRow("trimaran_scrub_passes_total", "counter", "passes of the scrub", lambda v: v.upkeep.progress.pass_count),
+    MetricRow(
+        "trimaran_log_start_position_bytes",
+        "gauge",
+        "the position where the log on this member's disk begins",
+        lambda v: v.log_start_position,
+    ),
+    MetricRow(
+        "trimaran_cold_pending_bytes",
+        "gauge",
+        "log that is to leave this member's disk, and is not in cold storage yet",
+        lambda v: v.cold_pending_bytes,
+    ),
+    MetricRow(
+        "trimaran_cold_segments_total",
+        "counter",
+        "segments `shipped` to cold storage, `fetched` from it, and attempts at either that `failed`",
+        lambda v: v.cold_segments(),
+        ("what",),
+    ),
+    # --- agreement of members
+    MetricRow(
+        "trimaran_divergences",
+        "gauge",
+        "kinds of digests (state, outputs, snapshot of a service) in which members differ now; anything but 0 is wrong",
+        lambda v: len(v.module.digests.divergences),
+    ),
+    MetricRow(
+        "trimaran_divergences_total",
+        "counter",
+        "how often members began to differ, as this member has seen it",
+        lambda v: v.module.digests.divergence_count,
+    ),
+    MetricRow(
+        "trimaran_digests_compared_total",
+        "counter",
+        "digests of other members' services that were equal to this member's",
+        lambda v: v.module.digests.compared_count,
+    ),
+    # --- snapshots
+    MetricRow(
+        "trimaran_snapshot_position_bytes",
+        "gauge",
+        "the log position of this member's newest complete snapshot; -1 while it has none",
+        _snapshot_position,
+    ),
+    MetricRow(
+        "trimaran_snapshot_age_seconds",
+        "gauge",
+        "age of this member's newest complete snapshot, or of its log while it has none; 0 before the first term",
+        lambda v: v.describe_status().log_after_snapshot_s or 0,
+    ),
+    MetricRow(
+        "trimaran_snapshot_bytes",
+        "gauge",
+        "length of the services' recordings of this member's newest complete snapshot; 0 while it has none",
+        lambda v: v.describe_status().snapshot_length_bytes or 0,
+    ),
+    MetricRow(
+        "trimaran_log_after_snapshot_bytes",
+        "gauge",
+        "committed log after this member's newest complete snapshot: what a start replays",
+        lambda v: v.module.snapshots.log_after_newest_bytes,
+    ),
+    MetricRow(
+        "trimaran_snapshots_taken_total",
+        "counter",
+        "snapshots that this member has taken",
+        lambda v: v.counts.snapshots.taken,
+        (),
+        "205",
+    ),
+    MetricRow(
+        "trimaran_snapshots_failed_total",
+        "counter",
+        "snapshots that failed on this member because a service could not write its state",
+        lambda v: v.counts.snapshots.failed,
+    ),
+    MetricRow(
+        "trimaran_snapshot_last_seconds",
+        "gauge",
+        "duration of the last snapshot; 0 before the first",
+        lambda v: v.counts.snapshots.last_duration_ns / _NS_PER_S,
+    ),
+    MetricRow(
+        "trimaran_snapshot_last_stop_seconds",
+        "gauge",
+        "how long delivery paused for the last snapshot; 0 before the first",
+        lambda v: v.counts.snapshots.last_stop_ns / _NS_PER_S,
+    ),
+    MetricRow(
+        "trimaran_snapshot_max_seconds",
+        "gauge",
+        "duration of the longest snapshot",
+        lambda v: v.counts.snapshots.max_duration_ns / _NS_PER_S,
+        (),
+        "234, 236",
+    ),
+    MetricRow(
+        "trimaran_snapshot_last_bytes",
+        "gauge",
+        "length of the services' recordings of the last snapshot",
+        lambda v: v.counts.snapshots.last_length_bytes,
+    ),
+    MetricRow(
+        "trimaran_snapshot_fetch_bytes",
+        "gauge",
+        "bytes of a snapshot that this member copies from another: `copied` so far, and in `all`; otherwise 0",
+        _snapshot_fetch,
+        ("what",),
+    ),
+    MetricRow(
+        "trimaran_standby_snapshot_age_seconds",
+        "gauge",
+        "age of the newest snapshot that a standby has offered this member; 0 while there is none",
+        _standby_age,
+    ),
+    MetricRow(
+        "trimaran_log_source_id",
+        "gauge",
+        "the member that this one's log comes from, the leader or another one; -1: none",
+        lambda v: -1 if v.module.ctx.log_source_id is None else v.module.ctx.log_source_id,
+    ),
+    # --- clients
+    MetricRow(
+        "trimaran_sessions",
+        "gauge",
+        "client sessions of the cluster that are open",
+        lambda v: len(v.module.sessions.sessions),
+    ),
+    MetricRow(
+        "trimaran_session_limit",
+        "gauge",
+        "the largest permitted number of sessions",
+        lambda v: v.module.ctx.config.session_limit,
+    ),
+    MetricRow(
+        "trimaran_sessions_opened_total",
+        "counter",
+        "sessions that this member opened as the leader",
+        lambda v: v.counts.sessions_opened,
+    ),
+    MetricRow(
+        "trimaran_sessions_closed_total",
+        "counter",
+        "sessions that this member closed as the leader, by reason",
+        lambda v: [((reason,), count) for reason, count in v.counts.sessions_closed.items()],
+        ("reason",),
+        "213",
+    ),
+    MetricRow(
+        "trimaran_sessions_refused_total",
+        "counter",
+        "clients that this member refused: another `version`, beyond the session `limit`, failed `authentication`, "
+        "`malformed` request, silent until the `timeout` before the session was open, without its `token`",
+        lambda v: [((reason,), count) for reason, count in v.counts.sessions_refused.items()],
+        ("reason",),
+    ),
+    MetricRow(
+        "trimaran_sessions_pending",
+        "gauge",
+        "leader: sessions that are not open yet, because their clients are being authenticated",
+        lambda v: len(v.module.sessions.pending),
+    ),
+    MetricRow(
+        "trimaran_ingress_connections",
+        "gauge",
+        "client connections to this member; a client keeps one to every member",
+        lambda v: len(v.ingress.connections),
+    ),
+    *CONNECTION_METRICS,
+    MetricRow(
+        "trimaran_window_bytes",
+        "gauge",
+        "bytes appended and not delivered; while they exceed the limit, the member reads nothing from clients",
+        _window_bytes,
+    ),
+    MetricRow("trimaran_window_limit_bytes", "gauge", "the limit of the window", lambda v: v.ingress_window_bytes),
+    MetricRow(
+        "trimaran_egress_waiting_bytes",
+        "gauge",
+        "replies that wait because clients have not read them",
+        lambda v: v.ingress.egress_waiting_bytes,
+    ),
+    MetricRow(
+        "trimaran_egress_limit_bytes",
+        "gauge",
+        "the limit of these, for all clients together: the setting `egress_limit_bytes`",
+        lambda v: v.ingress.egress.limit_bytes,
+    ),
+    MetricRow(
+        "trimaran_egress_dropped_total",
+        "counter",
+        "client connections that were ended because too many replies waited for them",
+        lambda v: v.ingress.egress.cut_off_count,
+    ),
+    MetricRow(
+        "trimaran_kept_replies_bytes",
+        "gauge",
+        "replies to requests, kept until clients acknowledge them, plus 64 bytes for each; at 256 MiB a session runs "
+        "one request at a time",
+        lambda v: v.service.requests.kept_bytes,
+    ),
+    # --- queries
+    MetricRow(
+        "trimaran_queries_answered_total",
+        "counter",
+        "queries that the service on this member has answered",
+        lambda v: v.queries.answered_count,
+    ),
+    MetricRow(
+        "trimaran_queries_refused_total",
+        "counter",
+        "queries that this member refused: no leader, no session, too stale, too many, or an error of the service",
+        lambda v: v.queries.refused_count,
+    ),
+    MetricRow(
+        "trimaran_queries_waiting",
+        "gauge",
+        "queries that wait for a majority to confirm the leader, or for delivery",
+        lambda v: v.queries.waiting_count,
+    ),
+    # --- the service and the loop
+    MetricRow("trimaran_timers", "gauge", "timers of the service that are set", lambda v: len(v.module.timers)),
+    MetricRow(
+        "trimaran_service_messages_waiting",
+        "gauge",
+        "messages that services have offered and that are not yet delivered",
+        lambda v: sum(map(len, v.module.service_messages.trackers)),
+    ),
+    MetricRow(
+        "trimaran_service_errors_total",
+        "counter",
+        "service callbacks that raised an exception",
+        lambda v: v.service.error_count,
+        (),
+        "215",
+    ),
+    MetricRow(
+        "trimaran_errors_total",
+        "counter",
+        "logged warnings and errors, and the error that ended this member",
+        lambda v: v.errors.observation_count,
+        (),
+        "212",
+    ),
+    MetricRow(
+        "trimaran_distinct_errors",
+        "gauge",
+        "distinct errors in the file that `trimaran errors` shows, earlier runs included",
+        lambda v: v.errors.distinct_count,
+    ),
+    MetricRow(
+        "trimaran_errors_dropped_total",
+        "counter",
+        "errors that could not be written to that file, because it is full or the disk failed",
+        lambda v: v.errors.dropped_count,
+    ),
+    *LOOP_METRICS,
+    MetricRow(
+        "trimaran_clock_difference_seconds",
+        "gauge",
+        "what the majority's clock says more than this member's; 0 where no majority is known to agree",
+        lambda v: (v.module.conditions.clocks.majority_ns or 0) / _NS_PER_S,
+    ),
+    MetricRow(
+        "trimaran_clock_off",
+        "gauge",
+        "1 while the clock is off: `clock_skew_limit_ms` or more from the majority's, or from another's where no "
+        "majority says which is off",
+        lambda v: int(v.module.conditions.clocks.describe_problem() is not None),
+    ),
+    MetricRow(
+        "trimaran_cluster_time_ahead_seconds",
+        "gauge",
+        "on the leader, how far cluster time is ahead of the time of day, towards which it drifts slowly",
+        lambda v: (
+            0
+            if v.module.leader is None
+            else v.module.ctx.cluster_clock.ahead_ns(v.now_ns, v.clock.epoch_time()) / _NS_PER_S
+        ),
+    ),
+)
+"""Every metric, in the order in which it is shown."""
+
+
+class MetricsCollector(Collector):
+    """Reads every metric of one member when the registry asks."""
+
+    def __init__(self, vitals: Vitals) -> None:
+        self._vitals = vitals
+
+    def __repr__(self) -> str:
+        return f"<MetricsCollector {self._vitals.module!r}>"
+
+    def collect(self) -> Iterator[Metric]:
+        """Read all of them."""
+        for row in METRICS:
+            family = self._histogram(row) if row.kind == "histogram" else row.family(self._vitals)
+            if family.samples:
+                yield family
+
+    def _histogram(self, row: MetricRow) -> Metric:
+        family = HistogramMetricFamily(row.name, row.meaning, labels=row.labels)
+        for label, durations in row.find_histograms(self._vitals):
+            _add_histogram(family, label, durations)
+        return family
+
+
+def _add_histogram(family: HistogramMetricFamily, call: str, durations: DurationHistogram) -> None:
+    buckets: Sequence[tuple[str, float]] = [
+        ("+Inf" if bound == float("inf") else repr(bound), float(count)) for bound, count in durations.cumulative()
+    ]
+    family.add_metric([call], buckets, durations.total_ns / _NS_PER_S)
+
+
+class MetricsPage:
+    """The page that Prometheus fetches from one member."""
+
+    def __init__(self, vitals: Vitals) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(MetricsCollector(vitals))
+        ProcessCollector(registry=self._registry)
+
+    def render(self) -> bytes:
+        """Read everything and write it in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+def metrics_as_markdown() -> str:
+    """Draw the table of docs/metrics.md."""
+    return rows_as_markdown(METRICS)

@@ -1,0 +1,1 @@
+"""The ground floor of the runtime: host, clock, activities, network, credentials."""

@@ -1,0 +1,1 @@
+"""The member's turns: events go in, effects are performed in order."""

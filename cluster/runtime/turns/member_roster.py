@@ -1,0 +1,75 @@
+"""Performs what the core asks for when the members change: dial them, tell them, remember them, end lost rights."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiofiles.os
+import structlog
+
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core.vocabulary.configuration import Configuration
+from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.files.members_file import MembersFile
+from trimaran.cluster.runtime.links.member_links import MemberLinks
+from trimaran.cluster.runtime.turns.log_control import LogControl
+
+logger = structlog.get_logger()
+
+
+class MemberRoster:
+    """The links and the file of one member that depend on who the members are."""
+
+    def __init__(
+        self,
+        links: MemberLinks,
+        log: LogControl,
+        file: MembersFile,
+        *,
+        tasks: ActivityScope,
+        review_rights: Callable[[], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        self._links = links
+        self._log = log
+        self._file = file
+        self._tasks = tasks
+        self._review_rights = review_rights
+        self._on_failed = on_failed
+        self._storing = asyncio.Lock()
+        self.handlers: dict[type, Callable[[Any], Any]] = {  # Any: each takes the effect that it is keyed by
+            fx.RosterChanged: self._on_roster_changed,
+            fx.ConfigurationCommitted: self._on_committed,
+            fx.MemberRemoved: lambda effect: logger.warning("member.removed", reason=effect.reason),
+        }
+
+    def __repr__(self) -> str:
+        return f"<MemberRoster {self._file!r}>"
+
+    def _on_roster_changed(self, _: fx.RosterChanged) -> None:
+        """Dial who is new, and nobody who is gone; what was given to who is none any more ends."""
+        self._links.dial_roster()
+        self._log.dial_roster()
+        self._review_rights()
+
+    def _on_committed(self, effect: fx.ConfigurationCommitted) -> None:
+        """Say who the members are, to all that can hear it, and remember it."""
+        configuration = effect.configuration
+        logger.info(
+            "members.changed",
+            cause=configuration.cause,
+            log_position=configuration.log_position,
+            members=configuration.describe(),
+        )
+        self._links.tell_members(configuration)
+        self._tasks.create_task(self._store(configuration), name="members-file")
+
+    async def _store(self, configuration: Configuration) -> None:
+        """Remember the members. No turn waits for it: it is a memory of addresses, and a disk may stand still."""
+        try:
+            async with self._storing:
+                await aiofiles.os.wrap(self._file.store)(configuration)
+        except OSError as error:
+            self._on_failed(error)

@@ -1,0 +1,32 @@
+"""Connects a `StageWatch` with the parts of a member that requests go through."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.cluster.runtime.watching.stage_watch import RequestStage, StageWatch
+
+if TYPE_CHECKING:
+    from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
+    from trimaran.cluster.runtime.turns.log_control import LogControl
+    from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
+
+
+def watch_stages(
+    stages: StageWatch,
+    stalls: StallTracker,
+    agent: ConsensusModuleAgent,
+    log: LogControl,
+    adapter: BoundedLogAdapter,
+    *,
+    follows: bool,
+) -> None:
+    """Have slow stages told, and follow requests from ingress to egress if wanted; once the agent is attached."""
+    stages.slow_ns, stages.on_slow = stalls.slow_ns, stalls.on_span
+    log.stages = adapter.egress_watch = stages
+    if follows:
+        agent.watch(fx.CommitAdvanced, lambda effect: stages.reach(RequestStage.QUORUM, effect.position))
+        agent.watch(fx.ElectionStarted, lambda effect: stages.drop())
+        stages.follow()

@@ -1,0 +1,256 @@
+"""The user's modules as source: their names, functions and classes. Nothing is imported or run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from trimaran.service_api import ConfigurationError
+
+from trimaran.cluster.service.source_files import import_base, is_foreign, is_installed, source_files_of
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_SERVICE_BASES: Final = ("ClusteredService", "TypedService")
+_BASE_LIMIT: Final = 64
+"""Classes that one class may derive from, and names that an import may pass through."""
+
+
+@dataclass(slots=True, eq=False)
+class FunctionSource:
+    """A function or method of the user."""
+
+    module: ModuleSource
+    node: Function
+    owner: ClassSource | None
+
+    def __repr__(self) -> str:
+        return f"<FunctionSource {self.name}>"
+
+    @property
+    def name(self) -> str:
+        """What it is called where it stands."""
+        return self.node.name if self.owner is None else f"{self.owner.node.name}.{self.node.name}"
+
+    @property
+    def parameters(self) -> list[ast.arg]:
+        """All that can be given by position or name, in order."""
+        arguments = self.node.args
+        return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+
+    @property
+    def is_static(self) -> bool:
+        """Whether a method has no `self` or `cls`."""
+        return any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in self.node.decorator_list)
+
+    @property
+    def is_property(self) -> bool:
+        """Whether to read the attribute calls it."""
+        names = (each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in self.decorators)
+        return any(name in ("property", "cached_property", "setter") for name in names)
+
+    @property
+    def decorators(self) -> list[ast.expr]:
+        """What it is decorated with."""
+        return self.node.decorator_list
+
+
+@dataclass(slots=True, eq=False)
+class ClassSource:
+    """A class of the user."""
+
+    module: ModuleSource
+    node: ast.ClassDef
+    methods: dict[str, FunctionSource] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<ClassSource {self.node.name}>"
+
+    @property
+    def class_values(self) -> dict[str, ast.expr]:
+        """The values that stand in the class body, by name."""
+        return dict(_values(self.node.body))
+
+
+@dataclass(slots=True, eq=False)
+class ModuleSource:
+    """A module of the user."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+    lines: Sequence[str]
+    names: dict[str, str] = field(default_factory=dict)
+    """What a name of the module stands for, in full: imports, functions, classes and values."""
+    functions: dict[str, FunctionSource] = field(default_factory=dict)
+    classes: dict[str, ClassSource] = field(default_factory=dict)
+    values: dict[str, ast.expr] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<ModuleSource {self.name}>"
+
+
+class Project:
+    """The modules of the user, read when something in them is asked for."""
+
+    def __init__(self, search_path: Sequence[str]) -> None:
+        self._search_path = search_path
+        self._modules: dict[str, ModuleSource | None] = {}
+        self._by_path: dict[Path, ModuleSource] = {}
+        self.attribute_kinds: dict[tuple[ClassSource | ModuleSource, str], object] = {}
+        """What was found out about attributes of classes and values of modules."""
+
+    def __repr__(self) -> str:
+        return f"<Project modules={len(self._by_path)}>"
+
+    @property
+    def modules(self) -> list[ModuleSource]:
+        """Those that were read."""
+        return [*self._by_path.values()]
+
+    def read(self, name: str, path: Path) -> ModuleSource:
+        """Read a module.
+
+        Raises:
+            ConfigurationError: it cannot be read, or is no Python.
+        """
+        path = path.resolve()
+        if path in self._by_path:
+            return self._by_path[path]
+        try:
+            data = path.read_bytes()
+            tree = ast.parse(data, filename=str(path))
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None) or 1
+            raise ConfigurationError(f"not Python: {path}:{line}: {error}") from error
+        except OSError as error:
+            raise ConfigurationError(f"cannot be read: path={path} reason={error.strerror}") from error
+        module = ModuleSource(name, path, tree, data.decode(errors="replace").splitlines())
+        _collect(module)
+        self._modules[name] = self._by_path[path] = module
+        return module
+
+    def find_module(self, name: str) -> ModuleSource | None:
+        """Find a module of the user by its full name; None if there is none, or it is not the user's."""
+        if name not in self._modules:
+            self._modules[name] = None
+            if not is_foreign(name):
+                found = dict(source_files_of(name, self._search_path)).get(name)
+                if found is not None and not is_installed(found):
+                    self._modules[name] = self.read(name, found)
+        return self._modules[name]
+
+    def find(self, full_name: str) -> FunctionSource | ClassSource | ModuleSource | tuple[ModuleSource, str] | None:
+        """Find what a full name stands for; a pair is a value of a module. None where it is not the user's."""
+        for _ in range(_BASE_LIMIT):
+            module = self.find_module(full_name)
+            if module is not None:
+                return module
+            parent, _, last = full_name.rpartition(".")
+            if not parent:
+                return None
+            found = self.find(parent)
+            if isinstance(found, ClassSource):
+                return found.methods.get(last)
+            if not isinstance(found, ModuleSource):
+                return None
+            if last in found.functions:
+                return found.functions[last]
+            if last in found.classes:
+                return found.classes[last]
+            if last in found.values and found.names.get(last, full_name) == f"{found.name}.{last}":
+                return found, last
+            if found.names.get(last, full_name) == full_name:
+                return None
+            full_name = found.names[last]
+        return None
+
+    def bases(self, source: ClassSource) -> Iterator[ClassSource]:
+        """Yield the class and those of the user that it derives from, nearest first."""
+        waiting, seen = [source], set[int]()
+        while waiting and len(seen) < _BASE_LIMIT:
+            current = waiting.pop(0)
+            if id(current) in seen:
+                continue
+            seen.add(id(current))
+            yield current
+            for base in current.node.bases:
+                full_name = dotted(base, current.module.names)
+                found = None if full_name is None else self.find(full_name)
+                if isinstance(found, ClassSource):
+                    waiting.append(found)
+
+    def find_method(self, source: ClassSource, name: str) -> FunctionSource | None:
+        """Find a method where Python would."""
+        return next((each.methods[name] for each in self.bases(source) if name in each.methods), None)
+
+    def is_service(self, source: ClassSource) -> bool:
+        """Whether a class is a service of a cluster."""
+        for each in self.bases(source):
+            for base in each.node.bases:
+                full_name = dotted(base, each.module.names) or ""
+                if full_name.startswith("trimaran.") and full_name.rpartition(".")[2] in _SERVICE_BASES:
+                    return True
+        return False
+
+
+def dotted(node: ast.expr, names: dict[str, str]) -> str | None:
+    """Return the full name of `a.b.c`, where `names` says what `a` stands for; None where it says nothing."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Subscript) and not parts:  # a base such as Command[Balance]
+        return dotted(node.value, names)
+    if not isinstance(node, ast.Name) or node.id not in names:
+        return None
+    return ".".join([names[node.id], *reversed(parts)])
+
+
+def _collect(module: ModuleSource) -> None:
+    package = module.name if module.path.name == "__init__.py" else module.name.rpartition(".")[0]
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                module.names[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom):
+            base = import_base(node, package)
+            for alias in node.names:
+                module.names[alias.asname or alias.name] = f"{base}.{alias.name}"
+    for statement in _statements(module.tree.body):
+        if isinstance(statement, Function):
+            module.functions[statement.name] = FunctionSource(module, statement, None)
+            module.names[statement.name] = f"{module.name}.{statement.name}"
+        elif isinstance(statement, ast.ClassDef):
+            source = module.classes[statement.name] = ClassSource(module, statement)
+            for part in _statements(statement.body):
+                if isinstance(part, Function) and part.name not in source.methods:
+                    source.methods[part.name] = FunctionSource(module, part, source)
+            module.names[statement.name] = f"{module.name}.{statement.name}"
+    for name, value in _values([*_statements(module.tree.body)]):
+        module.values[name] = value
+        stands_for = dotted(value, module.names) if isinstance(value, ast.Name | ast.Attribute) else None
+        module.names[name] = stands_for or f"{module.name}.{name}"
+
+
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield statements, also those under `if` and `try`, not those in functions and classes."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If | ast.Try | ast.With):
+            for part in ("body", "orelse", "finalbody"):
+                yield from _statements(getattr(statement, part, []))
+            for handler in getattr(statement, "handlers", []):
+                yield from _statements(handler.body)
+
+
+def _values(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
+    for statement in body:
+        if isinstance(statement, ast.Assign):
+            yield from ((each.id, statement.value) for each in statement.targets if isinstance(each, ast.Name))
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
+            yield statement.target.id, statement.value

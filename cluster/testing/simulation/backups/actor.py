@@ -1,0 +1,220 @@
+"""A machine that backs the simulated cluster up: the real agent, and the real follower that copies to the store.
+
+The machine is killed and loses power like all others, in the middle of a copy, too. In the end it has to have all that
+is committed, and a cluster that is made of what the store has then has to have come to the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from random import Random
+from typing import Any, Final
+
+from trimaran.archive.config import ArchiveConfig
+from trimaran.service_api import ConfigurationError
+from trimaran.service_api.groups.group import ONLY_GROUP
+from trimaran.service_api.access.identity import Caller, CallerRole, Proof
+
+from trimaran.cluster.operating.backup.agent import BackupAgent
+from trimaran.cluster.operating.backup.choosing import BackupSource
+from trimaran.cluster.operating.backup.running import run_backup
+from trimaran.cluster.operating.backup.settings import BackupSettings
+from trimaran.cluster.operating.backup.states import BackupState
+from trimaran.cluster.operating.backup.store_follower import StoreFollower
+from trimaran.cluster.core.vocabulary.configuration import Configuration
+from trimaran.cluster.runtime.ground.host import Host
+from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Settings, SimulatedCluster, dialled
+from trimaran.cluster.testing.simulation.rules.referee import Referee
+from trimaran.cluster.testing.simulation.world.expect import FoundInside, expect
+from trimaran.cluster.testing.simulation.world.machine import Machine
+from trimaran.cluster.testing.simulation.rules.backup_rules import BackupRules
+
+BACKUP: Final = "backup"
+"""A machine backs the cluster up. Drawn once a seed."""
+
+BACKUP_CHANCE: Final = 0.3
+_NAME: Final = "backup"
+_PLACE: Final = "sim://backups"
+
+
+def has_backup(seed: int) -> bool:
+    """Whether the cluster of a seed is backed up."""
+    return Random(f"{seed} {BACKUP}").random() < BACKUP_CHANCE
+
+
+def add_backup_machine(cluster: SimulatedCluster) -> Machine:
+    """Add the machine that a backup runs on: it shows the certificate of an observer."""
+    name = _NAME if cluster.group == ONLY_GROUP else f"{_NAME}-{cluster.group.index}"
+    cluster.network.identify(name, Caller(CallerRole.OBSERVER, name, Proof.CERTIFICATE))
+    return cluster.add_client_machine(name)
+
+
+def archive_config(settings: Settings) -> ArchiveConfig:
+    """Return the settings of a backup's archive: the lengths are those of the members."""
+    return ArchiveConfig(
+        term_length_bytes=settings.term_length_bytes,
+        segment_length_bytes=settings.segment_length_bytes,
+        mtu_length_bytes=settings.mtu_length_bytes,
+    )
+
+
+class BackupActor:
+    """One backup of a cluster."""
+
+    def __init__(self, cluster: SimulatedCluster, referee: Referee) -> None:
+        self._cluster, self._referee = cluster, referee
+        self._unit_ns = cluster.settings.leader_heartbeat_timeout_ms * 1_000_000
+        self._random = random = Random(f"{cluster.seed} what happens to the {BACKUP}")
+        self._rules = BackupRules(referee.committed)
+        self._agent: BackupAgent | None = None
+        self._known: Configuration | None = None
+        """The members that the agent was started with."""
+        self._inside = FoundInside()
+        self._is_over = False
+        unit_s = self._unit_ns / 1e9
+        self._interval_s = unit_s * random.choice((0.3, 1.0))
+        self._settings = BackupSettings(
+            members=(),
+            source=random.choice([*BackupSource]),
+            from_snapshot=random.random() < 0.4,
+            keep_snapshots=random.choice((1, 1, 2, 24)),
+            query_interval_s=unit_s * random.choice((0.5, 2.0)),
+            answer_timeout_s=unit_s,
+            progress_timeout_s=2 * unit_s,
+            reset_delay_s=unit_s / 10,
+            reset_delay_limit_s=unit_s,
+        )
+        cluster.store.watchers.append(self._on_object)
+        self.machine = add_backup_machine(cluster)
+        self.machine.on_exit = self._on_exit
+        cluster.scheduler.call_after(int(random.choice((0, 0, 4, 10)) * self._unit_ns), self._start)
+        self._plan()
+
+    def __repr__(self) -> str:
+        return f"<BackupActor {self._agent} {self._rules}>"
+
+    # --- the process
+
+    def _main(self) -> Callable[[], Coroutine[Any, Any, None]]:
+        """Take the members as they are now, as an operator would; give what the process runs."""
+        current = self._known = self._referee.membership.current
+        settings = replace(self._settings, members=dialled(current.members))
+        archive = archive_config(self._cluster.settings)
+
+        async def run() -> None:
+            host = self.machine.host()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(run_backup(DIRECTORY, settings, archive=archive, host=host, on_agent=self._on_agent))
+                group.create_task(self._follow(host))
+
+        return run
+
+    async def _follow(self, host: Host) -> None:
+        """Copy to the store for ever, as an operator has it: a backup that was begun again goes to another place."""
+        while True:
+            place = self.place
+            try:
+                await StoreFollower(DIRECTORY, place, interval_s=self._interval_s, host=host).run()
+            except ConfigurationError as error:
+                self._on_refused(place, error)
+            await asyncio.sleep(self._interval_s)
+
+    def _on_refused(self, place: str, error: ConfigurationError) -> None:
+        is_same = place == self.place and self._rules.find_manifest(place) is not None
+        with self._inside.keeping():
+            expect(not is_same, "a store goes on with its backup", place=place, error=error)
+
+    @property
+    def place(self) -> str:
+        """The URL that it is copied to now."""
+        return f"{_PLACE}/{self._rules.begun_count}"
+
+    def _on_agent(self, agent: BackupAgent) -> None:
+        self._agent = agent
+        agent.on_state_changed = self._on_state
+        with self._inside.keeping():
+            self._rules.on_opened(agent, self.machine.disk)
+
+    def _on_state(self, old: BackupState, new: BackupState) -> None:
+        if new is BackupState.BACKING_UP:
+            with self._inside.keeping():
+                self._rules.look_at_snapshots(self.machine.disk)
+
+    def _on_object(self, url: str) -> None:
+        with self._inside.keeping():
+            self._rules.on_object(url, self._cluster.store.objects)
+
+    def _look(self) -> None:
+        self._inside.tell()
+        if self._agent is not None:
+            self._rules.look(self._agent, self.machine.disk)
+
+    def _on_exit(self, error: BaseException | None) -> None:
+        self._agent = None
+        expect(False, "a backup goes on until it is stopped", error=repr(error))
+
+    # --- what happens to it
+
+    def _plan(self) -> None:
+        delay_ns = int(self._random.expovariate(1.0) * 4 * self._unit_ns) + 1
+        self._cluster.scheduler.call_after(delay_ns, self._strike)
+
+    def _strike(self) -> None:
+        if self._is_over:
+            return
+        strike = self._random.choice((self._kill, self._lose_power, self._end_midway))
+        if self.machine.is_running:
+            strike()
+        self._plan()
+
+    def _kill(self) -> None:
+        self._agent = None
+        self.machine.kill()
+        self._start_later()
+
+    def _lose_power(self) -> None:
+        self._agent, rate = None, self._random.choice((0.0, 0.5, 1.0))
+        self.machine.lose_power(lambda: self._random.random() < rate)
+        self._start_later()
+
+    def _end_midway(self) -> None:
+        """The process ends while it copies to the store, after a few operations."""
+        self._cluster.store.end_midway(self.machine, self._random.randrange(1, 12), self._kill)
+
+    def _start_later(self) -> None:
+        """Start it again soon, or after the members may have removed what comes next."""
+        mean = self._random.choice((0.5, 0.5, 0.5, 5.0))
+        self._cluster.scheduler.call_after(int(self._random.expovariate(1.0) * mean * self._unit_ns) + 1, self._start)
+
+    def _start(self) -> None:
+        if self.machine.is_running:
+            return
+        if not self.machine.has_power:
+            self.machine.regain_power()
+        self._cluster.store.on_started(self.machine)
+        self.machine.start(self._main()).observer = self._look
+
+    # --- the end
+
+    def end(self) -> None:
+        """Let nothing happen to it any more; one that knows the members of before is started again."""
+        self._is_over = True
+        self._cluster.store.on_started(self.machine)
+        if self.machine.is_running and self._known is not self._referee.membership.current:
+            self._kill()
+        self._start()
+
+    def has_all(self) -> bool:
+        """Whether disk and store have everything that is committed."""
+        self._look()
+        agent, manifest = self._agent, self._rules.find_manifest(self.place)
+        end = len(self._referee.committed)
+        return (
+            agent is not None
+            and agent.state is BackupState.BACKING_UP
+            and self._rules.recorded_position == end
+            and manifest is not None
+            and manifest.log_stop_position == end
+        )

@@ -1,0 +1,1 @@
+"""Faults of a simulated cluster: disks, network, services, operators."""

@@ -1,0 +1,156 @@
+"""What must hold of a backup: on its disk, by what a power loss would leave, and in the object store, at every moment.
+
+No agent is believed: what is committed the referee knows from the members' disks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.archive.files.catalog import parse_catalog
+from trimaran.archive.format.stored_names import StoredName
+from trimaran.service_api.documents.document import read_document
+from trimaran.service_api.types import LOG_STREAM_ID
+
+from trimaran.cluster.operating.backup.agent import BackupAgent
+from trimaran.cluster.operating.backup.manifest import CATALOG_NAME, MANIFEST_NAME, Manifest, StoredObject, decode_file, object_digest
+from trimaran.cluster.testing.simulation.cluster import DIRECTORY
+from trimaran.cluster.testing.simulation.kept_log import complete_snapshot_positions, read_kept_log
+from trimaran.cluster.testing.simulation.world.expect import expect
+
+_COMMITTED: Final = "a backup holds what is committed, and nothing else"
+_RECORDED: Final = "what a backup has recorded stays"
+_MANIFEST: Final = "the manifest of a backup names only what is there"
+
+
+class BackupRules:
+    """Watches one backup. Every method may raise `RuleBroken`."""
+
+    def __init__(self, committed: bytearray) -> None:
+        self.recorded_position = 0
+        """How far the log of the directory was seen to be recorded."""
+        self.begun_count = 0
+        """How many directories there were before this one, which could not go on."""
+        self._committed = committed
+        self._oldest_snapshot: int | None = None
+        self._manifests: dict[str, Manifest] = {}
+        """By the URL of the backup."""
+
+    def __repr__(self) -> str:
+        return f"<BackupRules recorded={self.recorded_position} begun={self.begun_count}>"
+
+    # --- the directory
+
+    def on_opened(self, agent: BackupAgent, disk: MemoryFileSystem) -> None:
+        """An agent begins: what was there is there, unless another backup was begun, and then it stands beside."""
+        begun_count = sum(name.startswith(f"{DIRECTORY.name}.") for name in disk.list_directory(DIRECTORY.parent))
+        if begun_count != self.begun_count:
+            self.begun_count, self.recorded_position, self._oldest_snapshot = begun_count, 0, None
+        position = agent.directory.recorded_position
+        expect(position >= self.recorded_position, _RECORDED, was=self.recorded_position, is_=position)
+
+    def look(self, agent: BackupAgent, disk: MemoryFileSystem) -> None:
+        """Look at the log when it has grown; cheap when it has not."""
+        recording = agent.directory.recording
+        if recording is None or recording.recorded_position == self.recorded_position:
+            return
+        position, descriptor = recording.recorded_position, recording.descriptor
+        expect(position <= len(self._committed), _COMMITTED, position=position, committed=len(self._committed))
+        for base, begin, end in descriptor.clip(max(self.recorded_position, descriptor.start_position), position):
+            path = DIRECTORY / "archive" / descriptor.segment_file_name(base)
+            data = disk.durable_read(path, end - begin, begin - base)
+            expect(data == self._committed[begin:end], _COMMITTED, begin=begin, end=end)
+        self.recorded_position = position
+
+    def look_at_snapshots(self, disk: MemoryFileSystem) -> None:
+        """Look at what was noted: each snapshot is whole and reached by the log, and one is where the log begins."""
+        kept = read_kept_log(disk)
+        if kept is None:
+            return
+        positions = sorted(at for at in complete_snapshot_positions(disk) if at > 0)
+        expect(
+            all(at <= self.recorded_position for at in positions),
+            "a backup notes a snapshot once its log has reached it",
+            positions=positions,
+            recorded_position=self.recorded_position,
+        )
+        if kept.start_position == 0:
+            return
+        if self._oldest_snapshot is None and positions:
+            self._oldest_snapshot = positions[0]
+        expect(
+            self._oldest_snapshot is None or self._oldest_snapshot in positions,
+            "a backup keeps the snapshot that it begins with",
+            oldest=self._oldest_snapshot,
+            positions=positions,
+            start_position=kept.start_position,
+        )
+
+    # --- the store
+
+    def on_object(self, url: str, objects: dict[str, bytes]) -> None:
+        """An object was written or removed: a reader of the manifest finds all that it names."""
+        if url.endswith(f"/{MANIFEST_NAME}"):
+            self._on_manifest(url.removesuffix(f"/{MANIFEST_NAME}"), objects)
+            return
+        for place, manifest in self._manifests.items():
+            stored = manifest.by_name.get(StoredName(url.removeprefix(f"{place}/")))
+            if stored is not None and url.startswith(f"{place}/"):
+                _expect_stored(url, stored, objects)
+
+    def find_manifest(self, place: str) -> Manifest | None:
+        """Return the manifest that a URL has now."""
+        return self._manifests.get(place)
+
+    def _on_manifest(self, place: str, objects: dict[str, bytes]) -> None:
+        manifest, before = read_document(Manifest, objects[f"{place}/{MANIFEST_NAME}"]), self._manifests.get(place)
+        self._manifests[place] = manifest
+        for stored in manifest.objects:
+            _expect_stored(f"{place}/{stored.name}", stored, objects)
+        expect(
+            before is None or before.log_stop_position <= manifest.log_stop_position,
+            "a backup in a store never goes back",
+            was=before,
+            is_=manifest,
+        )
+        expect(
+            manifest.log_stop_position <= len(self._committed),
+            _COMMITTED,
+            position=manifest.log_stop_position,
+            committed=len(self._committed),
+        )
+        expect(
+            all(at <= manifest.log_stop_position for at in manifest.snapshot_positions),
+            "a backup notes a snapshot once its log has reached it",
+            manifest=manifest,
+        )
+        log = _stored_log(place, manifest, objects)
+        expect(
+            log == self._committed[manifest.log_start_position : manifest.log_stop_position],
+            _COMMITTED,
+            place=place,
+            start_position=manifest.log_start_position,
+            stop_position=manifest.log_stop_position,
+            length=len(log),
+        )
+
+
+def _expect_stored(url: str, stored: StoredObject, objects: dict[str, bytes]) -> None:
+    data = objects.get(url)
+    expect(data is not None and len(data) >= stored.length, _MANIFEST, url=url, expected=stored.length)
+    assert data is not None
+    expect(object_digest(data[: stored.length]) == stored.sha256, _MANIFEST, url=url, sha256=stored.sha256)
+
+
+def _stored_log(place: str, manifest: Manifest, objects: dict[str, bytes]) -> bytes:
+    """Read the log that a manifest describes, as far as objects have it; it is as long as the manifest says."""
+    catalog = parse_catalog(decode_file(manifest.files[CATALOG_NAME]))
+    log = next(found for found in catalog.readable if found.stream_id == LOG_STREAM_ID)
+    parts = []
+    for base, begin, end in log.clip(manifest.log_start_position, manifest.log_stop_position):
+        name = StoredName(f"archive/{log.segment_file_name(base)}")
+        stored = manifest.by_name.get(name)
+        length = 0 if stored is None else stored.length
+        parts.append(objects.get(f"{place}/{name}", b"")[begin - base : min(length, end - base)])
+    return b"".join(parts)

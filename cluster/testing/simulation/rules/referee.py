@@ -1,0 +1,696 @@
+"""Checks the rules that must hold in every run, while it runs.
+
+The referee believes no member. It reads disks, network and services itself; of a node's own state it takes only what
+the node claims: that it leads a term, that it calls a position committed.
+
+Source: Raft paper figure 3; DESIGN §5; aeron.md §10.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from trimaran.archive.format.segment_names import segment_base_positions
+from trimaran.service_api import ClusteredService, Role
+from trimaran.service_api.groups.group import ONLY_GROUP
+from trimaran.service_api.types import MemberId, TermId
+from trimaran.service_api.wire.message import Message, decode_message, registry_of
+
+from trimaran.cluster.core.service_messages import TrackerState
+from trimaran.cluster.messages.consensus import AppendPosition, RequestVote, Vote
+from trimaran.cluster.testing.simulation.rules.action_rules import ActionRules
+from trimaran.cluster.testing.simulation.rules.agreement_rules import expect_agreement, expect_same, expect_snapshots_committed
+from trimaran.cluster.testing.simulation.rules.cold_rules import ColdRules
+from trimaran.cluster.testing.simulation.world.object_store import SimulatedStore
+from trimaran.cluster.testing.simulation.rules.clock_rules import ClockRules
+from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
+from trimaran.cluster.testing.simulation.rules.group_rules import GroupRules, KeyOf, no_key
+from trimaran.cluster.testing.simulation.kept_log import complete_snapshot_positions, read_kept_log
+from trimaran.cluster.testing.simulation.member_disks import MemberDisks, durable_candidate_term, durable_last_term
+from trimaran.cluster.testing.simulation.rules.membership_rules import MembershipRules
+from trimaran.cluster.testing.simulation.services.messenger import Messenger
+from trimaran.cluster.testing.simulation.services.observed_service import Hooks, ObservedService
+from trimaran.cluster.testing.simulation.services.relay import Relay
+from trimaran.cluster.testing.simulation.rules.role_rules import expect_nothing_of_clients, expect_role, overdue_timers
+from trimaran.cluster.testing.simulation.world.expect import NO_CHECKS, STRICT_RULE, FoundInside, RuleBroken, ServiceChecks, expect
+from trimaran.cluster.testing.simulation.trace import Trace
+from trimaran.cluster.testing.simulation.world.network import SimulatedTransport
+
+_WATCHED: Final = registry_of(RequestVote, Vote, AppendPosition)
+_WATCHED_TEMPLATE_IDS: Final = {message.TEMPLATE_ID for message in (RequestVote, Vote, AppendPosition)}
+_FREQUENT: Final = ("message", "request", "service message")
+_LOOKS_AT: Final = 3 << 5
+"""Of the frequent entries those are looked at from all sides whose positions have these bits clear: one in four."""
+
+_FRAME_HEADER_BYTES: Final = 32
+_TEMPLATE_ID_OFFSET: Final = _FRAME_HEADER_BYTES + 2
+
+
+@dataclass(slots=True)
+class _View:
+    """What one process of a member has claimed so far."""
+
+    commit_position: int = 0
+    reported_position: int = 0
+    append_position: int = 0
+    candidate_term_id: int = -1
+    marked_term_id: int = -1
+    """The newest term in which it has reported a position."""
+    is_leader: bool = False
+    log_start_position: int = 0
+    entry_count: int = 0
+    """Of its recording log, ever."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a run has met."""
+
+    elections: int = 0
+    committed_bytes: int = 0
+    delivered_entries: int = 0
+    votes: int = 0
+    loaded_snapshots: int = 0
+    by_kind: dict[str, int] = field(default_factory=dict)
+
+
+class Referee:
+    """Watches one cluster. Every method may raise `RuleBroken`."""
+
+    def __init__(
+        self,
+        make_service: Callable[[], ClusteredService],
+        *,
+        make_relay: Callable[[], Relay | Messenger] = Relay,
+        make_further: Sequence[Callable[[], ClusteredService]] = (),
+        checks: ServiceChecks = NO_CHECKS,
+        key_of: KeyOf = no_key,
+    ) -> None:
+        self._checks, self._key_of = checks, key_of
+        self._group_rules = GroupRules(ONLY_GROUP)
+        self.committed = bytearray()
+        """The log as far as any member has called it committed."""
+        self.delivered: dict[int, tuple[object, ...]] = {}
+        """Every delivered entry by its end position: what it was, and the hash of the service's state after it."""
+        self._modules: dict[int, tuple[frozenset[int], frozenset[tuple[int, int]], tuple[TrackerState, ...]]] = {}
+        """The open sessions, the timers and what services have offered, by the end position of each delivered entry."""
+        self.relayed: dict[int, tuple[object, ...]] = {}
+        """As `delivered`, of the relay, where there is one."""
+        self.further: list[dict[int, tuple[object, ...]]] = [{} for _ in make_further]
+        """As `delivered`, of the services after the first."""
+        self._kept: dict[int, dict[int, int]] = {}
+        """What containers keep of requests, by the end position of each delivered entry: session id to a hash."""
+        self.counts = Counts()
+        self.leaders: dict[int, MemberId] = {}  # by term
+        self._witness_terms: set[int] = set()
+        self.damaged: dict[MemberId, None] = {}
+        """Members whose disk was damaged on purpose: what they have counts for nothing, what they do still does."""
+        self.emptied: dict[MemberId, None] = {}
+        """Those of them whose disk was replaced by an empty one: no bit of it lies, they lead as all others."""
+        self.actions, self.cold = ActionRules(expect), ColdRules(self.committed)
+        self.disks = MemberDisks()
+        self.membership = MembershipRules(self.disks)
+        self._cluster: SimulatedCluster | None = None
+        self._trace: Trace | None = None
+        self._make_service, self._make_relay, self._make_further = make_service, make_relay, make_further
+        self._views: dict[MemberId, _View] = {}
+        self._services: dict[MemberId, ClusteredService] = {}
+        """The first one of the newest process of each member."""
+        self._further_services: dict[MemberId, list[ClusteredService]] = {}
+        """Those after the first, without the relay."""
+        self._relays: dict[MemberId, Relay | Messenger] = {}
+        self._held: dict[MemberId, tuple[object, int]] = {}
+        """How much of the committed log each member was seen to have, and on which disk."""
+        self._votes: dict[tuple[MemberId, int], tuple[MemberId, object]] = {}
+        """For whom each member has voted in a term, and on which disk it had noted that."""
+        self._committed_in: dict[int, int] = {}
+        """How far the log was committed by members of each term that committed any of it first."""
+        self._reports: dict[MemberId, tuple[int, int]] = {}
+        """The last position that each member has reported, and in which term."""
+        self._addresses: dict[str, Member] = {}
+        self._clocks, self._newest_time, self._newest_position = ClockRules(), 0, 0
+        self._inside = FoundInside()
+
+    def __repr__(self) -> str:
+        return f"<Referee committed={len(self.committed)} delivered={len(self.delivered)}>"
+
+    # --- joining a cluster
+
+    def make_service(self, member: Member) -> ObservedService:
+        """Give a member its service, observed."""
+        service = self._services[member.member_id] = self._make_service()
+        return ObservedService(service, partial(self._on_entry, member), **self._hooks(member, self.delivered))
+
+    def make_others(self, member: Member, *, has_relay: bool = True) -> list[ObservedService]:
+        """Give a member the services after the first, observed, and the relay as the last one."""
+        made = self._further_services[member.member_id] = [make_service() for make_service in self._make_further]
+        pairs = zip(made, self.further, strict=True)
+        others = [self._observe(member, service, delivered) for service, delivered in pairs]
+        if has_relay:
+            relay = self._relays[member.member_id] = self._make_relay()
+            others.append(self._observe(member, relay, self.relayed))
+        return others
+
+    def _observe(
+        self, member: Member, service: ClusteredService, delivered: dict[int, tuple[object, ...]]
+    ) -> ObservedService:
+        def on_entry(position: int, timestamp: int, what: tuple[object, ...]) -> None:
+            self._on_further(member, service, position, what, delivered)
+
+        return ObservedService(service, on_entry, **self._hooks(member, delivered))
+
+    def _hooks(self, member: Member, delivered: dict[int, tuple[object, ...]]) -> Hooks:
+        return {
+            "on_error": partial(self._on_service_error, member),
+            "on_loaded": lambda position, state_hash: self._on_loaded(member, position, state_hash, delivered),
+            "fail": member.service_failure.on_entry,
+        }
+
+    def watch(self, cluster: SimulatedCluster, trace: Trace) -> None:
+        """Look at everything that happens in this cluster."""
+        self._cluster = cluster
+        self._trace = trace
+        self._group_rules = GroupRules(cluster.group, self._key_of)
+        self.membership.start(cluster.founding)
+        for member in cluster.members.values():
+            self._on_member(member)
+        cluster.on_member = self._on_member
+        cluster.on_node = self._on_node
+        cluster.network.segment_watchers.append(self._on_segment)
+        cluster.store.watchers.append(partial(self._on_object, cluster.store))
+
+    def _on_member(self, member: Member) -> None:
+        self._addresses[member.machine.address] = member
+        member.machine.on_remove = partial(self._on_remove, member)
+
+    def _on_node(self, member: Member) -> None:
+        loop = member.machine.loop
+        assert loop is not None
+        assert member.node is not None
+        append_position = member.node.module.ctx.append_position
+        with self._inside.keeping():
+            self._expect_kept(member, append_position)
+        view = self._views[member.member_id] = _View(
+            append_position=append_position, log_start_position=member.node.log_start_position
+        )
+        if member.member_id not in self.damaged:
+            view.candidate_term_id = durable_candidate_term(member) or -1  # 0 is no term to go back from
+        if self._checks.equip is not None:
+            self._checks.equip(member.node.service_agent, partial(self._on_left_log, member))
+        loop.observer = lambda: self.look(member, view)
+
+    def _on_left_log(self, member: Member, place: str) -> None:
+        """Runs inside a service's callback."""
+        position = 0 if member.node is None else member.node.service_agent.log_position
+        self._inside.keep(RuleBroken(STRICT_RULE, member=member.member_id, position=position, place=place))
+
+    def _on_object(self, store: SimulatedStore, url: str) -> None:
+        with self._inside.keeping():
+            self.cold.on_object(url, store.objects)
+
+    # --- looking
+
+    def look(self, member: Member, view: _View) -> None:
+        """Look at a member after each thing that it did; cheap when nothing has changed."""
+        self._inside.tell()
+        node = member.node
+        if node is None:
+            return
+        self._clocks.look(member)
+        module, append_position = node.module, node.module.ctx.append_position
+        if append_position < view.append_position:
+            self._expect_kept(member, append_position)
+        view.append_position = append_position
+        if node.log_start_position != view.log_start_position:
+            view.log_start_position = node.log_start_position
+            # A member that stops still removes what it may, but is told no more of what it records: its disk counts.
+            self._expect_kept(member, max(append_position, self._held_position(member)))
+        candidate_term_id = module.ctx.candidate_term_id
+        if candidate_term_id != view.candidate_term_id:
+            expect(
+                candidate_term_id > view.candidate_term_id,
+                "the term of a member never goes back",
+                member=member.member_id,
+                was=view.candidate_term_id,
+                is_=candidate_term_id,
+            )
+            view.candidate_term_id = candidate_term_id
+        commit_position = module.ctx.commit_position
+        if commit_position != view.commit_position:
+            self._on_commit(member, view.commit_position, commit_position)
+            view.commit_position = commit_position
+        is_leader = module.leader is not None
+        if is_leader != view.is_leader:
+            view.is_leader = is_leader
+            if is_leader:
+                self._on_leader(member)
+        self.actions.look(member)
+        self.membership.look(member)
+        self._group_rules.look(member)
+        expect_agreement(member)
+        entry_count = module.ctx.recording_log.next_entry_index
+        if entry_count != view.entry_count:
+            view.entry_count = entry_count
+            expect_snapshots_committed(member)
+        assert self._trace is not None
+        self._trace.on_member(member)
+
+    def _on_commit(self, member: Member, since: int, position: int) -> None:
+        expect(position > since, "a commit position never goes back", member=member.member_id, was=since, is_=position)
+        common = min(position, len(self.committed))
+        since = max(since, self.disks.kept_log(member).start_position)
+        if since < common and member.member_id not in self.damaged:
+            expect(
+                self.disks.durable_log(member, since, common) == self.committed[since:common],
+                "committed bytes are the same everywhere, and durable where they are called committed",
+                member=member.member_id,
+                since=since,
+                position=position,
+            )
+        if position > common:
+            self._on_first_commit(member, common, position)
+        self._hold(member, position)
+        if member.member_id not in self.damaged:  # which searches its log for members as far as it can read it
+            self.membership.expect_known(member, position)
+
+    def _hold(self, member: Member, position: int) -> None:
+        self._held[member.member_id] = member.machine.disk, max(position, self._held_position(member))
+
+    def _held_position(self, member: Member) -> int:
+        """How far the disk that this member has now held what is committed, when that was looked at."""
+        disk, position = self._held.get(member.member_id, (None, 0))
+        return position if disk is member.machine.disk else 0
+
+    def _expect_kept(self, member: Member, append_position: int) -> None:
+        """A member starts, or has cut its log at either end: what is committed and was on this disk is still there.
+
+        Or a complete snapshot, from which what is still there goes on.
+        """
+        if member.member_id in self.damaged and self.disks.has_set_aside(member):
+            self._held.pop(member.member_id, None)  # it comes back without a vote; see `repair.coming_back`
+        held = self._held_position(member)
+        expect(
+            append_position >= held,
+            "what is committed and was held stays on that disk",
+            member=member.member_id,
+            held=held,
+            append_position=append_position,
+        )
+        start_position = self.disks.kept_log(member).start_position
+        if start_position == 0 or member.member_id in self.damaged:
+            return
+        snapshot_positions = complete_snapshot_positions(member.machine.disk)
+        expect(
+            any(start_position <= at <= append_position for at in snapshot_positions),
+            "where the log does not begin at 0, a complete snapshot stands in for what is missing",
+            member=member.member_id,
+            start_position=start_position,
+            append_position=append_position,
+            snapshot_positions=snapshot_positions,
+        )
+        end = min(max(held, *snapshot_positions), append_position, len(self.committed))
+        expect(
+            self.disks.durable_log(member, start_position, end) == self.committed[start_position:end],
+            "what is committed and was held stays on that disk",
+            member=member.member_id,
+            start_position=start_position,
+            append_position=append_position,
+        )
+
+    def _on_remove(self, member: Member, path: object) -> None:
+        """A file is about to go: what a log needs may not, as the catalog has it durably."""
+        kept = read_kept_log(member.machine.disk)
+        if kept is None or not isinstance(path, Path) or member.member_id in self.damaged:
+            return
+        base_position = next(iter(segment_base_positions([path.name], kept.recording_id)), None)
+        if base_position is None:
+            return
+        if base_position < kept.start_position:
+            with self._inside.keeping():
+                self.cold.expect_kept(member, base_position, path)
+            return
+        if base_position < (held := self._held_position(member)):
+            self._inside.keep(
+                RuleBroken(
+                    "a segment goes when the catalog knows, durably, that the log begins after it",
+                    member=member.member_id,
+                    base_position=base_position,
+                    kept=kept,
+                    held=held,
+                )
+            )
+
+    def _on_first_commit(self, member: Member, since: int, position: int) -> None:
+        """Nobody has called this committed before: a majority must have it on disk."""
+        data = self.disks.durable_log(member, since, position)
+        expect(
+            len(data) == position - since,
+            "what is committed is durable where it is called committed",
+            member=member.member_id,
+            position=position,
+        )
+        assert self._cluster is not None
+        members = self._cluster.members.values()
+        holders = [other for other in members if self.disks.durable_log(other, since, position) == data]
+        assert member.node is not None
+        report = member.node.module.ctx.leadership_term_id, position
+        # Who lost its disk between its report and the commit held it: reports are held against the disk as they leave.
+        lost = [other for other in members if other not in holders and self._reports.get(other.member_id, ()) >= report]
+        lost = [other for other in lost if other.member_id in self.damaged]
+        self.membership.expect_majority(member, since, data, [other.member_id for other in holders + lost])
+        for holder in holders:
+            # Not one on whose disk sectors of an unfinished batch survived after a hole.
+            disk, held_position = self._held.get(holder.member_id, (holder.machine.disk, 0))
+            if disk is holder.machine.disk and held_position >= since:
+                self._hold(holder, position)
+        expect_nothing_of_clients(data, since, self._witness_terms)
+        self.membership.on_committed(data, since)
+        self.committed += data
+        self._committed_in[report[0]] = position
+        self.counts.committed_bytes = len(self.committed)
+
+    def _on_leader(self, member: Member) -> None:
+        assert member.node is not None
+        ctx = member.node.module.ctx
+        term_id = ctx.leadership_term_id
+        self.counts.elections += 1
+        leader_id = self.leaders.setdefault(term_id, member.member_id)
+        expect(
+            leader_id == member.member_id, "one leader per term", term=term_id, leaders=(leader_id, member.member_id)
+        )
+        if member.config.is_witness:
+            self._witness_terms.add(int(term_id))
+        may_lie = member.member_id in self.damaged and member.member_id not in self.emptied
+        if not may_lie:
+            self.membership.expect_elected(member, self._held_position(member), self._voted_for)
+        # A leader may come late: what a higher term has committed meanwhile is not its own.
+        required = max((end for term, end in self._committed_in.items() if term < term_id), default=0)
+        since = min(required, self.disks.kept_log(member).start_position)
+        expect(
+            may_lie or self.disks.durable_log(member, since, required) == self.committed[since:required],
+            "a leader has everything that was ever committed",
+            member=member.member_id,
+            term=term_id,
+            committed=required,
+            append_position=ctx.append_position,
+        )
+
+    def _voted_for(self, member_id: MemberId, term_id: TermId) -> MemberId | None:
+        voted = self._votes.get((member_id, term_id))
+        return None if voted is None else voted[0]
+
+    def _on_segment(self, transport: SimulatedTransport, data: bytes | bytearray) -> None:
+        """Look at what members say to each other: votes and positions must be on their disks by now."""
+        if len(data) < _TEMPLATE_ID_OFFSET + 2 or transport.peer_address[0] not in self._addresses:
+            return
+        if int.from_bytes(data[_TEMPLATE_ID_OFFSET : _TEMPLATE_ID_OFFSET + 2], "little") not in _WATCHED_TEMPLATE_IDS:
+            return
+        sender, receiver = self._addresses.get(transport.address[0]), self._addresses[transport.peer_address[0]]
+        if sender is None or transport.peer_address[1] != receiver.consensus_port:
+            return
+        message = decode_message(bytes(data), _FRAME_HEADER_BYTES, registry=_WATCHED)
+        with self._inside.keeping():
+            self._on_said(sender, message)
+
+    def _on_said(self, member: Member, message: Message) -> None:
+        match message:
+            case RequestVote():
+                if member.member_id not in self.damaged:
+                    self.membership.expect_may_stand(member, self._held_position(member))
+                self._on_vote(member, message.candidate_term_id, message.candidate_member_id)
+            case Vote() if message.vote:
+                self._on_vote(member, message.candidate_term_id, message.candidate_member_id)
+            case AppendPosition():
+                self._on_reported(member, message.leadership_term_id, message.log_position)
+
+    def _on_reported(self, member: Member, term_id: int, position: int) -> None:
+        """A member says that it has recorded its log up to here, and is in this term."""
+        view = self._views[member.member_id]
+        if term_id > view.marked_term_id:
+            self._expect_marked(member, term_id)
+            view.marked_term_id = term_id
+        self._reports[member.member_id] = term_id, position
+        begin, view.reported_position = min(view.reported_position, position), position
+        begin = max(begin, self.disks.kept_log(member).start_position)
+        expect(
+            self.disks.is_durable(member, begin, position),
+            "a position is durable before it is reported",
+            member=member.member_id,
+            since=begin,
+            position=position,
+        )
+
+    def _expect_marked(self, member: Member, term_id: int) -> None:
+        """The first report in a term counts as a mark of it: no older log may win any more."""
+        last = durable_last_term(member)
+        expect(
+            last is not None and last.leadership_term_id >= term_id,
+            "a term is marked durably before a position in it is reported",
+            member=member.member_id,
+            term=term_id,
+            marked=last,
+        )
+
+    def _on_vote(self, member: Member, term_id: int, candidate_id: MemberId) -> None:
+        self.counts.votes += 1
+        durable_term_id = durable_candidate_term(member)
+        expect(
+            durable_term_id is not None and durable_term_id >= term_id,
+            "a vote is durable before it is sent",
+            member=member.member_id,
+            term=term_id,
+            durable_term=durable_term_id,
+        )
+        disk = member.machine.disk
+        voted, noted_on = self._votes.setdefault((member.member_id, term_id), (candidate_id, disk))
+        if voted == member.member_id and noted_on is not disk:
+            # It stood, and then lost its disk: with that candidacy, which nobody counts votes for any more, its own
+            # vote is gone. A vote for another still counts over there, so it must not give that away again.
+            voted, _ = self._votes[member.member_id, term_id] = candidate_id, disk
+        expect(
+            voted == candidate_id,
+            "one vote per term",
+            member=member.member_id,
+            term=term_id,
+            votes=(voted, candidate_id),
+        )
+
+    def _on_entry(self, member: Member, position: int, timestamp: int, what: tuple[object, ...]) -> None:
+        """Look at an entry just delivered, from the service's side and from the module's."""
+        self._on_delivered(member, position, timestamp, what)
+        if what[0] in _FREQUENT and position & _LOOKS_AT:
+            return  # what a module or a container has wrong it still has at the next one that is looked at
+        self._on_module(member, position)
+        self._on_container(member, position)
+
+    def _on_delivered(self, member: Member, position: int, timestamp: int, what: tuple[object, ...]) -> None:
+        """Runs inside a service's callback: what is found is kept until the next look."""
+        if member.node is None:
+            return  # its machine lost power in the middle of this callback: nobody hears of what is left of it
+        with self._inside.keeping():
+            expect(
+                position <= len(self.committed) or self._is_committing(member, position),
+                "only what is committed is delivered",
+                member=member.member_id,
+                position=position,
+                committed=len(self.committed),
+            )
+            expect_role(member, position)
+            expect_same(member, position, self.delivered.setdefault(position, what), what)
+            self._checks.look(self._services[member.member_id], member=member.member_id, position=position)
+            if position > self._newest_position:
+                expect(
+                    timestamp >= self._newest_time,
+                    "log time never goes backwards",
+                    member=member.member_id,
+                    position=position,
+                    before=self._newest_time,
+                    now=timestamp,
+                )
+                self._newest_position, self._newest_time = position, timestamp
+                self._group_rules.on_entry(position, what)
+                self.counts.delivered_entries += 1
+                self.counts.by_kind[str(what[0])] = self.counts.by_kind.get(str(what[0]), 0) + 1
+
+    def _on_module(self, member: Member, position: int) -> None:
+        """What consensus modules keep for services: the same on all, whether from the log or from a snapshot."""
+        if member.node is None:
+            return
+        module = member.node.module
+        sessions = frozenset(
+            [s.cluster_session_id for s in module.sessions.sessions.values() if s.opened_log_position <= position]
+        )
+        timers = frozenset(module.timers.pending())
+        pending = tuple([tracker.state() for tracker in module.service_messages.trackers])
+        now = (sessions, timers, pending)
+        first = self._modules.setdefault(position, now)
+        if first == now:
+            return
+        if first[2] != pending:
+            rule = "every consensus module has the same messages of services at the same position"
+            facts: dict[str, object] = {"expected": first[2], "actual": pending}
+        else:
+            rule = "every consensus module has the same sessions and timers at the same position"
+            facts = {"sessions": sorted(first[0] ^ sessions), "timers": sorted(first[1] ^ timers)}
+        self._inside.keep(RuleBroken(rule, member=member.member_id, position=position, **facts))
+
+    def _on_container(self, member: Member, position: int) -> None:
+        """What containers keep of requests: the same on all, whether from the log or from a snapshot."""
+        if member.node is None:
+            return
+        sessions = member.node.service_agent.requests.sessions
+        kept = {int(key): hash((replies.first_sequence, *replies.kept)) for key, replies in sessions.items()}
+        first = self._kept.setdefault(position, kept)
+        if first != kept:
+            self._inside.keep(
+                RuleBroken(
+                    "every container keeps the same replies at the same position",
+                    member=member.member_id,
+                    position=position,
+                    sessions=sorted(key for key in {*first, *kept} if first.get(key) != kept.get(key)),
+                )
+            )
+
+    def _on_further(
+        self,
+        member: Member,
+        service: ClusteredService,
+        position: int,
+        what: tuple[object, ...],
+        delivered: dict[int, tuple[object, ...]],
+    ) -> None:
+        """Look at what a service after the first was given, and at what its messages have become."""
+        if member.node is None:
+            return
+        faults = getattr(service, "faults", ())
+        with self._inside.keeping():
+            expect_same(member, position, delivered.setdefault(position, what), what)
+            if delivered is not self.relayed:
+                self._checks.look(service, member=member.member_id, position=position)
+            expect(
+                not faults,
+                "a message of a service is delivered once, in the order offered",
+                member=member.member_id,
+                position=position,
+                faults=faults[:3],
+            )
+            expect(
+                member.node.module.service_messages.divergence_count == 0,
+                "the log holds what services have offered",
+                member=member.member_id,
+                position=position,
+            )
+
+    def _on_loaded(
+        self, member: Member, position: int, state_hash: object, delivered: dict[int, tuple[object, ...]]
+    ) -> None:
+        """A service was given a snapshot: it must be what every service was at that position, and go on right there.
+
+        What it goes on with is told from its state too: were an entry given twice or never, its hash would differ.
+        """
+        self.counts.loaded_snapshots += 1
+        newest = max((end for end in delivered if end <= position), default=None)
+        expected = None if newest is None else delivered[newest][-1]
+        with self._inside.keeping():
+            expect(
+                position <= len(self.committed),
+                "a snapshot holds only what is committed",
+                member=member.member_id,
+                position=position,
+                committed=len(self.committed),
+            )
+            expect(
+                newest is None or state_hash == expected,
+                "a service loaded from a snapshot is what every service was at that position",
+                member=member.member_id,
+                position=position,
+                newest=newest,
+                expected=expected,
+                actual=state_hash,
+            )
+
+    def _on_service_error(self, member: Member, position: int, error: Exception) -> None:
+        """Runs inside a service's callback. A cluster goes on when one raises, but a service under test should not."""
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        self._inside.keep(
+            RuleBroken(
+                "no callback of a service raises",
+                member=member.member_id,
+                position=position,
+                error=error,
+                file=where.filename,
+                line=where.lineno,
+            )
+        )
+
+    def _is_committing(self, member: Member, position: int) -> bool:
+        """Whether this very callback is the first to hear of the commit: then it is checked right here."""
+        if member.node is None:
+            return False
+        commit_position = member.node.module.ctx.commit_position
+        view = self._views[member.member_id]
+        if position > commit_position:
+            return False
+        self._on_commit(member, view.commit_position, commit_position)
+        view.commit_position = commit_position
+        return True
+
+    # --- the end of a run
+
+    def expect_equal(self, members: list[Member]) -> None:
+        """Check that these members have the same log and have processed all of it, and what is in it."""
+        self.actions.expect_held(self.committed)
+        for member in members:
+            assert member.node is not None
+            ctx = member.node.module.ctx
+            expect(
+                ctx.commit_position == len(self.committed) == ctx.append_position,
+                "members at rest have committed everything",
+                member=member.member_id,
+                commit_position=ctx.commit_position,
+                append_position=ctx.append_position,
+                committed=len(self.committed),
+            )
+            expect(
+                self.has_committed(member),
+                "members at rest have the same log",
+                member=member.member_id,
+            )
+            service = self._services.get(member.member_id)  # a witness has none
+            faults = getattr(service, "faults", [])
+            expect(not faults, "a service is given nothing impossible", member=member.member_id, faults=faults[:3])
+            overdue = overdue_timers(member) if ctx.role is Role.LEADER else []
+            expect(not overdue, "a timer that is due fires", member=member.member_id, overdue=overdue[:3])
+
+    def look_at_rest(self, members: Sequence[Member]) -> None:
+        """Hand the services of members that have the same log to the check of the user's."""
+        ids = [one.member_id for one in members if not one.config.is_witness]
+        if self._make_further:
+            self._checks.look_at_rest([(self._services[each], *self._further_services[each]) for each in ids])
+        else:
+            self._checks.look_at_rest([self._services[each] for each in ids])
+
+    def has_committed(self, member: Member) -> bool:
+        """Whether a member has, durably, everything that was ever committed, or a snapshot and all that follows."""
+        since = self.disks.kept_log(member).start_position
+        if since and not any(at >= since for at in complete_snapshot_positions(member.machine.disk)):
+            return False
+        return self.disks.durable_log(member, since, len(self.committed)) == self.committed[since:]
+
+    def is_sound(self, member: Member) -> bool:
+        """Whether a member that lost its disk has everything again, and may vote."""
+        return self.may_vote(member) and self.has_committed(member)
+
+    def may_vote(self, member: Member) -> bool:
+        """Whether a member is a voter: a candidate term is on its disk."""
+        term_id = durable_candidate_term(member)
+        return term_id is not None and term_id >= 0
+
+    def has_joined(self, member: Member) -> bool:
+        """Whether a member has ever been in a term, as its disk has it: it is not taken for a new cluster's."""
+        return durable_last_term(member) is not None

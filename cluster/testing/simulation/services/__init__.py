@@ -1,0 +1,1 @@
+"""Services that simulated clusters run, and their observer."""

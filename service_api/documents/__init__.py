@@ -1,0 +1,1 @@
+"""Documents that cross processes, and the status of a member."""

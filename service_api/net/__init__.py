@@ -1,0 +1,1 @@
+"""Connections: one transport seam, one gate, sockets."""
