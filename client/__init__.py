@@ -13,6 +13,7 @@ outbox_worker    does what services want done outside
 credentials      who the client is, to the cluster's authenticator
 """
 
+from trimaran.client.protocol.queries import QueryResult as QueryResult
 from trimaran.service_api.tls import TlsSettings as TlsSettings
 from trimaran.service_api.wire.session import EventCode as EventCode
 
@@ -39,6 +40,5 @@ from .errors import RequestFailedError as RequestFailedError
 from .errors import RequestIndeterminateError as RequestIndeterminateError
 from .groups import GroupedClient as GroupedClient
 from .groups import SyncGroupedClient as SyncGroupedClient
-from trimaran.client.protocol.queries import QueryResult as QueryResult
 from .shared import SharedConnection as SharedConnection
 from .sync_client import SyncClusterClient as SyncClusterClient

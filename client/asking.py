@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+from trimaran.client.protocol.admin import AdminWish
+from trimaran.client.protocol.queries import WAIT_AT_MEMBER_S, QueryOptions, QueryResult
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError
 from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.types import NULL_VALUE
 
-from trimaran.client.protocol.admin import AdminWish
 from .connection import ClientConductor
 from .errors import IndeterminateError
-from trimaran.client.protocol.queries import WAIT_AT_MEMBER_S, QueryOptions, QueryResult
 
 
 async def query(

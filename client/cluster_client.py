@@ -9,6 +9,9 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
+from trimaran.client.protocol.admin import SNAPSHOT_WISH, AdminWish
+from trimaran.client.protocol.client_state import ClientState
+from trimaran.client.protocol.queries import QueryResult
 from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError
 from trimaran.service_api.groups.group import Group
 from trimaran.service_api.payloads import plain_bytes
@@ -16,13 +19,10 @@ from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
 from trimaran.service_api.wire.session import AdminRequestType
 
 from . import asking
-from trimaran.client.protocol.admin import SNAPSHOT_WISH, AdminWish
-from trimaran.client.protocol.client_state import ClientState
 from .config import ClientConfig, client_config
 from .connection import ClientConductor
 from .credentials import CredentialsSupplier
 from .egress import EgressListener, EgressMessage
-from trimaran.client.protocol.queries import QueryResult
 from .streams import ConnectionEvents, EgressIterator
 
 

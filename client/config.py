@@ -14,8 +14,8 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.groups.group import Group
 from trimaran.service_api.member_id import parse_member_id
-from trimaran.service_api.tls import TlsSettings, client_network
 from trimaran.service_api.net.transport import SOCKETS, NetworkStack
+from trimaran.service_api.tls import TlsSettings, client_network
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_LIMIT
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH

@@ -16,22 +16,22 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 from weakref import WeakKeyDictionary
 
-from trimaran.service_api.net.sockets import NameUnresolvedError
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterError, RemoteProtocolError
-from trimaran.service_api.net.transport import UNACKNOWLEDGED_LIMIT_MS, Purpose, limit_unacknowledged
-from trimaran.service_api.wire.pieces import CLIENT_RECEIVE_BYTES
-
 from trimaran.client.protocol.admin import AdminWish, OnDone
 from trimaran.client.protocol.client_state import ClientState
-from .config import ClientConfig, to_ns
 from trimaran.client.protocol.effects import Dial, Disconnect
-from .egress import EgressListener, EgressQueue
 from trimaran.client.protocol.neighbours import Neighbours
 from trimaran.client.protocol.protocol import ClientProtocol
 from trimaran.client.protocol.queries import PendingQuery, QueryOptions, QueryResult
 from trimaran.client.protocol.requests import PendingRequest
 from trimaran.client.protocol.session_identity import SessionShare
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.errors import ClusterError, RemoteProtocolError
+from trimaran.service_api.net.sockets import NameUnresolvedError
+from trimaran.service_api.net.transport import UNACKNOWLEDGED_LIMIT_MS, Purpose, limit_unacknowledged
+from trimaran.service_api.wire.pieces import CLIENT_RECEIVE_BYTES
+
+from .config import ClientConfig, to_ns
+from .egress import EgressListener, EgressQueue
 
 _TIMER_SLACK_S: Final = 0.0005
 """Timers may fire half a millisecond early (uvloop counts whole ones); firing late costs nothing here."""

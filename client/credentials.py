@@ -18,7 +18,13 @@ import secrets
 from collections.abc import Callable
 from typing import Protocol
 
-from trimaran.service_api.access.password_proof import NONCE_LENGTH, PasswordChallenge, SaltedSecret, encode_principal, prove
+from trimaran.service_api.access.password_proof import (
+    NONCE_LENGTH,
+    PasswordChallenge,
+    SaltedSecret,
+    encode_principal,
+    prove,
+)
 
 
 class CredentialsSupplier(Protocol):

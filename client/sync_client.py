@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self
 
+from trimaran.client.protocol.protocol import CLOSED_BY_CLIENT
+from trimaran.client.protocol.queries import QueryResult
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, SessionClosedError
 from trimaran.service_api.groups.group import Group
 from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
@@ -28,8 +30,6 @@ from .credentials import CredentialsSupplier
 from .egress import EgressMessage
 from .errors import RequestIndeterminateError
 from .loop_thread import LoopThread
-from trimaran.client.protocol.protocol import CLOSED_BY_CLIENT
-from trimaran.client.protocol.queries import QueryResult
 from .streams import ConnectionEvents, EgressIterator
 
 _BATCH_LIMIT: Final = 1024

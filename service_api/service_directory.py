@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
-from trimaran.service_api.typed.schema import Schema
+
+Schema = Any
+"""JSON; `typed.schema` has its form."""
 
 
 class NamedService(Protocol):

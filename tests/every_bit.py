@@ -32,13 +32,19 @@ from trimaran.archive.format.frame_rules import frame_rules_of
 from trimaran.archive.format.layout import COLD_RECORD_NAME
 from trimaran.archive.format.messages import ArchiveMarkFileHeader
 from trimaran.archive.format.stored_names import StoredName
-from trimaran.cluster.operating.backup.manifest import RECORDING_LOG_NAME, Manifest, StoredObject, decode_manifest, encode_file
-from trimaran.cluster.operating.backup.object_check import check_object
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
 from trimaran.cluster.messages.mark import MarkFileHeader
+from trimaran.cluster.operating.backup.manifest import (
+    RECORDING_LOG_NAME,
+    Manifest,
+    StoredObject,
+    decode_manifest,
+    encode_file,
+)
+from trimaran.cluster.operating.backup.object_check import check_object
 from trimaran.cluster.runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, ClusterIdFile
 from trimaran.cluster.runtime.files.mark_file import (
     BOOT_ID_POSITION,

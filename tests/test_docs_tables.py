@@ -8,8 +8,8 @@ import pytest
 
 from tests.places import ROOT
 from trimaran.cluster.cli.app import COMMANDS
-from trimaran.service_api.access.permissions import PERMISSIONS, Permission
 from trimaran.service_api.access.identity import CallerRole
+from trimaran.service_api.access.permissions import PERMISSIONS, Permission
 
 SCENARIOS = (ROOT / "docs" / "aeron-scenarios.md").read_text()
 TOOLS = (ROOT / "docs" / "cluster-tool.md").read_text()

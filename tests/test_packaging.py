@@ -27,6 +27,7 @@ NEEDING_AN_EXTRA = (
     *(
         "trimaran.archive.report",
         "trimaran.archive.spark",
+        "trimaran.archive.files.vector",
         "trimaran.archive.reading.vector",
         "trimaran.benchmarks",
         "trimaran.cluster.testing.machines",

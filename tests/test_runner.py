@@ -202,7 +202,7 @@ def test_a_test_that_ended_alone_without_an_outcome_is_red() -> None:
     assert len(judge(failed(TESTS[0]), [], [], ended_well=True).red) == 1
 
 
-@pytest.mark.parametrize("folder", ["scenarios", "simulation", "unit/cluster/core", "unit/cluster/simulation"])
+@pytest.mark.parametrize("folder", ["scenarios", "simulation", "unit/cluster/core", "unit/cluster/testing/simulation"])
 def test_what_has_no_clock_gets_no_second_run(folder: str) -> None:
     nodeid = f"tests/{folder}/test_it.py::test_it"
 

@@ -20,7 +20,7 @@ TASK_OWNERS = {
     "client/connection.py": "owns its dials; closing cancels and joins them",
     "client/shared/shared_link.py": "owns its dial; SharedConnection.aclose() joins it",
     "client/ready_made/locks.py": "renewals, which release() joins, and releases; both end with the session",
-    "service_api/net/transport.py": "makes a connection of what it has accepted; ends by itself, wait_closed() joins it",
+    "service_api/net/transport.py": "makes a connection of what it accepted; ends by itself, wait_closed() joins it",
     "cluster/testing/simulation/world/machine.py": "the main task of a simulated process, which dies with it, unjoined",
 }
 """Who may make tasks without a TaskGroup or an ActivityScope, and why."""

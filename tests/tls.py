@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Self
 
-from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
 from trimaran.service_api.access.identity import CallerRole, Identity
+from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
 from trimaran.service_api.tls import TlsSettings
 from trimaran.service_api.tls.issuing import LOCAL_NAMES, Authority
 

@@ -11,7 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from trimaran.service_api.documents.document import ClusterIdLine, Count, DocumentPart, Id, Position, SealedDocument, Sha256Line, read_document
+from trimaran.service_api.documents.document import (
+    ClusterIdLine,
+    Count,
+    DocumentPart,
+    Id,
+    Position,
+    SealedDocument,
+    Sha256Line,
+    read_document,
+)
 from trimaran.service_api.errors import RemoteProtocolError
 
 from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_file

@@ -30,7 +30,7 @@ def skip_valid_frames(
     if not isinstance(file_system, OsFileSystem | RemoteFileSystem):
         return 0, start_position
     try:
-        from trimaran.archive.files.block_scan import FrameScanner
+        from trimaran.archive.files.vector.scan import FrameScanner
     except ImportError:
         return 0, start_position
     scanner = FrameScanner(

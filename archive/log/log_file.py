@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from trimaran.archive.files.fast_forward import skip_valid_frames
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE, TimeUnit
 
@@ -20,7 +21,6 @@ from ..files.log_end import LogEnd
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.segment_names import segment_base_positions
-from trimaran.archive.files.fast_forward import skip_valid_frames
 from .member_directory import ArchiveLocation, MemberDirectory
 from .time_unit import find_time_unit
 

@@ -27,7 +27,7 @@ from ..log.time_unit import find_time_unit
 from .frame_columns import choose_columns
 
 if TYPE_CHECKING:
-    from trimaran.archive.files.block_scan import FrameBlock
+    from trimaran.archive.files.vector.scan import FrameBlock
 
 DEFAULT_BATCH_LENGTH_BYTES: Final = 1 << 22
 
@@ -100,9 +100,10 @@ def read_batches(
 
     `on_progress` is told the position after each batch.
     """
+    from trimaran.archive.files.vector.scan import FrameScanner
+
     from .vector.columns import BatchMaker
     from .vector.messages import MessageBlockJoiner
-    from trimaran.archive.files.block_scan import FrameScanner
 
     scanner = FrameScanner(
         directory,
@@ -178,7 +179,7 @@ def open_recordings(
     """
     from pyarrow import RecordBatchReader
 
-    from trimaran.archive.files.block_scan import check_block_length
+    from trimaran.archive.files.vector.scan import check_block_length
 
     entries = find_entries(location.directory, recording_id, location.file_system)
     check_block_length(selection.batch_length_bytes)

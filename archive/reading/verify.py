@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from trimaran.archive.files.fast_forward import skip_valid_frames
+
 from ..disk.file_system import ReadableFileSystem
 from ..files.catalog import CatalogEntry
 from ..files.log_end import LogEnd, first_nonzero
@@ -23,7 +25,6 @@ from ..files.reader import FrameReader, StopReason
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.log_file import LogFile
 from ..log.member_directory import ArchiveLocation
-from trimaran.archive.files.fast_forward import skip_valid_frames
 
 UNKNOWN_CHECKSUM: Final = "frames carry checksums that are neither CRC-32 nor CRC-32C: they were not checked"
 """What is said of a recording of which only the structure is checked."""

@@ -16,10 +16,17 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
-from trimaran.service_api.typed.codec import HEADER_BYTES, MAGIC, SERVICE_ID_LIMIT, PayloadKind, tag_of
 from trimaran.service_api.typed.log_schemas import LogSchemas
-from trimaran.service_api.typed.schema import FINGERPRINT_BYTES, Schema
+from trimaran.service_api.typed.schema import Schema
 from trimaran.service_api.typed.snapshots import SNAPSHOT_BEGIN, field_number, read_pairs
+from trimaran.service_api.wire.payload_header import (
+    FINGERPRINT_BYTES,
+    HEADER_BYTES,
+    MAGIC,
+    SERVICE_ID_LIMIT,
+    PayloadKind,
+    tag_of,
+)
 from trimaran.service_api.wire.topics import TOPIC_MARK
 
 from .decoders import BODY, READ, WRONG, session_messages, with_bodies

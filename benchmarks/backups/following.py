@@ -21,9 +21,9 @@ from typing import Annotated, Final
 
 import typer
 
+from trimaran.cluster.documents.query import query_status
 from trimaran.cluster.operating.backup.status import read_status
 from trimaran.cluster.operating.backup.store_status import read_store_statuses
-from trimaran.cluster.documents.query import query_status
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, first_leaf
 

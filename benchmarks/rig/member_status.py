@@ -9,8 +9,8 @@ from typing import Final
 
 from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.cluster.settings.config import parse_members
-from trimaran.service_api.errors import ClusterTimeoutError
 from trimaran.service_api.documents.member_status import MemberStatus, is_in_term
+from trimaran.service_api.errors import ClusterTimeoutError
 
 from .processes import ClusterProcesses
 

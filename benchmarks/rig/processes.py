@@ -31,8 +31,8 @@ from trimaran.cluster.settings.variables import clean_environment
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.groups.group import Group
 from trimaran.service_api.groups.ports import GROUP_PORT_STRIDE
-from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.net.transport import SOCKETS, NetworkStack
+from trimaran.service_api.tls import TlsSettings, TlsStack
 
 from .certificates import certificates_in
 

@@ -23,9 +23,9 @@ from trimaran.client.groups.group_table import group_config
 from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.cluster.settings.groups import group_member
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
+from trimaran.service_api.documents.member_status import MemberStatus
 from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 from trimaran.service_api.groups.group import GROUP_COUNT_MAX, Group
-from trimaran.service_api.documents.member_status import MemberStatus
 
 from ..load.echo import EchoLoad
 from ..machine.data_directory import data_directory

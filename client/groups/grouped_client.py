@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from trimaran.client.protocol.queries import QueryResult
 from trimaran.service_api.errors import LocalProtocolError
 from trimaran.service_api.groups.group import Group, GroupTable
 from trimaran.service_api.groups.key_hash import GroupKey
@@ -14,13 +15,10 @@ from trimaran.service_api.groups.key_hash import GroupKey
 from ..cluster_client import ClusterClient
 from ..config import ClientConfig, client_config
 from ..egress import EgressListener
-from trimaran.client.protocol.queries import QueryResult
 from .group_table import first_config, group_config, learn_table
+from .over_client import OverClient
 
-if TYPE_CHECKING:
-    from ..typed.typed_client import TypedClient
-
-C = TypeVar("C", bound="TypedClient")
+C = TypeVar("C", bound=OverClient)
 
 
 class GroupedClient:
@@ -62,7 +60,7 @@ class GroupedClient:
         self._table = None if group_count is None else GroupTable(group_count)
         self._make_egress_listener = make_egress_listener
         self._clients: dict[int, ClusterClient] = {}
-        self._typed: dict[tuple[type[TypedClient], int], TypedClient] = {}
+        self._typed: dict[tuple[type[OverClient], int], OverClient] = {}
         self._opening: dict[int, asyncio.Lock] = {}
         self._is_closed = False
 

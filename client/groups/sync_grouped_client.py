@@ -5,22 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Union
+from typing import Self, TypeVar
 
+from trimaran.client.protocol.queries import QueryResult
 from trimaran.service_api.errors import LocalProtocolError
 from trimaran.service_api.groups.group import Group, GroupTable
 from trimaran.service_api.groups.key_hash import GroupKey
 
 from ..config import ClientConfig, client_config
-from trimaran.client.protocol.queries import QueryResult
 from ..sync_client import SyncClusterClient
 from .group_table import first_config, group_config, learn_table
+from .over_client import SyncOverClient
 
-if TYPE_CHECKING:
-    from ..typed.typed_client import SyncTypedClient
-
-C = TypeVar("C", bound="SyncTypedClient")
-_AnyClient = Union[SyncClusterClient, "SyncTypedClient"]
+C = TypeVar("C", bound=SyncOverClient)
+_AnyClient = SyncClusterClient | SyncOverClient
 
 
 class SyncGroupedClient:

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from trimaran.client.errors import AdminRefusedError, IndeterminateError
+from trimaran.client.protocol.egress_adapter import ClientSessionState
+from trimaran.client.protocol.ingress_publisher import IngressPublisher
 from trimaran.service_api.errors import BackPressureError, ClusterError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.session import (
@@ -23,10 +26,6 @@ from trimaran.service_api.wire.session import (
     AdminResponse,
     AdminResponseCode,
 )
-
-from trimaran.client.protocol.egress_adapter import ClientSessionState
-from trimaran.client.errors import AdminRefusedError, IndeterminateError
-from trimaran.client.protocol.ingress_publisher import IngressPublisher
 
 ADMIN_REQUEST_LIMIT: Final = 64
 _UNKNOWN: Final = b"unknown"

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
+from trimaran.client.egress import EgressListener
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.groups.group import ONLY_GROUP
 from trimaran.service_api.types import EGRESS_STREAM_ID
@@ -35,8 +36,6 @@ from trimaran.service_api.wire.sbe import MESSAGE_HEADER
 from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 from trimaran.service_api.wire.session_frame import PAYLOAD_OFFSET, REQUEST_PAYLOAD_OFFSET, SessionField
 from trimaran.service_api.wire.stream import MessageAssembler
-
-from trimaran.client.egress import EgressListener
 
 _MESSAGE_FIELDS: Final = (
     HeaderField.FRAME_LENGTH,

@@ -22,9 +22,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
+from trimaran.service_api.access.password_proof import (
+    ITERATIONS_DEFAULT,
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    SALT_LENGTH,
+    VERIFIER_LENGTH,
+    SaltedSecret,
+    encode_principal,
+)
 from trimaran.service_api.access.private_files import expect_private, write_private
 from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.access.password_proof import ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, SALT_LENGTH, VERIFIER_LENGTH, SaltedSecret, encode_principal
 
 SECRET_LIMIT: Final = 1024
 """Characters of a secret."""

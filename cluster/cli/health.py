@@ -23,9 +23,9 @@ from trimaran.archive.tool.output import (
     new_table,
     print_object,
 )
+from trimaran.service_api.documents.member_status import find_leader
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.member_id import MEMBER_ID_MAX
-from trimaran.service_api.documents.member_status import find_leader
 
 from ..documents.health import ClusterView, Problem, judge_cluster
 from ..documents.query import Outcome

@@ -8,9 +8,9 @@ import typer
 import uvloop
 
 from trimaran.archive.log.group_directories import settle_group_count
-
 from trimaran.cluster.node.member_process import run_node
 from trimaran.cluster.runtime.files.log_tap import ErrorLogProcessor
+
 from ..settings.config import NodeConfig
 from ..settings.groups import of_group
 from .groups.supervisor import GroupSupervisor

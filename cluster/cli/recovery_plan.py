@@ -32,13 +32,13 @@ from trimaran.archive.tool.output import (
     new_table,
     print_object,
 )
+from trimaran.cluster.core.vocabulary.terms import is_usable
+from trimaran.cluster.operating.export_aeron.foreign_entries import find_foreign_entry, find_foreign_timer
 from trimaran.service_api.errors import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 
 from ..core.log.recording_log import RecordingLog, RecoveryPlan
-from trimaran.cluster.core.vocabulary.terms import is_usable
-from trimaran.cluster.operating.export_aeron.foreign_entries import find_foreign_entry, find_foreign_timer
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state
 from ..runtime.files.recording_log_file import read_recording_log
 from .shared.arguments import MemberDirectoryArgument, expect_recording_log

@@ -13,6 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from trimaran.cluster.core.roles.actions import ActionControl
+from trimaran.cluster.core.roles.follower import FollowerTerm
+from trimaran.cluster.core.roles.leader import LeaderTerm
+from trimaran.cluster.core.roles.transfer import TransferControl
+from trimaran.cluster.core.vocabulary.configuration import decode_text
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
+from trimaran.cluster.core.vocabulary.feature_levels import FeatureLevels
+from trimaran.cluster.core.vocabulary.phase import ConsensusPhase, Handlers, NoPhase
+from trimaran.cluster.core.vocabulary.reason import Reason
+from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
+from trimaran.cluster.core.vocabulary.timers import TimerService
 from trimaran.service_api import Role
 from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 from trimaran.service_api.wire.log.messages import (
@@ -44,28 +55,17 @@ from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, 
 from ..messages.transfer import TransferLeadership
 from . import effects as fx
 from . import events as ev
-from trimaran.cluster.core.roles.actions import ActionControl
 from .context import ConsensusContext
 from .digests.digest_comparison import DigestComparison
 from .election.election import Election, LastElection
 from .election.phases import PHASES
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
-from trimaran.cluster.core.roles.follower import FollowerTerm
-from trimaran.cluster.core.roles.leader import LeaderTerm
-from trimaran.cluster.core.vocabulary.configuration import decode_text
-from trimaran.cluster.core.vocabulary.feature_levels import FeatureLevels
 from .membership.membership_control import MembershipControl
 from .peers.conditions import ConditionExchange
 from .peers.message_rules import SENDER_FIELDS, find_fault, find_leader_fault, find_standby_fault
-from trimaran.cluster.core.vocabulary.phase import ConsensusPhase, Handlers, NoPhase
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
 from .service_messages import ServiceMessages
 from .sessions.sessions import SessionManager
 from .snapshots.snapshot import SnapshotControl
 from .snapshots.standby_snapshots import StandbySnapshots
-from trimaran.cluster.core.vocabulary.timers import TimerService
-from trimaran.cluster.core.roles.transfer import TransferControl
 
 _OF_ONE_PHASE = (
     CanvassPosition,

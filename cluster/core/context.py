@@ -8,6 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from trimaran.cluster.core.vocabulary.cluster_clock import ClusterClock
+from trimaran.cluster.core.vocabulary.configuration import MemberKind
+from trimaran.cluster.core.vocabulary.feature_levels import NO_FEATURES, FeatureLevels
+from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
+from trimaran.cluster.core.vocabulary.members import (
+    ClusterMember,
+    compare_log,
+    is_active,
+    is_empty_log,
+    quorum_threshold,
+)
+from trimaran.cluster.core.vocabulary.reason import Reason
+from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
+from trimaran.cluster.core.vocabulary.reluctance import Reluctance
+from trimaran.cluster.core.vocabulary.roster import Roster
+from trimaran.cluster.core.vocabulary.snapshot_policy import ON_REQUEST_ONLY, SnapshotPolicy
+from trimaran.cluster.core.vocabulary.terms import LAST_TERM_ID, TERM_LEAP_LIMIT, first_vouched_term_id
 from trimaran.service_api import Role, invariant
 from trimaran.service_api.authenticator import AcceptAll, Authenticator
 from trimaran.service_api.authorisation import AuthorisationService, DefaultAuthorisation
@@ -26,25 +43,14 @@ from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 from trimaran.service_api.wire.message import Message
 
 from ..messages.consensus import CanvassPosition
-from trimaran.cluster.core.vocabulary.cluster_clock import ClusterClock
 from .effects import CommitAdvanced, Effect, PersistCandidateTerm, PersistRecordingLog, ReluctanceNoted, SendToMember
 from .events import FeatureLevelSaid, LinkChanged, SeedAnnounced
-from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
 from .log.log_buffer import LogBuffer
 from .log.log_comparison import LogDifference
 from .log.log_copies import LogCopies
 from .log.log_source import SourceChoice
 from .log.recording_log import RecordingLog
 from .log.retention import KEEP_ALL, RetentionPolicy
-from trimaran.cluster.core.vocabulary.members import ClusterMember, compare_log, is_active, is_empty_log, quorum_threshold
-from trimaran.cluster.core.vocabulary.configuration import MemberKind
-from trimaran.cluster.core.vocabulary.feature_levels import NO_FEATURES, FeatureLevels
-from .membership.roster import Roster
-from trimaran.cluster.core.vocabulary.terms import LAST_TERM_ID, TERM_LEAP_LIMIT, first_vouched_term_id
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.cluster.core.vocabulary.reluctance import Reluctance
-from trimaran.cluster.core.vocabulary.snapshot_policy import ON_REQUEST_ONLY, SnapshotPolicy
 
 PROTOCOL_VERSION = 1 << 16
 """Version of the consensus protocol, major.minor.patch in three bytes. Source: seed 001, `protocolVersion=65536`."""

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording
+from trimaran.cluster.core.vocabulary.configuration import Configuration
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
+from trimaran.cluster.core.vocabulary.divergence import Divergence
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
+from trimaran.cluster.core.vocabulary.module_state import ModuleState
+from trimaran.cluster.core.vocabulary.reason import Reason
+from trimaran.cluster.core.vocabulary.reluctance import Reluctance
 from trimaran.service_api.types import NULL_VALUE, MemberId, RecordingId
 from trimaran.service_api.wire.message import Message
 
 from ..messages.snapshot import ModuleMessage
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
-from trimaran.cluster.core.vocabulary.divergence import Divergence
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from .events import AdminAsker
-from trimaran.cluster.core.vocabulary.configuration import Configuration
-from trimaran.cluster.core.vocabulary.module_state import ModuleState
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reluctance import Reluctance
-from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording
 
 
 @dataclass(slots=True)

@@ -8,9 +8,8 @@ differs means that one of the directories is not what it should be.
 from __future__ import annotations
 
 from trimaran.archive.reading.difference import find_mismatch
-from trimaran.service_api.types import TimeUnit
-
 from trimaran.cluster.directories.survey import Survey
+from trimaran.service_api.types import TimeUnit
 
 _LAYOUT = ("term_buffer_length", "mtu_length", "initial_term_id")
 

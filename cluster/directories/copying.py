@@ -27,14 +27,13 @@ from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog, re
 from trimaran.archive.format.layout import SegmentSlice
 from trimaran.archive.reading.verify import verify_recording
 from trimaran.archive.store.stamping import copy_frames
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.directories.survey import Progress, SourceSnapshotSet, Survey
+from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
+from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.types import NULL_POSITION
 from trimaran.service_api.wire.checksum import ChecksumKind
-
-from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
-from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
-from trimaran.cluster.directories.survey import Progress, SourceSnapshotSet, Survey
 
 _BLOCK_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_BLOCK_BYTES)

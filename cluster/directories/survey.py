@@ -26,6 +26,8 @@ from trimaran.archive.files.reader import Frame, FrameReader, MessageReader, Rec
 from trimaran.archive.files.segment_files import SegmentFiles
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.store.repair import find_tail
+from trimaran.cluster.directories.source import Source
+from trimaran.cluster.runtime.snapshots.recovery import Recovered, read_snapshots
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
@@ -48,9 +50,6 @@ from trimaran.service_api.wire.log.messages import (
 from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 from trimaran.service_api.wire.message import decode_message
 from trimaran.service_api.wire.session import SessionMessageHeader
-
-from trimaran.cluster.runtime.snapshots.recovery import Recovered, read_snapshots
-from trimaran.cluster.directories.source import Source
 
 PROBLEM_LIMIT: Final = 20
 """How many problems of a log are told: what follows the first ones is mostly their consequence."""

@@ -15,7 +15,18 @@ from typing import Annotated, ClassVar, Final, TypeVar
 from pydantic import Field
 
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.documents.document import ClusterIdLine, Count, Document, DocumentPart, Id, Line, Position, RoleName, Seconds, read_document
+from trimaran.service_api.documents.document import (
+    ClusterIdLine,
+    Count,
+    Document,
+    DocumentPart,
+    Id,
+    Line,
+    Position,
+    RoleName,
+    Seconds,
+    read_document,
+)
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.net.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import INSPECTION_STREAM_ID

@@ -16,15 +16,23 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from trimaran.service_api import ClusterError, RemoteProtocolError
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
-from trimaran.service_api.documents.document import ClusterIdLine, Document, DocumentPart, Id, Line, Position, read_document
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack
-from trimaran.service_api.types import OPERATION_STREAM_ID
-
 from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
 from trimaran.cluster.core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT
 from trimaran.cluster.core.vocabulary.member_change import MemberChangeKind
+from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
+from trimaran.service_api.documents.document import (
+    ClusterIdLine,
+    Document,
+    DocumentPart,
+    Id,
+    Line,
+    Position,
+    read_document,
+)
+from trimaran.service_api.net.transport import SOCKETS, NetworkStack
+from trimaran.service_api.types import OPERATION_STREAM_ID
+
 from .query import Outcome, StatusQueryError, query_documents
 
 _NOT_BEGUN: Final = frozenset({Outcome.REFUSED, Outcome.UNREACHABLE, Outcome.NOT_ALLOWED})

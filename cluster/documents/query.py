@@ -17,7 +17,6 @@ from enum import StrEnum
 from typing import Final
 
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
-from trimaran.service_api.net.local_socket import why_not_local
 from trimaran.service_api.cluster_id import (
     NULL_CLUSTER_ID,
     ClusterId,
@@ -26,9 +25,10 @@ from trimaran.service_api.cluster_id import (
     parse_cluster_id,
 )
 from trimaran.service_api.documents.document import DocumentT, Refusal, printable_line, read_document
+from trimaran.service_api.documents.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.groups.group import ONLY_GROUP, Group
-from trimaran.service_api.documents.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
+from trimaran.service_api.net.local_socket import why_not_local
 from trimaran.service_api.net.transport import SOCKETS, NetworkStack, Purpose, is_local
 from trimaran.service_api.types import NULL_VALUE, REFUSAL_STREAM_ID, STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA, encode_frame

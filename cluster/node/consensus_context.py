@@ -6,28 +6,27 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from trimaran.archive import Recording
-from trimaran.service_api import ClusteredService, ConfigurationError
-from trimaran.service_api.shares import share_of
-from trimaran.service_api.types import NULL_VALUE, MemberId, RecordingId, TermId
-from trimaran.service_api.wire.checksum import ChecksumKind
-from trimaran.service_api.wire.session import REFUSED_BY_SETTING, REFUSES_MESSAGES, REFUSES_REQUESTS
-
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.core.context import ConsensusConfig, ConsensusContext
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.retention import RetentionPolicy
 from trimaran.cluster.core.vocabulary.configuration import Configuration, MemberKind
 from trimaran.cluster.core.vocabulary.feature_levels import lowest_feature_level
-from trimaran.cluster.core.membership.roster import Roster
+from trimaran.cluster.core.vocabulary.roster import Roster
 from trimaran.cluster.core.vocabulary.snapshot_policy import ON_REQUEST_ONLY, SnapshotPolicy
+from trimaran.cluster.runtime.files.cluster_identity import find_whole_cluster_id
+from trimaran.cluster.runtime.files.member_files import MemberFiles
 from trimaran.cluster.runtime.ground.authenticator import GuardedAuthenticator
 from trimaran.cluster.runtime.ground.authorisation import GuardedAuthorisation
-from trimaran.cluster.runtime.files.cluster_identity import find_whole_cluster_id
 from trimaran.cluster.runtime.ground.host import Host
-from trimaran.cluster.runtime.files.member_files import MemberFiles
 from trimaran.cluster.service.service_code import CodeGuard
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.plugin_loading import load_authenticator, load_authorisation
+from trimaran.service_api import ClusteredService, ConfigurationError
+from trimaran.service_api.shares import share_of
+from trimaran.service_api.types import NULL_VALUE, MemberId, RecordingId, TermId
+from trimaran.service_api.wire.checksum import ChecksumKind
+from trimaran.service_api.wire.session import REFUSED_BY_SETTING, REFUSES_MESSAGES, REFUSES_REQUESTS
 
 _NS_PER_MS: Final = 1_000_000
 

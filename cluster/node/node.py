@@ -17,11 +17,81 @@ import structlog
 from trimaran.archive import Archive, Recording
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.archive.store.replay import ReplayLimit
+from trimaran.cluster.auth.metrics_access import MetricsAccess
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core.consensus_module import ConsensusModule
+from trimaran.cluster.core.context import ConsensusContext
+from trimaran.cluster.core.events import LinkChanged, SeedAnnounced
+from trimaran.cluster.core.log.log_publisher import max_message_length
+from trimaran.cluster.core.log.retention import needed_log_position
+from trimaran.cluster.core.peers.member_settings import find_seeded, settings_of
+from trimaran.cluster.core.service_messages import SERVICE_LIMIT
+from trimaran.cluster.documents.operations import Operation
+from trimaran.cluster.node.consensus_context import make_context
+from trimaran.cluster.runtime.answering.gate_limits import make_gate
+from trimaran.cluster.runtime.answering.inspector import Inspector
+from trimaran.cluster.runtime.answering.metrics_server import MetricsServer
+from trimaran.cluster.runtime.answering.operation_handler import OperationHandler
+from trimaran.cluster.runtime.answering.order_relay import OrderRelay
+from trimaran.cluster.runtime.answering.progress_tracker import ProgressTracker
+from trimaran.cluster.runtime.answering.status_publisher import StatusPublisher
+from trimaran.cluster.runtime.answering.vitals import EffectCounts, Vitals
+from trimaran.cluster.runtime.files.archive_log_reader import ArchiveLogReader
+from trimaran.cluster.runtime.files.cluster_identity import ClusterIdentity
+from trimaran.cluster.runtime.files.copy_notes import CopyNotes
+from trimaran.cluster.runtime.files.log_recording import open_log
+from trimaran.cluster.runtime.files.member_files import MemberFiles
+from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.host import Host
+from trimaran.cluster.runtime.ground.member_network import make_network
+from trimaran.cluster.runtime.ground.secret_files import SecretFiles
+from trimaran.cluster.runtime.links.ingress import Ingress
+from trimaran.cluster.runtime.links.member_links import MemberLinks
+from trimaran.cluster.runtime.repair.at_start import mend_at_start
+from trimaran.cluster.runtime.repair.coming_back import open_directory
+from trimaran.cluster.runtime.repair.comparing import LogComparer
+from trimaran.cluster.runtime.repair.joining import settle_roster
+from trimaran.cluster.runtime.repair.upkeep import Upkeep, describe_facts
+from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
+from trimaran.cluster.runtime.snapshots.backup_provider import BackupProvider
+from trimaran.cluster.runtime.snapshots.cold_shipper import ColdShipper
+from trimaran.cluster.runtime.snapshots.handlers import snapshot_handlers
+from trimaran.cluster.runtime.snapshots.recovery import (
+    Recovered,
+    adopt_members,
+    check_replayed_code,
+    find_newest_term_time_unit,
+    load_snapshots,
+    remove_leftovers,
+)
+from trimaran.cluster.runtime.snapshots.retention import Retention
+from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
+from trimaran.cluster.runtime.snapshots.snapshot_taker import find_length_bytes
+from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent, NodeEnd
+from trimaran.cluster.runtime.turns.container_requests import ContainerRequests
+from trimaran.cluster.runtime.turns.departure import Departure
+from trimaran.cluster.runtime.turns.divergence_reporter import DivergenceReporter
+from trimaran.cluster.runtime.turns.entry_skips import EntrySkips
+from trimaran.cluster.runtime.turns.log_control import LogControl
+from trimaran.cluster.runtime.turns.member_roster import MemberRoster
+from trimaran.cluster.runtime.turns.queries import QueryHandler
+from trimaran.cluster.runtime.turns.request_stages import watch_stages
+from trimaran.cluster.runtime.watching.disk_space import DiskSpaceWatch
+from trimaran.cluster.runtime.watching.stall_tracker import make_stall_tracker, watch_delivery, with_stop_watches
+from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
+from trimaran.cluster.service.agent import ClusteredServiceAgent
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.cluster.service.digests import DeliveryDigests
+from trimaran.cluster.service.double_execution import double_services
+from trimaran.cluster.service.query_check import QueryCheck
+from trimaran.cluster.service.service_code import CodeGuard, format_code
+from trimaran.cluster.service.witness_log_adapter import WitnessLogAdapter
+from trimaran.cluster.settings.config import NodeConfig
 from trimaran.service_api import ClusteredService, ConfigurationError, ServiceFailedError
 from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.access.rights import Rights
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.service_directory import check_services
 from trimaran.service_api.types import (
     BACKUP_STREAM_ID,
@@ -33,70 +103,6 @@ from trimaran.service_api.types import (
     TimeUnit,
 )
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
-
-from trimaran.cluster.auth.metrics_access import MetricsAccess
-from trimaran.cluster.node.consensus_context import make_context
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.events import LinkChanged, SeedAnnounced
-from trimaran.cluster.core.log.log_publisher import max_message_length
-from trimaran.cluster.core.log.retention import needed_log_position
-from trimaran.cluster.core.peers.member_settings import find_seeded, settings_of
-from trimaran.cluster.core.service_messages import SERVICE_LIMIT
-from trimaran.cluster.documents.operations import Operation
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent, NodeEnd
-from trimaran.cluster.runtime.answering.inspector import Inspector
-from trimaran.cluster.runtime.answering.operation_handler import OperationHandler
-from trimaran.cluster.runtime.answering.order_relay import OrderRelay
-from trimaran.cluster.runtime.answering.status_publisher import StatusPublisher
-from trimaran.cluster.runtime.files.cluster_identity import ClusterIdentity
-from trimaran.cluster.runtime.turns.container_requests import ContainerRequests
-from trimaran.cluster.runtime.copy_notes import CopyNotes
-from trimaran.cluster.runtime.turns.departure import Departure
-from trimaran.cluster.runtime.turns.divergence_reporter import DivergenceReporter
-from trimaran.cluster.runtime.turns.entry_skips import EntrySkips
-from trimaran.cluster.runtime.files.archive_log_reader import ArchiveLogReader
-from trimaran.cluster.runtime.files.log_recording import open_log
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.cluster.runtime.repair.joining import settle_roster
-from trimaran.cluster.runtime.answering.gate_limits import make_gate
-from trimaran.cluster.runtime.links.ingress import Ingress
-from trimaran.cluster.runtime.links.member_links import MemberLinks
-from trimaran.cluster.runtime.turns.log_control import LogControl
-from trimaran.cluster.runtime.files.member_files import MemberFiles
-from trimaran.cluster.runtime.ground.member_network import make_network
-from trimaran.cluster.runtime.turns.member_roster import MemberRoster
-from trimaran.cluster.runtime.turns.queries import QueryHandler
-from trimaran.cluster.runtime.repair.at_start import mend_at_start
-from trimaran.cluster.runtime.repair.coming_back import open_directory
-from trimaran.cluster.runtime.repair.comparing import LogComparer
-from trimaran.cluster.runtime.repair.upkeep import Upkeep, describe_facts
-from trimaran.cluster.runtime.ground.secret_files import SecretFiles
-from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
-from trimaran.cluster.runtime.snapshots.backup_provider import BackupProvider
-from trimaran.cluster.runtime.snapshots.cold_shipper import ColdShipper
-from trimaran.cluster.runtime.snapshots.handlers import snapshot_handlers
-from trimaran.cluster.runtime.snapshots.recovery import Recovered, adopt_members, check_replayed_code, find_newest_term_time_unit, load_snapshots, remove_leftovers
-from trimaran.cluster.runtime.snapshots.retention import Retention
-from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
-from trimaran.cluster.runtime.snapshots.snapshot_taker import find_length_bytes
-from trimaran.cluster.runtime.watching.disk_space import DiskSpaceWatch
-from trimaran.cluster.runtime.answering.metrics_server import MetricsServer
-from trimaran.cluster.runtime.watching.progress_tracker import ProgressTracker
-from trimaran.cluster.runtime.turns.request_stages import watch_stages
-from trimaran.cluster.runtime.watching.stall_tracker import make_stall_tracker, watch_delivery, with_stop_watches
-from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
-from trimaran.cluster.runtime.answering.vitals import EffectCounts, Vitals
-from trimaran.cluster.service.agent import ClusteredServiceAgent
-from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
-from trimaran.cluster.service.digests import DeliveryDigests
-from trimaran.cluster.service.double_execution import double_services
-from trimaran.cluster.service.query_check import QueryCheck
-from trimaran.cluster.service.service_code import CodeGuard, format_code
-from trimaran.cluster.service.witness_log_adapter import WitnessLogAdapter
-from trimaran.cluster.settings.config import NodeConfig
 
 _LOOK_INTERVAL_S: Final = 1.0
 

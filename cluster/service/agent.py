@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from trimaran.cluster.core.vocabulary.timers import EVERY_SERVICE, TimerIds
 from trimaran.service_api import (
     CloseReason,
     ClusteredService,
@@ -42,7 +43,6 @@ from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 from trimaran.service_api.wire.topics import is_topic_message
 
-from trimaran.cluster.core.vocabulary.timers import EVERY_SERVICE, TimerIds
 from ..messages.snapshot import ClientSessionSnapshot
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
 from .double_execution import DoubledService

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
 from trimaran.service_api import InvariantViolation, invariant
 from trimaran.service_api.types import ClusterSessionId
 from trimaran.service_api.users_code import calls_users_code
@@ -57,7 +58,6 @@ from trimaran.service_api.wire.session_frame import (
 )
 from trimaran.service_api.wire.stream import MessageAssembler
 
-from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
 from ..core.log.log_buffer import LogBuffer
 from ..core.log.log_comparison import LogDifference
 from .agent import ClusteredServiceAgent

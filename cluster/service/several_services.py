@@ -12,8 +12,8 @@ from typing import Final, Protocol
 import structlog
 
 from trimaran.service_api import ClientSession, ClusteredService, RemoteProtocolError
-from trimaran.service_api.typed.codec import addressee_of, schemas_query
 from trimaran.service_api.service_directory import encode_directory, named_entries, show_entries
+from trimaran.service_api.wire.payload_header import addressee_of, schemas_query
 
 Reply = bytes | bytearray | memoryview
 

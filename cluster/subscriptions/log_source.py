@@ -20,8 +20,8 @@ from trimaran.archive.errors import ArchiveError, ArchiveErrorCode
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replay_reader import ReplayReader
 from trimaran.service_api.cluster_id import parse_cluster_id
-from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.documents.member_status import leads
+from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.net.transport import NetworkStack
 from trimaran.service_api.types import COMMIT_POSITION_COUNTER_ID
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimaran.archive.tool.commands.rows import encode_payload
+from trimaran.service_api.payloads import encode_payload
 
 from .entries import LogEntry
 

@@ -29,8 +29,8 @@ from trimaran.archive.net.replay_reader import split_frames
 from trimaran.service_api.cluster_id import parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ConfigurationError, LocalProtocolError
-from trimaran.service_api.tls import TlsSettings, client_network
 from trimaran.service_api.net.transport import SOCKETS, NetworkStack
+from trimaran.service_api.tls import TlsSettings, client_network
 from trimaran.service_api.wire.frame import FLAG_BEGIN, FRAME_ALIGNMENT, TYPE_DATA
 
 from .entries import EntryFilter, EntryKind, LogEntry

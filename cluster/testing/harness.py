@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
+from trimaran.cluster.testing.check import StrictFinding, StrictGuard
 from trimaran.service_api import CloseReason, ClusteredService, ConfigurationError, LocalProtocolError
 from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.payloads import Payload, plain_bytes
@@ -19,7 +20,6 @@ from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
 from trimaran.service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent, TimerEvent
 from trimaran.service_api.wire.topics import SCHEMA_TOPIC, TopicMessage, decode_topic_message
 
-from trimaran.cluster.testing.check import StrictFinding, StrictGuard
 from ..messages.snapshot import ClientSessionSnapshot
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer

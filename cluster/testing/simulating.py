@@ -23,20 +23,20 @@ from trimaran.client import (
     RejectedError,
     RequestIndeterminateError,
 )
-from trimaran.service_api import ClusteredService, ConfigurationError, SessionClosedError
-
 from trimaran.cluster.testing.check import StrictGuard
-from ..service.agent import ClusteredServiceAgent
-from ..service.double_execution import DoubledService
-from ..settings.variables import REPLAY_VARIABLE
 from trimaran.cluster.testing.simulation.campaign import Totals, kinds_left_out, replay_arguments
 from trimaran.cluster.testing.simulation.clients.history import History
 from trimaran.cluster.testing.simulation.clients.service_workload import RoundsWorkload
 from trimaran.cluster.testing.simulation.clients.workload import WorkloadSettings
 from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES
-from trimaran.cluster.testing.simulation.world.expect import ServiceChecks
 from trimaran.cluster.testing.simulation.run import Options, RunOutcome, run_seed
 from trimaran.cluster.testing.simulation.shrink import shrink
+from trimaran.cluster.testing.simulation.world.expect import ServiceChecks
+from trimaran.service_api import ClusteredService, ConfigurationError, SessionClosedError
+
+from ..service.agent import ClusteredServiceAgent
+from ..service.double_execution import DoubledService
+from ..settings.variables import REPLAY_VARIABLE
 from .harness import Code, MakeService, makers_of
 
 SEED_COUNT: Final = 20

@@ -11,6 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
+from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
+from trimaran.cluster.core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT
+from trimaran.cluster.core.vocabulary.roster import Roster
 from trimaran.service_api import ClusteredService
 from trimaran.service_api.groups.group import Group
 from trimaran.service_api.session import ClientSession
@@ -24,9 +27,6 @@ from ..core.context import ConsensusConfig, ConsensusContext
 from ..core.log.log_buffer import LogBuffer
 from ..core.log.log_publisher import max_message_length
 from ..core.log.recording_log import RecordingLog
-from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
-from trimaran.cluster.core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT
-from ..core.membership.roster import Roster
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
 from ..service.several_services import NoReceiverError

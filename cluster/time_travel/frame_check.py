@@ -13,7 +13,7 @@ from trimaran.archive.log.log_file import LogFile
 from trimaran.service_api.wire.frame import align
 
 if TYPE_CHECKING:
-    from trimaran.archive.files.block_scan import FrameBlock
+    from trimaran.archive.files.vector.scan import FrameBlock
 
 _LEAST_BYTES = 1 << 16
 """Of less than this a block is not worth looking at."""
@@ -33,7 +33,7 @@ class FrameCheck:
 
     def read(self, position: int, limit_bytes: int, stop_position: int) -> bytes:
         """Read the valid frames from `position` on, a block of about `limit_bytes`; nothing if they are not found."""
-        from trimaran.archive.files.block_scan import LENGTH, FrameScanner
+        from trimaran.archive.files.vector.scan import LENGTH, FrameScanner
 
         if limit_bytes < _LEAST_BYTES or stop_position - position < _LEAST_BYTES:
             return b""
@@ -70,7 +70,7 @@ class FrameCheck:
 def make_frame_check(log: LogFile) -> FrameCheck | None:
     """Make a check where numpy is installed; None where it is not."""
     try:
-        import trimaran.archive.files.block_scan  # noqa: F401  # whether it can be imported is the question
+        import trimaran.archive.files.vector.scan  # noqa: F401  # whether it can be imported is the question
     except ImportError:
         return None
     return FrameCheck(log)

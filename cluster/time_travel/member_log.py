@@ -22,6 +22,8 @@ from trimaran.archive.log.commit_proof import marks_of, prove_commit
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import ArchiveLocation
 from trimaran.archive.store.range_reader import RangeReader
+from trimaran.cluster.core.vocabulary.configuration import find_configurations
+from trimaran.cluster.directories.source import Source, read_source
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
@@ -31,8 +33,6 @@ from trimaran.service_api.wire.log.messages import EntrySkip
 from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
 from ..core.log.recording_log import RecordingLog
-from trimaran.cluster.core.vocabulary.configuration import find_configurations
-from trimaran.cluster.directories.source import Source, read_source
 from ..service.skipped_entries import ENTRY_SKIP_BEGIN, find_entry_skips
 from .frame_check import make_frame_check
 

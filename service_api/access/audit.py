@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from trimaran.service_api.access.connection_purpose import Purpose
 from trimaran.service_api.access.identity import Caller
+
 from .line_limiter import LineLimiter
 
 Log = Callable[..., Any]  # what a logger's method returns is nobody's business

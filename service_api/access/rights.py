@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from trimaran.service_api.access.identity import Caller, CallerRole
+
 from .audit import AuditTrail
 from .permissions import Permission
 

@@ -7,7 +7,17 @@ from typing import ClassVar, Final, Protocol, TypeVar
 
 from pydantic import Field
 
-from trimaran.service_api.documents.document import ClusterIdLine, Count, Document, DocumentPart, Id, Line, Position, RoleName, Seconds
+from trimaran.service_api.documents.document import (
+    ClusterIdLine,
+    Count,
+    Document,
+    DocumentPart,
+    Id,
+    Line,
+    Position,
+    RoleName,
+    Seconds,
+)
 
 STATUS_LENGTH_LIMIT_BYTES: Final = 65536
 """The longest frame that is taken for a status; a real one has about 600 bytes."""

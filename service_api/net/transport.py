@@ -34,15 +34,15 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
+from trimaran.service_api.access.connection_purpose import Purpose as Purpose
+from trimaran.service_api.access.identity import LOCAL_OPERATOR, Caller
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net.handshake_errors import HANDSHAKE_TIMEOUT_S, describe_handshake_error
 from trimaran.service_api.net.handshake_errors import PeerRefusedError as PeerRefusedError
 from trimaran.service_api.net.local_socket import LOCAL_PEER, ControlSocket, connect_locally, is_own_peer
-from trimaran.service_api.net.turns import Turns
 from trimaran.service_api.net.sockets import connect_any, open_listening_sockets
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.access.connection_purpose import Purpose as Purpose
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.access.identity import LOCAL_OPERATOR, Caller
+from trimaran.service_api.net.turns import Turns
 from trimaran.service_api.types import MemberId
 
 if TYPE_CHECKING:

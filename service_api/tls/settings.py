@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final, Self
 
-from ..errors import ConfigurationError
 from trimaran.service_api.access.identity import is_spiffe_prefix
+
+from ..errors import ConfigurationError
 
 SYSTEM_AUTHORITIES: Final = "system"
 """The value of `authorities` that stands for the authorities that the operating system trusts."""

@@ -1,12 +1,7 @@
 """Values and messages in bytes: MessagePack, with the fields of a message in their order and without their names.
 
-A message on the wire and in the log:
-
-    byte 0       0xC1, which no MessagePack begins with
-    byte 1       the low four bits: `PayloadKind`; the high ones: the id of the service that it is for, or, of an
-                 event, from; 0 where a node runs one service, and in replies and errors, which answer a request
-    bytes 2..10  the fingerprint of the schema that the rest is written by
-    then         the value; of a message its fields as an array
+A message on the wire and in the log begins with the header of `wire.payload_header`; the value follows, of a message
+its fields as an array.
 
 A value that is in a message is written by msgspec as it is; a record in it is a map, so it tolerates fields that come
 and go. Sets are sorted. The types that can be written are those of `schema`.
@@ -17,16 +12,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from enum import IntEnum
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
+from trimaran.service_api.wire.payload_header import MAGIC, PayloadKind, tag_of
+
 from ..errors import RemoteProtocolError
 from .messages import ServiceError, wire_name
 from .schema import (
-    FINGERPRINT_BYTES,
     Field,
     Schema,
     fields_of,
@@ -38,55 +33,10 @@ from .schema import (
     show_type,
 )
 
-MAGIC: Final = 0xC1
-HEADER_BYTES: Final = 2 + FINGERPRINT_BYTES
-_KIND_BITS: Final = 4
-SERVICE_ID_LIMIT: Final = 16
-"""Ids are below; a node runs fewer services."""
 _SCHEMA_LIMIT_BYTES: Final = 65_536
 
 T = TypeVar("T")
 Bytes = bytes | memoryview
-
-
-class PayloadKind(IntEnum):
-    """What the rest of a payload is; at most 15, as there is room for."""
-
-    COMMAND = 1
-    QUERY = 2
-    REPLY = 3
-    ERROR = 4
-    EVENT = 5
-    SCHEMA = 6
-    """A client or a service tells by which schema it writes: that is in the log before the first message written so."""
-    SCHEMAS = 7
-    """A query: which typed services the node runs, which schemas the one that answers has, and which are in its log."""
-
-
-def tag_of(kind: PayloadKind | int, service_id: int) -> int:
-    """Return byte 1 of a payload."""
-    return service_id << _KIND_BITS | kind
-
-
-def split_header(payload: Bytes) -> tuple[int, int] | None:
-    """Return the kind and the service id that the header of a payload says; None for what is not typed."""
-    if len(payload) < HEADER_BYTES or payload[0] != MAGIC:
-        return None
-    return payload[1] & (1 << _KIND_BITS) - 1, payload[1] >> _KIND_BITS
-
-
-def addressee_of(payload: Bytes) -> int | None:
-    """Return the id of the service that a typed request is for; None for what is no typed request."""
-    header = split_header(payload)
-    if header is None:
-        return None
-    kind, service_id = header
-    return service_id if kind in (PayloadKind.COMMAND, PayloadKind.SCHEMA) else None
-
-
-def schemas_query(service_id: int | None = None) -> bytes:
-    """Return the query for the schemas of one service; without an id for those of the only one, or for who runs."""
-    return bytes((MAGIC, tag_of(PayloadKind.SCHEMAS, service_id or 0))) + bytes(FINGERPRINT_BYTES)
 
 
 def _to_builtins(value: Any) -> Any:

@@ -27,11 +27,10 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 import msgspec
 
 from ..errors import ConfigurationError
+from ..wire.payload_header import FINGERPRINT_BYTES
 
 Schema = Any
 """JSON; see the module."""
-
-FINGERPRINT_BYTES: Final = 8
 
 PLAIN_TYPES: Final[dict[Any, str]] = {
     type(None): "None",

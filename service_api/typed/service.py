@@ -19,29 +19,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from trimaran.service_api.service_directory import ServiceEntry, ServiceSchemas, encode_directory
+from trimaran.service_api.wire.payload_header import (
+    FINGERPRINT_BYTES,
+    HEADER_BYTES,
+    MAGIC,
+    PayloadKind,
+    split_header,
+    tag_of,
+)
+
 from ..cluster import Cluster, SnapshotImage, SnapshotPublication
 from ..errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from ..service import ClusteredService
 from ..session import ClientSession
 from ..types import CloseReason
-from .codec import (
-    HEADER_BYTES,
-    MAGIC,
-    Bytes,
-    MessageCodec,
-    PayloadKind,
-    ValueCodec,
-    schema_from_bytes,
-    schema_to_bytes,
-    split_header,
-    tag_of,
-)
+from .codec import Bytes, MessageCodec, ValueCodec, schema_from_bytes, schema_to_bytes
 from .context import Context
 from .declared_state import CELLS, Cell, Journal, declared_fields, make_cells, state
-from trimaran.service_api.service_directory import ServiceEntry, ServiceSchemas, encode_directory
 from .handlers import Entry, HandlerRole, find_handlers, reply_of
 from .messages import Event, ServiceError, TimerMessage, wire_name
-from .schema import FINGERPRINT_BYTES, Schema, fingerprint_of
+from .schema import Schema, fingerprint_of
 from .snapshots import declared_messages, digest_of_cell, read_declared
 
 SCHEMA_LIMIT_COUNT: Final = 4_096

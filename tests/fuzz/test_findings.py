@@ -34,8 +34,8 @@ from trimaran.client.protocol.admin import SNAPSHOT_WISH
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
+from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer
 from trimaran.cluster.core.service_messages import read_trackers
-from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer
 from trimaran.cluster.messages.snapshot import ConsensusModuleSnapshot, PendingMessageTracker
 from trimaran.cluster.runtime.links.log_links import LogImage
 from trimaran.cluster.settings.config_layers import load_node_config
@@ -43,8 +43,8 @@ from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.service_api.cluster_id import demanded_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ConfigurationError, RemoteProtocolError
-from trimaran.service_api.tls.certificates import read_certificates
 from trimaran.service_api.net.transport import Purpose
+from trimaran.service_api.tls.certificates import read_certificates
 from trimaran.service_api.types import LOG_STREAM_ID, ClusterSessionId, CorrelationId
 from trimaran.service_api.wire.frame import encode_padding
 from trimaran.service_api.wire.frame_rules import FrameRules

@@ -13,7 +13,7 @@ WITHOUT_CLOCK: Final = (
     "tests/scenarios/",
     "tests/simulation/",
     "tests/unit/cluster/core/",
-    "tests/unit/cluster/simulation/",
+    "tests/unit/cluster/testing/simulation/",
 )
 """Folders of tests that no slow machine can fail: core, scenarios, simulation, planted bugs."""
 

@@ -13,10 +13,10 @@ from typing import Any
 from tests.unit.cluster.core.harness import Cluster
 from tests.unit.cluster.core.node import MS, Node
 from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from trimaran.cluster.messages.condition import ConditionQuery, MemberCondition
 from trimaran.service_api.types import NULL_POSITION, MemberId
 from trimaran.service_api.wire.message import Message

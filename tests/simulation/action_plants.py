@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.roles.actions import ActionControl
 from trimaran.cluster.core.roles.follower import FollowerTerm
-from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.cluster.core.vocabulary.module_state import ModuleState
-from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.cluster.core.roles.termination import TerminationControl
 from trimaran.cluster.core.roles.transfer import TransferControl
+from trimaran.cluster.core.vocabulary.module_state import ModuleState
+from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.cluster.messages.transfer import TransferLeadership
 
 from .plant import ACTION_HUNT_OPTIONS, Plant, Planting

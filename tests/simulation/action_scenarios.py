@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested, TransferRequested
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.core.vocabulary.module_state import ModuleState
 from trimaran.cluster.testing.simulation.cluster import Member
 from trimaran.cluster.testing.simulation.world.expect import expect

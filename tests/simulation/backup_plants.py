@@ -10,11 +10,11 @@ import pytest
 import trimaran.cluster.operating.backup.agent as agent
 from trimaran.archive.disk.object_store import Objects
 from trimaran.archive.net.frame_stream import open_replay
+from trimaran.cluster.directories.survey import Survey
 from trimaran.cluster.operating.backup import restoring, shipping
 from trimaran.cluster.operating.backup.agent import BackupAgent
 from trimaran.cluster.operating.backup.directory import BackupDirectory
 from trimaran.cluster.operating.backup.manifest import MANIFEST_NAME, Manifest, StoredObject, object_digest
-from trimaran.cluster.directories.survey import Survey
 from trimaran.cluster.testing.simulation.run import Options
 
 from .plant import ORDERS, Plant, Planting

@@ -7,15 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.cluster.core.events import ActionRequested
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.operating.backup.agent import BackupAgent
 from trimaran.cluster.operating.backup.running import run_backup
 from trimaran.cluster.operating.backup.settings import BackupSettings
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
-from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.testing.simulation.backups.actor import add_backup_machine, archive_config
-from trimaran.cluster.testing.simulation.rules.backup_rules import BackupRules
 from trimaran.cluster.testing.simulation.cluster import DIRECTORY, dialled
 from trimaran.cluster.testing.simulation.kept_log import complete_snapshot_positions
+from trimaran.cluster.testing.simulation.rules.backup_rules import BackupRules
 
 if TYPE_CHECKING:
     from .scenarios import Scene

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trimaran.client import ClusterClient
 from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.service import agent as service_agent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.cluster.service.failures import FixedHeadroom, foreign_cause

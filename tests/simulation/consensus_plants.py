@@ -8,9 +8,6 @@ from typing import Any
 from trimaran.archive import Recording
 from trimaran.archive.net import replication
 from trimaran.cluster.core import context
-from trimaran.cluster.core.peers import dialogue
-from trimaran.cluster.core.roles import leader
-from trimaran.cluster.core.vocabulary import members
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.context import ConsensusContext
@@ -20,13 +17,16 @@ from trimaran.cluster.core.election.canvass import Canvass
 from trimaran.cluster.core.election.election import Election, InitPhase
 from trimaran.cluster.core.election.leader_phase import LeaderPhase
 from trimaran.cluster.core.election.voting import Voting
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
+from trimaran.cluster.core.peers import dialogue
+from trimaran.cluster.core.roles import leader
 from trimaran.cluster.core.roles.leader import LeaderTerm
+from trimaran.cluster.core.vocabulary import members
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from trimaran.cluster.core.vocabulary.members import ClusterMember
 from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.cluster.messages.consensus import NewLeadershipTerm
-from trimaran.cluster.runtime.turns import log_control
 from trimaran.cluster.runtime.shared_machine.spare_sync import SpareSync
+from trimaran.cluster.runtime.turns import log_control
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import ClusterError
 from trimaran.service_api.types import TermId

@@ -6,9 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.testing.simulation.cluster import Member
 from trimaran.cluster.testing.simulation.world.expect import expect
 from trimaran.service_api.wire.frame import (

@@ -7,13 +7,13 @@ from typing import Any
 
 from trimaran.cluster.core.digests import digest_comparison
 from trimaran.cluster.core.digests.digest_comparison import DigestComparison
-from trimaran.cluster.core.vocabulary.divergence import Divergence
 from trimaran.cluster.core.log import log_comparison
+from trimaran.cluster.core.vocabulary.divergence import Divergence
 from trimaran.cluster.messages.digests import DigestKind, ServiceDigest
-from trimaran.cluster.runtime.copy_notes import CopyNotes
-from trimaran.cluster.runtime.turns.divergence_reporter import DivergenceReporter
+from trimaran.cluster.runtime.files.copy_notes import CopyNotes
 from trimaran.cluster.runtime.repair import comparing
 from trimaran.cluster.runtime.repair.comparing import LogComparer, LogComparison
+from trimaran.cluster.runtime.turns.divergence_reporter import DivergenceReporter
 from trimaran.service_api import ServiceDivergedError
 from trimaran.service_api.types import MemberId
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from trimaran.client import ClusterClient
 from trimaran.client.groups.grouped_client import GroupedClient
+from trimaran.cluster.core.sessions import pending_sessions
 from trimaran.cluster.core.vocabulary import configuration
 from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfigurationCause, ConfiguredMember
-from trimaran.cluster.core.sessions import pending_sessions
 from trimaran.service_api.groups.demand import find_group_refusal
 from trimaran.service_api.groups.group import ONLY_GROUP, Group
 from trimaran.service_api.groups.key_hash import GroupKey, key_bytes

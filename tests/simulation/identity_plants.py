@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from trimaran.cluster.core.peers.member_settings import settings_of
 from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
 from trimaran.cluster.core.vocabulary.member_change import MemberChange, MemberChangeKind
-from trimaran.cluster.core.membership.roster import Roster
+from trimaran.cluster.core.vocabulary.roster import Roster
 from trimaran.cluster.documents.operations import Operation, run_operation
 from trimaran.cluster.messages.consensus import AppendPosition
 from trimaran.cluster.messages.settings import MembersNotice
@@ -18,11 +18,11 @@ from trimaran.cluster.runtime.links import member_links
 from trimaran.cluster.testing.simulation.cluster import Member
 from trimaran.cluster.testing.simulation.world.expect import expect
 from trimaran.service_api import ClusterError
+from trimaran.service_api.access.identity import Caller, CallerRole, Proof
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.access.rights import Holder, Rights
-from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.access.identity import Caller, CallerRole, Proof
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, MemberId, TermId
 from trimaran.service_api.wire.frame import encode_frame

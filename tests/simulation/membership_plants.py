@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.cluster.core.roles.actions import ActionControl
 from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
-from trimaran.cluster.core.vocabulary import configuration
-from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfigurationHistory, ConfiguredMember, MemberKind
 from trimaran.cluster.core.membership.membership_control import MembershipControl
-from trimaran.cluster.core.membership.roster import Roster
+from trimaran.cluster.core.roles.actions import ActionControl
+from trimaran.cluster.core.vocabulary import configuration
+from trimaran.cluster.core.vocabulary.configuration import (
+    Configuration,
+    ConfigurationHistory,
+    ConfiguredMember,
+    MemberKind,
+)
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
+from trimaran.cluster.core.vocabulary.roster import Roster
 from trimaran.service_api.types import MemberId
 
 from .plant import MEMBER_HUNT_OPTIONS, WITNESS_HUNT_OPTIONS, Plant, Planting

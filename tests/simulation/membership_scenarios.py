@@ -10,10 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.core.vocabulary.configuration import MemberKind
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from trimaran.cluster.core.vocabulary.member_change import MemberChange, MemberChangeKind
 from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
 from trimaran.cluster.testing.simulation.cluster import Member

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.roles import leadership_probe
 from trimaran.cluster.core.consensus_module import ConsensusModule
 from trimaran.cluster.core.events import ReadsWanted
+from trimaran.cluster.core.roles import leadership_probe
 from trimaran.cluster.core.roles.leadership_probe import LeaderReads
 from trimaran.cluster.messages.reads import LeadershipProbe
 from trimaran.cluster.runtime.turns.queries import QueryHandler, _Query

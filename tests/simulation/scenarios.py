@@ -28,8 +28,8 @@ from trimaran.cluster.testing.simulation.clients.workload import Workload, Workl
 from trimaran.cluster.testing.simulation.cluster import Member, Settings, SimulatedCluster
 from trimaran.cluster.testing.simulation.rules.referee import Referee
 from trimaran.cluster.testing.simulation.services.registers import Registers, Request, RequestKind
-from trimaran.cluster.testing.simulation.world.expect import RuleBroken, expect
 from trimaran.cluster.testing.simulation.trace import Trace
+from trimaran.cluster.testing.simulation.world.expect import RuleBroken, expect
 from trimaran.cluster.testing.simulation.world.network import LinkQuality, SimulatedTransport
 from trimaran.service_api import ClusterError
 from trimaran.service_api.endpoint import Endpoint

@@ -10,16 +10,16 @@ from typing import Any
 from trimaran.client.egress import EgressListener
 from trimaran.client.protocol.egress_adapter import ClientSessionState, EgressAdapter
 from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.vocabulary.cluster_clock import ClusterClock
 from trimaran.cluster.core.consensus_module import ConsensusModule
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.sessions.sessions import SessionManager
+from trimaran.cluster.core.vocabulary.cluster_clock import ClusterClock
 from trimaran.cluster.core.vocabulary.timers import TimerService
-from trimaran.cluster.runtime.turns import container_requests
-from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
 from trimaran.cluster.runtime.links import dialling, log_links
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.log_links import _LogLink
+from trimaran.cluster.runtime.turns import container_requests
+from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
 from trimaran.cluster.service import bounded_log_adapter
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import Role

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trimaran.cluster.core.events import Recorded
 from trimaran.cluster.core.roles.follower import FollowerTerm
-from trimaran.cluster.core.vocabulary.reason import Reason
 from trimaran.cluster.core.snapshots.standby_snapshots import StandbySnapshots, _Offer
+from trimaran.cluster.core.vocabulary.reason import Reason
 from trimaran.cluster.testing.simulation.run import Options
 
 from .plant import COPIES, Plant, Planting

@@ -22,12 +22,12 @@ from trimaran.archive.store.recording import Recording
 from trimaran.archive.store.repair import RepairResult
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
-from trimaran.cluster.core.vocabulary.configuration import ConfigurationHistory
 from trimaran.cluster.core.roles.transfer import TransferControl
+from trimaran.cluster.core.vocabulary.configuration import ConfigurationHistory
 from trimaran.cluster.node.node import Node
-from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.cluster.runtime.files import node_state_file, recording_log_file
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
+from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.cluster.runtime.turns.log_control import LogControl
 from trimaran.service_api.wire import frame_rules
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, FrameHeader, ReadableBuffer, unpack_header

@@ -22,7 +22,8 @@ from trimaran.cluster.testing import TypedHarness
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.payloads import Payload
 from trimaran.service_api.typed import Command, Context, Event, TypedService, handles, state
-from trimaran.service_api.typed.codec import MessageCodec, PayloadKind
+from trimaran.service_api.typed.codec import MessageCodec
+from trimaran.service_api.wire.payload_header import PayloadKind
 from trimaran.service_api.wire.topics import SCHEMA_TOPIC, encode_topic_message
 
 OF_SERVICE_1 = -(1 << 63) + (1 << 56) + 1

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from trimaran.cluster.cli.app import main
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net import sockets
 from trimaran.service_api.net.sockets import Address, NameUnresolvedError
-from trimaran.service_api.endpoint import Endpoint
 
 SYSTEM: Final = sockets.resolve
 

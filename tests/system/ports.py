@@ -28,10 +28,10 @@ from trimaran.cluster.documents.query import StatusQueryError, query_document, q
 from trimaran.cluster.messages.settings import MemberSettings
 from trimaran.cluster.settings.config import parse_members
 from trimaran.service_api import ClusterError
-from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.access.identity import CallerRole
-from trimaran.service_api.tls import TlsSettings, TlsStack
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net.transport import NetworkStack, Purpose, SocketStack
+from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,
     EGRESS_STREAM_ID,

@@ -25,13 +25,13 @@ from trimaran.cluster.cli.shared.setting_flags import load_network_from_flags
 from trimaran.cluster.documents.operations import Operation, OperationRequest, run_operation
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
 from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.net import local_socket
-from trimaran.service_api.net.local_socket import CONTROL_SOCKET_NAME, connect_locally, runtime_directories
+from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.cluster_id import parse_cluster_id
 from trimaran.service_api.documents.document import Refusal, read_document
-from trimaran.service_api.access.identity import CallerRole
-from trimaran.service_api.tls import TlsSettings, TlsStack
+from trimaran.service_api.net import local_socket
+from trimaran.service_api.net.local_socket import CONTROL_SOCKET_NAME, connect_locally, runtime_directories
 from trimaran.service_api.net.transport import SOCKETS, NetworkStack, Purpose, SocketStack
+from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, LOG_STREAM_ID, OPERATION_STREAM_ID, REFUSAL_STREAM_ID
 from trimaran.service_api.wire.frame import encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame

@@ -16,8 +16,8 @@ from tests.waiting import patient
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
 from trimaran.service_api import ClusterError
-from trimaran.service_api.tls import TlsStack
 from trimaran.service_api.net.transport import NetworkStack
+from trimaran.service_api.tls import TlsStack
 
 pytestmark = pytest.mark.slow
 

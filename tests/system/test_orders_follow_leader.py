@@ -17,8 +17,8 @@ from trimaran.cluster.cli.shared.operation import _carry_out, _Wanted
 from trimaran.cluster.documents.operations import Operation, run_operation
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.net.transport import NetworkStack, Purpose, SocketStack
+from trimaran.service_api.tls import TlsSettings, TlsStack
 
 pytestmark = pytest.mark.slow
 

@@ -25,11 +25,11 @@ from trimaran.cluster.cli.status import status
 from trimaran.cluster.documents.operations import Operation, run_operation
 from trimaran.cluster.documents.query import query_status
 from trimaran.cluster.settings.config import parse_members
-from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.documents.member_status import MemberStatus
-from trimaran.service_api.tls import TlsSettings, TlsStack
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net.transport import SOCKETS, NetworkStack, Purpose
+from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, LOG_STREAM_ID
 from trimaran.service_api.wire.link_frames import SetupFrame
 

@@ -19,8 +19,8 @@ import structlog
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.authenticator import AcceptAll, Authenticator
 from trimaran.service_api.authorisation import AuthorisationService
-from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
 from trimaran.service_api.net.transport import SOCKETS, Listener, NetworkStack, Purpose
 from trimaran.service_api.types import NULL_VALUE
 

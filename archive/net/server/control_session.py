@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.documents.document import printable_line
 from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.types import NULL_VALUE, CorrelationId, RecordingId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header
 from trimaran.service_api.wire.link_frames import StatusFrame

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from trimaran.archive.files.vector.scan import KIND, LENGTH, SLOT, FrameBlock
 from trimaran.service_api.types import TimeUnit
 from trimaran.service_api.wire.frame import FLAG_BEGIN, FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, FrameHeader
 from trimaran.service_api.wire.log.fields import (
@@ -21,7 +22,6 @@ from trimaran.service_api.wire.log.layout import LOG_SCHEMA_ID, SESSION_MESSAGE_
 from trimaran.service_api.wire.sbe import INT64_NULL
 
 from ..frame_columns import COLUMNS, ColumnType
-from trimaran.archive.files.block_scan import KIND, LENGTH, SLOT, FrameBlock
 
 _TIME_UNITS: Final[Mapping[TimeUnit, str]] = {TimeUnit.MILLIS: "ms", TimeUnit.MICROS: "us", TimeUnit.NANOS: "ns"}
 _ARROW_TYPES: Final[Mapping[ColumnType, Any]] = {

@@ -32,6 +32,7 @@ from typing import Final
 
 import numpy as np
 
+from trimaran.archive.files.vector.scan import KIND, MIN_BLOCK_LENGTH_BYTES, SLOT, FrameScanner
 from trimaran.service_api.wire.frame import FLAG_BEGIN, TYPE_PADDING, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 
@@ -40,7 +41,6 @@ from ...format.frame_rules import frame_rules_of
 from ...format.layout import first_base_position
 from ...log.log_file import LogFile
 from ...log.member_directory import ArchiveLocation
-from trimaran.archive.files.block_scan import KIND, MIN_BLOCK_LENGTH_BYTES, SLOT, FrameScanner
 
 GRID_BYTES: Final = 1 << 16
 """Places are tried at multiples of this; the shortest term is as long."""

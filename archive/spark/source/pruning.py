@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from trimaran.archive.files.vector.scan import MIN_BLOCK_LENGTH_BYTES, FrameScanner
 from trimaran.service_api.types import TimeUnit
 
 from ...format.descriptor import RecordingDescriptor
 from ...log.member_directory import ArchiveLocation
 from ...reading.vector.columns import BatchMaker, frame_schema
-from trimaran.archive.files.block_scan import MIN_BLOCK_LENGTH_BYTES, FrameScanner
 from .intervals import ANY_VALUE, Intervals
 from .timestamps import to_microseconds
 

@@ -44,6 +44,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from trimaran.archive.files.vector.scan import FrameScanner
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.types import TimeUnit
 
@@ -52,7 +53,6 @@ from ...log.member_directory import locate_archive
 from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES, FrameSelection, find_problem
 from ...reading.log_frames import add_group_column
 from ...reading.vector.messages import MessageBlockJoiner
-from trimaran.archive.files.block_scan import FrameScanner
 from ..source.batch_reader import BatchShaper
 from ..source.catalog_tables import find_options
 from ..source.columns import check_struct

@@ -27,8 +27,8 @@ from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.groups.group import Group
-from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.net.transport import SOCKETS
+from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 
 from ...errors import ArchiveError, ArchiveErrorCode

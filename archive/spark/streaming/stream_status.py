@@ -18,10 +18,10 @@ from typing import Final
 
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.documents.document import DocumentVersionError, Refusal, read_document
+from trimaran.service_api.documents.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus, leads
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.groups.group import Group
-from trimaran.service_api.documents.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus, leads
 from trimaran.service_api.net.transport import SOCKETS, Purpose, SocketStack
 from trimaran.service_api.types import NULL_VALUE, REFUSAL_STREAM_ID, STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
+from trimaran.service_api.payloads import encode_payload
 from trimaran.service_api.types import TICKS_PER_MS, TimeUnit
 
 from ...files.reader import MessageReader, RecordedMessage
@@ -90,17 +90,6 @@ def view_recording(log: LogFile, vocabulary: Vocabulary, *, is_whole: bool) -> M
         is_whole=is_whole,
         find_schemas=lambda: read_snapshot_schemas(log.location),  # the log may have lost its beginning
     )
-
-
-def encode_payload(payload: bytes) -> tuple[str, str]:
-    """Return a payload as text, and how: text that can be shown is itself, anything else base64."""
-    try:
-        text = payload.decode()
-    except UnicodeDecodeError:
-        text = None
-    if text is not None and text.isprintable():
-        return text, "utf-8"
-    return base64.b64encode(payload).decode(), "base64"
 
 
 def printable_text(data: bytes) -> str:

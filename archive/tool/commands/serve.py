@@ -25,13 +25,13 @@ import typer
 from trimaran.service_api.authenticator import AcceptAll, Authenticator
 from trimaran.service_api.authorisation import AllowAll
 from trimaran.service_api.cluster_id import parse_cluster_id
-from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
-from trimaran.service_api.net.descriptors import DescriptorBudget
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
+from trimaran.service_api.net.descriptors import DescriptorBudget
+from trimaran.service_api.net.transport import NetworkStack, Purpose
 from trimaran.service_api.tls import TlsSettings, TlsStack, serving_network
 from trimaran.service_api.tls.watch import TlsWatch
-from trimaran.service_api.net.transport import NetworkStack, Purpose
 
 from ...config import ArchiveConfig
 from ...errors import ArchiveError

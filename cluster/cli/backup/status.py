@@ -17,7 +17,6 @@ from trimaran.archive.tool.output import (
     new_table,
     print_object,
 )
-
 from trimaran.cluster.operating.backup.status import FRESH_MS, BackupStatus, read_status
 from trimaran.cluster.operating.backup.store_status import StoreStatus, read_store_statuses
 from trimaran.cluster.runtime.ground.system_clock import SystemClock

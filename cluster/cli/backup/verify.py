@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
-
 from trimaran.cluster.operating.backup.verification import verify_backup
 
 

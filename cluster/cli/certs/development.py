@@ -11,10 +11,10 @@ from typing import Annotated, Final
 
 import typer
 
+from trimaran.service_api.access.identity import CallerRole, Identity
 from trimaran.service_api.access.private_files import write_private
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id, parse_cluster_id
 from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.access.identity import CallerRole, Identity
 from trimaran.service_api.tls import TlsSettings
 from trimaran.service_api.tls.certificates import utc_now
 from trimaran.service_api.tls.issuing import AUTHORITIES_FILE, LOCAL_NAMES, Authority, files_of

@@ -25,14 +25,14 @@ from trimaran.archive.tool.output import (
     print_error,
     print_rows,
 )
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.quantities import format_app_version
-
 from trimaran.cluster.directories import copying
 from trimaran.cluster.directories.agreement import find_disagreement
 from trimaran.cluster.directories.source import Source, read_source
 from trimaran.cluster.directories.survey import Survey, survey_source
 from trimaran.cluster.runtime.ground.system_clock import SystemClock
+from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api.quantities import format_app_version
+
 from .passes import DryRunOption, pass_bar
 
 SourceArgument = Annotated[

@@ -20,9 +20,8 @@ from typing import Final
 from trimaran.archive.tool.output import EXIT_FAILED, print_error
 from trimaran.client import ClientConfig
 from trimaran.client.ready_made import HeldLock, LocksClient, LockTimeoutError
-from trimaran.service_api.errors import ClusterError
-
 from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.service_api.errors import ClusterError
 
 TOKEN_VARIABLE: Final = "LOCK_TOKEN"
 """Where a command finds the fencing token. Variables that begin with TRIMARAN_ are settings of commands."""

@@ -29,16 +29,23 @@ from trimaran.archive.tool.output import (
     new_group,
     print_error,
 )
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
-
 from trimaran.cluster.core.vocabulary.configuration import Configuration
-from ...runtime.files.mark_file import MARK_FILE_NAME
-from trimaran.cluster.runtime.ground.system_clock import SystemClock
 from trimaran.cluster.operating.salvage.choice import SalvageChoice, choose
 from trimaran.cluster.operating.salvage.holding import Holding, read_holding
 from trimaran.cluster.operating.salvage.living import OldMember, ask_old_members, why_not_gone
-from trimaran.cluster.operating.salvage.writing import append_recovery_record, backup_name, find_begun, finish_in_place, write_beside, write_in_place
+from trimaran.cluster.operating.salvage.writing import (
+    append_recovery_record,
+    backup_name,
+    find_begun,
+    finish_in_place,
+    write_beside,
+    write_in_place,
+)
+from trimaran.cluster.runtime.ground.system_clock import SystemClock
+from trimaran.service_api import ConfigurationError
+from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
+
+from ...runtime.files.mark_file import MARK_FILE_NAME
 from ...settings.member_endpoints import MemberEndpoints, parse_members
 from ..interchange.passes import pass_bar
 from ..shared.new_cluster import NewClusterIdOption, NewMembersOption, choose_cluster_id

@@ -27,8 +27,8 @@ from trimaran.archive.tool.output import (
     print_rows,
 )
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.documents.member_status import find_leader, leads, term_order
+from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.net.transport import SOCKETS, NetworkStack
 
 from ...documents.inspection import ROW_LIMIT, View, ViewT, inspect_member

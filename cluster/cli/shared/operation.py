@@ -33,13 +33,13 @@ from trimaran.archive.tool.output import (
     fail,
     print_line,
 )
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.documents.member_status import MemberStatus, find_leader, is_in_term, term_order
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net.transport import NetworkStack
 
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
 from ...documents.operations import MemberChangeRequest, Operation, OperationProgress, run_operation
 from ...documents.query import Outcome, StatusQueryError, query_status
 from .cluster_report import MemberReport, ask_members

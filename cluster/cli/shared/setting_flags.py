@@ -19,8 +19,8 @@ from trimaran.archive.log.group_directories import find_group_count, group_direc
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ConfigurationError
-from trimaran.service_api.tls import TlsSettings, client_network
 from trimaran.service_api.net.transport import NetworkStack
+from trimaran.service_api.tls import TlsSettings, client_network
 
 from ...settings.config import TLS_PREFIX, MemberEndpoints, NodeConfig
 from ...settings.config_layers import (

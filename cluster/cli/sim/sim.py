@@ -26,13 +26,13 @@ from trimaran.archive.tool.output import (
     make_console,
     print_error,
 )
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.processors import count_processors
-
 from trimaran.cluster.runtime.ground.system_clock import SystemClock
 from trimaran.cluster.testing.simulation.campaign import kinds_left_out, run_campaign
 from trimaran.cluster.testing.simulation.run import Options, RunOutcome
 from trimaran.cluster.testing.simulation.shrink import Attempt, shrink
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.processors import count_processors
+
 from .campaign_report import SimulationReport, as_json, describe_outcome, find_commit, print_campaign_report
 from .flags import (
     CheckDeterminismFlag,

@@ -44,6 +44,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
+from trimaran.cluster.core.vocabulary.divergence import Divergence
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.types import MemberId
 
@@ -52,7 +53,6 @@ from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import LinkChanged, SnapshotDigested
 from ..log.log_copies import LogCopies, count_independent
-from trimaran.cluster.core.vocabulary.divergence import Divergence
 
 _POSITION_LIMIT: Final = 4096
 """Digests kept of each member: some GiB of log; 1 MB of memory at most."""

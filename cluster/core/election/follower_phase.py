@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from trimaran.cluster.core.election import higher_term
+from trimaran.cluster.core.peers import dialogue
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
+from trimaran.cluster.core.vocabulary.phase import NEVER_NS
+from trimaran.cluster.core.vocabulary.reason import Reason
+from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
 from trimaran.service_api.types import MemberId, RecordingId, TermId
 
 from ...messages.consensus import CanvassPosition, CommitPosition, NewLeadershipTerm, RequestVote, StopCatchup
-from trimaran.cluster.core.peers import dialogue
-from trimaran.cluster.core.election import higher_term
 from .. import effects as fx
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from ..events import (
     ActivityFailed,
     BelowOldestSegment,
@@ -32,9 +35,6 @@ from ..events import (
     ReplayDone,
     ReplicationDone,
 )
-from trimaran.cluster.core.vocabulary.phase import NEVER_NS
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
 from .election import Election, ElectionPhase
 from .voting import Voting
 

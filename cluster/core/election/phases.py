@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from trimaran.cluster.core.vocabulary.election_state import ElectionState
+
 from .ballot import Ballot
 from .canvass import Canvass
 from .election import Election, ElectionPhase

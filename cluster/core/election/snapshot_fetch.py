@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trimaran.cluster.core.vocabulary.back_off import back_off_ns
 from trimaran.service_api import invariant
 from trimaran.service_api.types import MemberId
 
 from ...messages.consensus import NewLeadershipTerm
 from .. import effects as fx
-from trimaran.cluster.core.vocabulary.back_off import back_off_ns
 from ..context import ConsensusContext
 from ..events import SnapshotFetched, SnapshotFetchFailed
 

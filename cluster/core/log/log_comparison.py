@@ -17,9 +17,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from trimaran.cluster.core.vocabulary.members import quorum_threshold
 from trimaran.service_api.types import MemberId
 
-from trimaran.cluster.core.vocabulary.members import quorum_threshold
 from .log_copies import LogCopies, count_independent
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from trimaran.cluster.core.vocabulary.configuration import ConfigurationHistory
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.wire.frame import (
     HEADER_LENGTH,
@@ -25,7 +26,6 @@ from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.link_frames import decode_commit_frame
 from trimaran.service_api.wire.log.log_rules import Before
 
-from trimaran.cluster.core.vocabulary.configuration import ConfigurationHistory
 from .log_buffer import LogBuffer
 
 _TYPE_OFFSET: Final = HeaderField.KIND.offset + 2

@@ -5,13 +5,25 @@ Elections and terms say the same things at different times; the words are here, 
 
 from __future__ import annotations
 
+from trimaran.cluster.core.context import PROTOCOL_VERSION, ConsensusContext
+from trimaran.cluster.core.vocabulary.members import ClusterMember
+from trimaran.cluster.messages.consensus import (
+    APPEND_POSITION_FLAG_CATCHUP,
+    APPEND_POSITION_FLAG_HELD,
+    APPEND_POSITION_FLAG_NONE,
+    APPEND_POSITION_FLAG_RELAYED,
+    AppendPosition,
+    CanvassPosition,
+    CatchupPosition,
+    CommitPosition,
+    NewLeadershipTerm,
+    RequestVote,
+    StopCatchup,
+    Vote,
+)
 from trimaran.service_api import invariant
 from trimaran.service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
 from trimaran.service_api.wire.versioned import build
-
-from trimaran.cluster.messages.consensus import APPEND_POSITION_FLAG_CATCHUP, APPEND_POSITION_FLAG_HELD, APPEND_POSITION_FLAG_NONE, APPEND_POSITION_FLAG_RELAYED, AppendPosition, CanvassPosition, CatchupPosition, CommitPosition, NewLeadershipTerm, RequestVote, StopCatchup, Vote
-from trimaran.cluster.core.context import PROTOCOL_VERSION, ConsensusContext
-from trimaran.cluster.core.vocabulary.members import ClusterMember
 
 
 def canvass_position(ctx: ConsensusContext) -> CanvassPosition:

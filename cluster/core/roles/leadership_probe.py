@@ -41,14 +41,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trimaran.service_api import invariant
-from trimaran.service_api.types import MemberId
-
-from trimaran.cluster.messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.events import ReadsWanted
 from trimaran.cluster.core.vocabulary.phase import NEVER_NS
+from trimaran.cluster.messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
+from trimaran.service_api import invariant
+from trimaran.service_api.types import MemberId
 
 
 @dataclass(slots=True)

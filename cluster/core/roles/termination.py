@@ -15,12 +15,11 @@ Source: aeron.md §3.11, §10 (TerminationPosition is sent once).
 
 from __future__ import annotations
 
-from trimaran.service_api.types import MemberId
-
-from trimaran.cluster.messages.consensus import TerminationAck, TerminationPosition
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.vocabulary.members import is_active
+from trimaran.cluster.messages.consensus import TerminationAck, TerminationPosition
+from trimaran.service_api.types import MemberId
 
 
 class TerminationControl:

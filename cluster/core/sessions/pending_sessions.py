@@ -21,7 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.service_api.authenticator import CHALLENGE_LIMIT_BYTES, CREDENTIALS_LIMIT_BYTES, PRINCIPAL_LIMIT_BYTES, SessionProxy
+from trimaran.service_api.authenticator import (
+    CHALLENGE_LIMIT_BYTES,
+    CREDENTIALS_LIMIT_BYTES,
+    PRINCIPAL_LIMIT_BYTES,
+    SessionProxy,
+)
 from trimaran.service_api.cluster_id import (
     DEMAND_PARAMETER,
     NULL_CLUSTER_ID,

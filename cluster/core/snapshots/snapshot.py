@@ -17,6 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from trimaran.cluster.core.vocabulary.configuration import Configuration, decode_text
+from trimaran.cluster.core.vocabulary.feature_levels import NO_FEATURES, FeatureLevels
+from trimaran.cluster.core.vocabulary.timers import TimerService
 from trimaran.service_api import CloseReason, RemoteProtocolError
 from trimaran.service_api.types import (
     NULL_POSITION,
@@ -38,12 +41,9 @@ from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import SnapshotCaptured, SnapshotFailed, SnapshotTaken, StandbySnapshotFetched
 from ..log.retention import drop_old_snapshots, needed_log_position
-from trimaran.cluster.core.vocabulary.configuration import Configuration, decode_text
-from trimaran.cluster.core.vocabulary.feature_levels import NO_FEATURES, FeatureLevels
 from ..service_messages import ServiceMessages, TrackerState, read_trackers, service_session_id_base
 from ..sessions.session_state import SessionState
 from ..sessions.sessions import ClusterSession, SessionManager
-from trimaran.cluster.core.vocabulary.timers import TimerService
 
 _NO_MESSAGES = wire.PendingMessageTracker(
     next_service_session_id=service_session_id_base(0) + 1,

@@ -27,19 +27,19 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording
+from trimaran.cluster.core.vocabulary.back_off import back_off_ns
+from trimaran.cluster.core.vocabulary.configuration import MemberKind
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
+from trimaran.cluster.core.vocabulary.phase import NEVER_NS
 from trimaran.service_api.types import CorrelationId, MemberId, RecordingId, TermId
 from trimaran.service_api.wire.log.messages import ClusterActionRequest
 from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
 
 from ...messages.backup import StandbySnapshot, StandbySnapshotRecording
 from .. import effects as fx
-from trimaran.cluster.core.vocabulary.back_off import back_off_ns
 from ..context import ConsensusContext
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
 from ..events import LinkChanged, StandbySaid, StandbySnapshotFetched, StandbySnapshotFetchFailed
-from trimaran.cluster.core.vocabulary.configuration import MemberKind
-from trimaran.cluster.core.vocabulary.phase import NEVER_NS
-from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording
 from .snapshot import SnapshotControl, SnapshotPlace
 
 _PLACE_LIMIT: Final = 64

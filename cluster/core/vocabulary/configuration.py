@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from trimaran.cluster.core.vocabulary.members import quorum_threshold
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.endpoint import PORT_MAX, Endpoint
 from trimaran.service_api.groups.group import ONLY_GROUP, Group
@@ -34,8 +35,6 @@ from trimaran.service_api.wire.frame import iter_whole_messages
 from trimaran.service_api.wire.log.messages import ChangeType, MembershipChangeEvent
 from trimaran.service_api.wire.message import message_header
 from trimaran.service_api.wire.sbe import MESSAGE_HEADER
-
-from trimaran.cluster.core.vocabulary.members import quorum_threshold
 
 CONFIGURATION_MARK: Final = "trimaran-members/Zq7kX4w "
 """What the text of a configuration begins with; Aeron's begins with a member's id."""

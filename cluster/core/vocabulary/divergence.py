@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trimaran.service_api.types import MemberId
-
 from trimaran.cluster.messages.digests import DigestKind
+from trimaran.service_api.types import MemberId
 
 
 @dataclass(slots=True)

@@ -29,17 +29,16 @@ from trimaran.archive.format.messages import RecordingDescriptorRow
 from trimaran.archive.log.log_file import choose_log
 from trimaran.archive.net.replication import layout_like
 from trimaran.archive.store.recording import Recording
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
-from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
-
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording, ShippedTerm, append_shipped, make_recording_log
+from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, ShippedTerm, append_shipped, make_recording_log
 from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.ground.host import Host
 from trimaran.cluster.runtime.snapshots.recording_copies import start_copy
 from trimaran.cluster.runtime.snapshots.recovery import read_snapshots
+from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
+from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
 
 SYNC_LEVEL: Final = 2
 

@@ -19,7 +19,15 @@ from pydantic import AfterValidator, Field
 
 from trimaran.archive.format.layout import SEGMENT_LENGTH_LIMIT_BYTES
 from trimaran.archive.format.stored_names import NameKind, StoredName, take_name
-from trimaran.service_api.documents.document import ClusterIdLine, Count, DocumentPart, Position, SealedDocument, Sha256Line, read_document
+from trimaran.service_api.documents.document import (
+    ClusterIdLine,
+    Count,
+    DocumentPart,
+    Position,
+    SealedDocument,
+    Sha256Line,
+    read_document,
+)
 from trimaran.service_api.errors import RemoteProtocolError
 
 MANIFEST_NAME: Final = StoredName("manifest.json")

@@ -17,18 +17,17 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.net.connection_gate import ConnectionGate
-from trimaran.service_api.distribution import installed_version
-from trimaran.service_api.endpoint import Endpoint
-
 from trimaran.cluster.auth.metrics_access import MetricsAccess
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.cluster.runtime.answering.metric_row import Labelled, SourceRow, rows_as_markdown
-from trimaran.cluster.runtime.answering.metrics_server import MetricsServer
 from trimaran.cluster.operating.backup.states import BackupState
 from trimaran.cluster.operating.backup.status import STATUS_INTERVAL_S, BackupStatus
 from trimaran.cluster.operating.backup.store_status import StoreStatus, read_store_statuses
+from trimaran.cluster.runtime.answering.metric_row import Labelled, SourceRow, rows_as_markdown
+from trimaran.cluster.runtime.answering.metrics_server import MetricsServer
+from trimaran.cluster.runtime.ground.host import Host
+from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api.distribution import installed_version
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.net.connection_gate import ConnectionGate
 
 logger = structlog.get_logger()
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from trimaran.archive.disk.file_system import ReadableFileSystem, opened, read_fully
-from trimaran.service_api import ClusterError
-
 from trimaran.cluster.operating.backup.manifest import StoredObject
+from trimaran.service_api import ClusterError
 
 _PIECE_BYTES: Final = 1 << 20
 _REMEDY: Final = (

@@ -20,9 +20,6 @@ from pathlib import Path
 
 from trimaran.archive.files.reader import MessageReader
 from trimaran.archive.log.log_file import LogFile
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
-
 from trimaran.cluster.core.vocabulary.configuration import MemberKind
 from trimaran.cluster.directories.survey import Survey, survey_source
 from trimaran.cluster.operating.salvage.choice import SalvageChoice, choose
@@ -31,6 +28,8 @@ from trimaran.cluster.operating.salvage.writing import RecoveryRecord, append_re
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
 from trimaran.cluster.time_travel.member_log import MemberLog
 from trimaran.cluster.time_travel.replay import find_target
+from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
 
 
 @dataclass(slots=True, frozen=True)

@@ -9,12 +9,11 @@ import aiofiles.os
 import structlog
 
 from trimaran.archive.config import ArchiveConfig
-from trimaran.service_api import ConfigurationError
-
-from trimaran.cluster.runtime.ground.host import Host
 from trimaran.cluster.operating.backup.agent import BackupAgent, BackupGapError
 from trimaran.cluster.operating.backup.directory import BackupDirectory
 from trimaran.cluster.operating.backup.settings import BackupSettings
+from trimaran.cluster.runtime.ground.host import Host
+from trimaran.service_api import ConfigurationError
 
 logger = structlog.get_logger()
 

@@ -32,15 +32,25 @@ from trimaran.archive.files.catalog import encode_catalog, read_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.archive.format.stored_names import StoredName
 from trimaran.archive.log.member_directory import ArchiveLocation
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.operating.backup.manifest import (
+    CATALOG_NAME,
+    CLUSTER_ID_NAME,
+    DRAFT_NAME,
+    MANIFEST_NAME,
+    RECORDING_LOG_NAME,
+    Manifest,
+    StoredObject,
+    decode_manifest,
+    encode_file,
+    object_digest,
+)
+from trimaran.cluster.runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, kept_cluster_id
+from trimaran.cluster.time_travel.member_log import MemberLog
 from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.cluster_id import format_cluster_id
 from trimaran.service_api.types import LOG_STREAM_ID
 from trimaran.service_api.wire.log.recording_log import with_checksum
-
-from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, kept_cluster_id
-from trimaran.cluster.time_travel.member_log import MemberLog
-from trimaran.cluster.operating.backup.manifest import CATALOG_NAME, CLUSTER_ID_NAME, DRAFT_NAME, MANIFEST_NAME, RECORDING_LOG_NAME, Manifest, StoredObject, decode_manifest, encode_file, object_digest
 
 
 @dataclass(slots=True, frozen=True)

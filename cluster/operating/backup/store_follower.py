@@ -8,11 +8,10 @@ from pathlib import Path
 
 import structlog
 
-from trimaran.service_api import ClusterError, ConfigurationError
-
-from trimaran.cluster.runtime.ground.host import Host
 from trimaran.cluster.operating.backup.shipping import Shipped, ship_backup
 from trimaran.cluster.operating.backup.store_status import StoreStatus, without_secret, write_store_status
+from trimaran.cluster.runtime.ground.host import Host
+from trimaran.service_api import ClusterError, ConfigurationError
 
 logger = structlog.get_logger()
 

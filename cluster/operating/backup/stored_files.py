@@ -19,7 +19,6 @@ from trimaran.archive.disk.file_system import ReadableFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.format.stored_names import StoredName
 from trimaran.archive.log.member_directory import ArchiveLocation, locate
-
 from trimaran.cluster.operating.backup.manifest import Manifest, StoredObject, decode_file
 from trimaran.cluster.operating.backup.shipping import no_backup, read_backup_manifest
 

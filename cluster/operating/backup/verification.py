@@ -17,15 +17,14 @@ from pathlib import Path
 
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.archive.reading.verify import verify_recording
-from trimaran.service_api import ClusterError
-from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
-
+from trimaran.cluster.operating.backup.object_check import check_object
+from trimaran.cluster.operating.backup.stored_files import StoredBackup, locate_backup
 from trimaran.cluster.runtime.snapshots.recovery import read_snapshots
 from trimaran.cluster.time_travel.determinism import verify_snapshots
 from trimaran.cluster.time_travel.member_log import MemberLog
 from trimaran.cluster.time_travel.services import ServiceLike
-from trimaran.cluster.operating.backup.object_check import check_object
-from trimaran.cluster.operating.backup.stored_files import StoredBackup, locate_backup
+from trimaran.service_api import ClusterError
+from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
 
 @dataclass(slots=True, frozen=True)

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from trimaran.service_api.types import ClusterSessionId
-
 from trimaran.cluster.service.replies import RequestRunner, SessionReplies
+from trimaran.service_api.types import ClusterSessionId
 
 
 class RequestOutcome(Enum):

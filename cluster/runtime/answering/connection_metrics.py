@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.service_api.net.connection_gate import REFUSAL_KINDS
-
 from trimaran.cluster.runtime.answering.metric_row import MetricRow
+from trimaran.service_api.net.connection_gate import REFUSAL_KINDS
 
 CONNECTION_METRICS: Final = (
     MetricRow(

@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from trimaran.cluster.core.vocabulary.configuration import ConfiguredMember
+from trimaran.cluster.core.vocabulary.members import ClusterMember
+from trimaran.cluster.core.vocabulary.timers import TimerIds
+from trimaran.cluster.runtime.links.document_server import DocumentRow, answering_once
 from trimaran.service_api import Clock, RemoteProtocolError, Role
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.cluster_id import format_cluster_id
@@ -16,11 +20,8 @@ from trimaran.service_api.documents.document import printable_line, read_documen
 from trimaran.service_api.types import NULL_POSITION, TICKS_PER_MS
 
 from ...core.consensus_module import ConsensusModule
-from trimaran.cluster.core.vocabulary.members import ClusterMember
-from trimaran.cluster.core.vocabulary.configuration import ConfiguredMember
 from ...core.membership.membership_control import has_log
 from ...core.sessions.sessions import ClusterSession
-from trimaran.cluster.core.vocabulary.timers import TimerIds
 from ...documents.inspection import (
     InspectionRefusal,
     InspectionRequest,
@@ -33,7 +34,6 @@ from ...documents.inspection import (
     Topic,
     View,
 )
-from trimaran.cluster.runtime.links.document_server import DocumentRow, answering_once
 from .status_publisher import ROLE_NAMES, member_state_name
 
 _NS_PER_S: Final = 1_000_000_000

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from trimaran.cluster.runtime.answering.metric_row import Labelled, MetricRow
+from trimaran.cluster.runtime.answering.vitals import Vitals
 from trimaran.cluster.runtime.watching.stall_tracker import LOOP
 from trimaran.cluster.runtime.watching.sync_timer import DurationHistogram
-from trimaran.cluster.runtime.answering.vitals import Vitals
 
 _NS_PER_S: Final = 1_000_000_000
 

@@ -8,8 +8,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from trimaran.cluster.runtime.watching.sync_timer import DurationHistogram
 from trimaran.cluster.runtime.answering.vitals import Vitals
+from trimaran.cluster.runtime.watching.sync_timer import DurationHistogram
 
 Source = TypeVar("Source")
 Labelled = Iterable[tuple[tuple[str, ...], float]]

@@ -20,16 +20,15 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from trimaran.service_api import Role
-from trimaran.service_api.cluster_id import format_cluster_id
-from trimaran.service_api.distribution import installed_version
-
 from trimaran.cluster.core.vocabulary.members import ClusterMember, is_active, quorum_threshold
 from trimaran.cluster.runtime.answering.connection_metrics import CONNECTION_METRICS
 from trimaran.cluster.runtime.answering.loop_metrics import LOOP_METRICS
 from trimaran.cluster.runtime.answering.metric_row import Labelled, MetricRow, rows_as_markdown
-from trimaran.cluster.runtime.watching.sync_timer import DurationHistogram
 from trimaran.cluster.runtime.answering.vitals import Vitals
+from trimaran.cluster.runtime.watching.sync_timer import DurationHistogram
+from trimaran.service_api import Role
+from trimaran.service_api.cluster_id import format_cluster_id
+from trimaran.service_api.distribution import installed_version
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 

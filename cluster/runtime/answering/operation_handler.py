@@ -6,6 +6,11 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final
 
+from trimaran.cluster.core.vocabulary.configuration import PORTS_PER_MEMBER
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.vocabulary.member_change import MemberChange
+from trimaran.cluster.runtime.links.document_server import DocumentRow
+from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
 from trimaran.service_api import ClusterError, ConfigurationError, NotLeaderError, RemoteProtocolError
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.permissions import Permission
@@ -15,20 +20,15 @@ from trimaran.service_api.cluster_id import (
     format_cluster_id,
     parse_cluster_id,
 )
-from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.documents.document import printable_line, read_document
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.types import NULL_VALUE, MemberId
 
 from ...core import effects as fx
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
 from ...core.events import ActionRequested
 from ...core.log.log_comparison import LogDifference
-from trimaran.cluster.core.vocabulary.configuration import PORTS_PER_MEMBER
-from trimaran.cluster.core.vocabulary.member_change import MemberChange
 from ...documents.operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
-from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
-from trimaran.cluster.runtime.links.document_server import DocumentRow
 from .order_relay import OrderRelay
 
 _TOGGLES: Final = {

@@ -13,27 +13,44 @@ from typing import Final
 from trimaran.archive.disk.file_system import DiskSpace
 from trimaran.archive.store.cold_segments import ColdStanding
 from trimaran.archive.store.damage import DamagedPlace
+from trimaran.cluster.core.vocabulary.divergence import Divergence
+from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
+from trimaran.cluster.runtime.answering.progress_tracker import ProgressTracker
+from trimaran.cluster.runtime.files.error_log import ErrorLog
+from trimaran.cluster.runtime.turns.divergence_reporter import kind_name
 from trimaran.service_api import Clock, Role
 from trimaran.service_api.cluster_id import format_cluster_id
-from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.distribution import installed_version
 from trimaran.service_api.documents.document import RoleName, printable_line
-from trimaran.service_api.documents.member_status import CertificateStatus, ClockStatus, ColdStorageStatus, ConfiguredMemberStatus, DamagedPlaceStatus, DifferingMember, DivergenceStatus, ElectionStatus, HeldStatus, LogDifferenceStatus, MemberClock, MemberStatus, ReluctanceStatus, ScrubStatus, SnapshotFetchStatus, StandbyStatus
-from trimaran.service_api.tls.certificates import Certificate
+from trimaran.service_api.documents.member_status import (
+    CertificateStatus,
+    ClockStatus,
+    ColdStorageStatus,
+    ConfiguredMemberStatus,
+    DamagedPlaceStatus,
+    DifferingMember,
+    DivergenceStatus,
+    ElectionStatus,
+    HeldStatus,
+    LogDifferenceStatus,
+    MemberClock,
+    MemberStatus,
+    ReluctanceStatus,
+    ScrubStatus,
+    SnapshotFetchStatus,
+    StandbyStatus,
+)
+from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.net.transport import Purpose
+from trimaran.service_api.tls.certificates import Certificate
 from trimaran.service_api.types import TICKS_PER_MS, MemberId
 from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 
 from ...core.consensus_module import ConsensusModule
-from trimaran.cluster.core.vocabulary.divergence import Divergence
-from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
 from ...core.log.log_comparison import LogDifference
 from ...service.service_code import format_code
-from trimaran.cluster.runtime.turns.divergence_reporter import kind_name
 from ..repair.upkeep import Upkeep
 from ..snapshots.snapshot_shipping import FetchProgress
-from trimaran.cluster.runtime.files.error_log import ErrorLog
-from ..watching.progress_tracker import ProgressTracker
 from ..watching.stall_tracker import StallTracker
 
 _DAMAGED_PLACE_LIMIT: Final = 4

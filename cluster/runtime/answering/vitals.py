@@ -12,29 +12,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from trimaran.service_api import Clock
-from trimaran.service_api.net.connection_gate import ConnectionGate
-from trimaran.service_api.documents.member_status import MemberStatus
-from trimaran.service_api.tls.certificates import Certificate
-
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.consensus_module import ConsensusModule
 from trimaran.cluster.documents.health import why_not_ready
+from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
 from trimaran.cluster.settings.health_limits import HealthLimits
+from trimaran.service_api import Clock
+from trimaran.service_api.documents.member_status import MemberStatus
+from trimaran.service_api.net.connection_gate import ConnectionGate
+from trimaran.service_api.tls.certificates import Certificate
 
 if TYPE_CHECKING:
     from trimaran.archive import Archive
-
-    from trimaran.cluster.service.agent import ClusteredServiceAgent
-    from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
+    from trimaran.cluster.runtime.files.error_log import ErrorLog
     from trimaran.cluster.runtime.links.ingress import Ingress
-    from trimaran.cluster.runtime.turns.queries import QueryHandler
     from trimaran.cluster.runtime.repair.upkeep import Upkeep
     from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
+    from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
+    from trimaran.cluster.runtime.turns.queries import QueryHandler
     from trimaran.cluster.runtime.watching.disk_space import DiskSpaceWatch
-    from trimaran.cluster.runtime.files.error_log import ErrorLog
     from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
     from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
+    from trimaran.cluster.service.agent import ClusteredServiceAgent
 
 CLOSE_REASONS: Final = {
     "CLIENT_ACTION": "client",
@@ -52,33 +51,6 @@ REFUSALS: Final = {
 
 _UNOPENED: Final = {"session.timed_out": "timeout", "session.token_refused": "token"}
 _NS_PER_S: Final = 1_000_000_000
-
-
-class SnapshotCounts:
-    """The snapshots that this member has taken since its process began. Times in nanoseconds."""
-
-    def __init__(self) -> None:
-        self.taken = 0
-        self.failed = 0
-        self.last_duration_ns = 0
-        self.last_stop_ns = 0
-        """Of it, how long delivery stood still."""
-        self.max_duration_ns = 0
-        self.last_length_bytes = 0
-        """Of the services' state in the last one that was taken."""
-
-    def __repr__(self) -> str:
-        return f"<SnapshotCounts taken={self.taken} failed={self.failed}>"
-
-    def on_taken(self, duration_ns: int, length_bytes: int, stop_ns: int) -> None:
-        """One is complete and durable."""
-        self.taken += 1
-        self.last_duration_ns, self.last_length_bytes, self.last_stop_ns = duration_ns, length_bytes, stop_ns
-        self.max_duration_ns = max(self.max_duration_ns, duration_ns)
-
-    def on_failed(self) -> None:
-        """A service could not write its state."""
-        self.failed += 1
 
 
 class EffectCounts:

@@ -17,9 +17,9 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, opened, read_fully, write_new_file
+from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
 from trimaran.service_api.types import MemberId
 
-from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
 from ...core.log.log_comparison import LogDifference
 
 DELIVERY_NOTES_FILE_NAME: Final = "delivery-notes.json"

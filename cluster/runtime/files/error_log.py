@@ -25,9 +25,12 @@ from typing import Final, Protocol, Self
 
 from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, opened, read_fully
 from trimaran.archive.format.error_records import RECORD_ALIGNMENT, RECORD_HEADER, ErrorRecord, error_records
+from trimaran.cluster.runtime.files.mark_file import (
+    MARK_FILE_ERROR_LOG_LENGTH,
+    MARK_FILE_HEADER_LENGTH,
+    read_cluster_mark_file,
+)
 from trimaran.service_api import ClusterError
-
-from trimaran.cluster.runtime.files.mark_file import MARK_FILE_ERROR_LOG_LENGTH, MARK_FILE_HEADER_LENGTH, read_cluster_mark_file
 
 TEXT_LIMIT_BYTES: Final = 8192
 """The longest text of a record; a longer one is cut off."""

@@ -15,9 +15,8 @@ from typing import Final
 import structlog
 
 from trimaran.archive.disk.file_system import FileSystem, read_file, replace_file
-from trimaran.service_api.errors import RemoteProtocolError
-
 from trimaran.cluster.core.vocabulary.configuration import Configuration, decode_text
+from trimaran.service_api.errors import RemoteProtocolError
 
 MEMBERS_FILE_NAME: Final = "members"
 

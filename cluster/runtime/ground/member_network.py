@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import structlog
 
-from trimaran.service_api.tls import serving_network
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.types import MemberId
-
 from trimaran.cluster.settings.config import NodeConfig
+from trimaran.service_api.net.transport import NetworkStack
+from trimaran.service_api.tls import serving_network
+from trimaran.service_api.types import MemberId
 
 logger = structlog.get_logger()
 

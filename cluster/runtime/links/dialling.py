@@ -9,12 +9,11 @@ from typing import Final
 
 import structlog
 
-from trimaran.service_api.net.sockets import NameUnresolvedError
+from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.net.sockets import NameUnresolvedError
 from trimaran.service_api.net.transport import NetworkStack, PeerRefusedError, Purpose
 from trimaran.service_api.types import MemberId
-
-from trimaran.cluster.runtime.ground.activities import ActivityScope
 
 CONNECT_TIMEOUT_S: Final = 2.0
 

@@ -18,16 +18,15 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.permissions import ADVICE, Permission, describe_refusal
-from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.documents.document import Refusal, printable_line
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.types import REFUSAL_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA, encode_frame
 from trimaran.service_api.wire.stream import StreamFrame
-
-from trimaran.cluster.runtime.ground.activities import ActivityScope
 
 Answerer = Callable[[bytes, AcceptedConnection], AsyncGenerator[bytes, None]]
 """Gives the answer to a request, a document at a time, as an asynchronous generator; the connection is its asker."""

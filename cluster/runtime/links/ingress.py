@@ -20,8 +20,8 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
-from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.net.transport import Listener, NetworkStack, Purpose
 
 from ...core import events as ev

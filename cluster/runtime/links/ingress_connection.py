@@ -19,11 +19,11 @@ from typing import Final, Protocol
 import structlog
 
 from trimaran.service_api import ClusterError, LocalProtocolError, RemoteProtocolError
+from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.access.permissions import Permission, describe_refusal
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, describe_other_cluster, is_other_cluster
 from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.net.transport import as_accepted_transport, has_peer_closed
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,

@@ -34,15 +34,33 @@ from typing import Any, Final
 
 import structlog
 
+from trimaran.cluster.core.peers.member_settings import difference, remedy
+from trimaran.cluster.core.vocabulary.configuration import Configuration, decode_text
+from trimaran.cluster.core.vocabulary.roster import Roster
+from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.links.document_server import (
+    DocumentRequest,
+    DocumentRow,
+    DocumentServer,
+    encode_other_cluster,
+    encode_refusal,
+)
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.access.line_limiter import LineLimiter
 from trimaran.service_api.access.permissions import Permission, describe_refusal
 from trimaran.service_api.cluster_id import ClusterId, describe_other_cluster, is_other_cluster
-from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.access.identity import CallerRole
-from trimaran.service_api.net.transport import Listener, LocalListener, NetworkStack, Purpose, as_member_transport, as_stream_transport
+from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate
+from trimaran.service_api.net.transport import (
+    Listener,
+    LocalListener,
+    NetworkStack,
+    Purpose,
+    as_member_transport,
+    as_stream_transport,
+)
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
@@ -61,15 +79,10 @@ from trimaran.service_api.wire.stream import FrameParser, StreamFrame
 
 from ...core import effects as fx
 from ...core.events import FeatureLevelSaid, LeaderSaid, MembersHeard, StandbySaid
-from trimaran.cluster.core.peers.member_settings import difference, remedy
-from trimaran.cluster.core.vocabulary.configuration import Configuration, decode_text
-from ...core.membership.roster import Roster
 from ...core.peers.message_rules import SENDER_FIELDS
 from ...messages.backup import StandbySnapshot
 from ...messages.consensus import StopCatchup, TerminationPosition
 from ...messages.settings import MemberSettings, MembersNotice
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.links.document_server import DocumentRequest, DocumentRow, DocumentServer, encode_other_cluster, encode_refusal
 from .dialling import DialledMembers
 from .speaker import audited, expect_speaker
 

@@ -20,11 +20,11 @@ import structlog
 
 from trimaran.archive import Archive, ArchiveError, CorruptionError
 from trimaran.archive.errors import is_damage
+from trimaran.cluster.runtime.files.member_files import MemberFiles
+from trimaran.cluster.runtime.ground.host import Host
 from trimaran.service_api.cluster_id import ClusterId
 
 from ...settings.config import NodeConfig
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.cluster.runtime.files.member_files import MemberFiles
 from ..snapshots.recovery import LogSearch, unusable_snapshot
 from .fetching import find_peers
 from .mender import Mender, RepairFacts, RepairOutcome

@@ -33,6 +33,7 @@ import structlog
 from trimaran.archive import Archive, ArchiveError
 from trimaran.archive.errors import REFILL_ADVICE, is_damage
 from trimaran.archive.format.descriptor import RecordingDescriptor
+from trimaran.cluster.runtime.files.member_files import MemberFiles
 from trimaran.service_api import ClusterError
 from trimaran.service_api.net.transport import NetworkStack
 from trimaran.service_api.types import MemberId
@@ -42,7 +43,6 @@ from ...core.context import ConsensusContext
 from ...core.log.log_comparison import LogDifference, LogVerdict, decide_range
 from ...core.log.log_copies import count_independent
 from ...core.log.log_repair import OtherCopy, RepairRange, plan_repair
-from trimaran.cluster.runtime.files.member_files import MemberFiles
 from .fetching import ask_peers, fetch_range, fetch_start_position
 from .mender import Mender, RepairFacts, RepairOutcome
 

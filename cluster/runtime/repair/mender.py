@@ -20,6 +20,7 @@ from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode
 from trimaran.archive.errors import is_failed_read
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.archive.store.mending import LostWriteError
+from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.net.transport import NetworkStack
@@ -28,7 +29,6 @@ from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
 from ...core.log.log_repair import RepairPlan, RepairRange, Term, find_term_fault, plan_repair
 from ...core.log.recording_log import RecordingLog
-from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording
 from ..files.log_copies_file import LogCopiesFile
 from .fetching import RepairPeer, ask_peers, fetch_range
 

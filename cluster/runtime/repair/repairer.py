@@ -17,11 +17,11 @@ from typing import Final
 
 from trimaran.archive import Archive, CorruptionError
 from trimaran.archive.store.damage import DamagedPlace
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
 from ...core import events as ev
 from ...core.context import ConsensusContext
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from .mender import Mender, RepairOutcome
 
 RETRY_MIN_S: Final = 1.0

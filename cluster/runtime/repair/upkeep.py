@@ -7,13 +7,13 @@ from collections.abc import Callable
 from trimaran.archive import Archive
 from trimaran.archive.store.damage import DamagedPlace, DamageTracker
 from trimaran.archive.store.scrub import Scrub, ScrubProgress
+from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.host import Host
 from trimaran.service_api.cluster_id import ClusterId
 
 from ...core.context import ConsensusContext
 from ...settings.config import NodeConfig
-from trimaran.cluster.runtime.ground.activities import ActivityScope
 from ..files.log_copies_file import LogCopiesFile
-from trimaran.cluster.runtime.ground.host import Host
 from .fetching import RepairPeer
 from .mender import Mender, RepairCounts, RepairFacts
 from .repairer import Repairer

@@ -28,8 +28,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ...core import effects as fx
 from trimaran.cluster.core.vocabulary.election_state import ElectionState
+
+from ...core import effects as fx
 
 COPYING_NICE: Final = 10
 """How nice a member is that copies a log: its share is a ninth of another's where both want all of a processor."""

@@ -19,6 +19,7 @@ from typing import Final
 import structlog
 
 from trimaran.archive import Archive
+from trimaran.cluster.runtime.links.document_server import DocumentRow
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.net.connection_gate import AcceptedConnection
@@ -28,7 +29,6 @@ from trimaran.service_api.wire.message import decode_message, registry_of
 
 from ...core.context import ConsensusContext
 from ...messages.backup import BackupQuery, BackupResponse, HeartbeatRequest, HeartbeatResponse
-from trimaran.cluster.runtime.links.document_server import DocumentRow
 from .offers import describe_snapshot, describe_terms, in_documents
 from .retention import Retention
 

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from trimaran.archive import Archive
+from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.state_copy import CopyState
+from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
 from trimaran.service_api.net.transport import NetworkStack
 
 from ...core import effects as fx
 from ...core.context import ConsensusContext
 from ...service.agent import ClusteredServiceAgent
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.answering.vitals import SnapshotCounts
 from .retention import Retention
 from .snapshot_taker import SnapshotTaker
 from .standby_fetcher import StandbySnapshotFetcher
-from trimaran.cluster.runtime.ground.state_copy import CopyState
 
 
 def snapshot_handlers(

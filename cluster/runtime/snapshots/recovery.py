@@ -22,6 +22,8 @@ import structlog
 from trimaran.archive import Archive, ArchiveError, Recording, RecordingDescriptor, RecordingState
 from trimaran.archive.errors import REFILL_ADVICE
 from trimaran.archive.files.reader import FrameReader
+from trimaran.cluster.core.vocabulary.configuration import Configuration, find_configurations
+from trimaran.cluster.core.vocabulary.roster import Roster
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
@@ -44,8 +46,6 @@ from trimaran.service_api.wire.message import Message, decode_message
 from trimaran.service_api.wire.session import SessionMessageHeader
 
 from ...core.log.recording_log import RecordingLog
-from trimaran.cluster.core.vocabulary.configuration import Configuration, find_configurations
-from ...core.membership.roster import Roster
 from ...core.snapshots.snapshot import ModuleSnapshot, decode_module_snapshot, expect_marker
 from ...messages.replies import KeptReply, SessionRequests
 from ...messages.snapshot import (

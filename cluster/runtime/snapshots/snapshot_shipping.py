@@ -30,11 +30,15 @@ import structlog
 from trimaran.archive import Archive, ArchiveError
 from trimaran.archive.errors import is_failed_read
 from trimaran.archive.format.messages import RecordingDescriptorRow
+from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
+from trimaran.cluster.runtime.files.copy_notes import CopyNotes
+from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.links.document_server import DocumentRow
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.net.transport import NetworkStack
 from trimaran.service_api.types import (
     LOG_STREAM_ID,
@@ -49,12 +53,8 @@ from ...core import effects as fx
 from ...core import events as ev
 from ...core.context import ConsensusContext
 from ...core.log.recording_log import RecordingLog
-from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
 from ...documents.query import query_documents
 from ...messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer, SnapshotQuery
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.links.document_server import DocumentRow
-from ..copy_notes import CopyNotes
 from ..files.recording_log_file import RecordingLogFile
 from .offers import describe_snapshot, describe_terms, in_documents
 from .recording_copies import DiskFailedError, RecordingCopier

@@ -25,6 +25,9 @@ import aiofiles.os
 import structlog
 
 from trimaran.archive import Archive, ArchiveError
+from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.state_copy import SILENCE_LIMIT_S, CopyState, StateCopy, StateCopyError
+from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
 from trimaran.service_api import InvariantViolation, ServiceDivergedError, invariant
 from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, NULL_VALUE, SERVICE_SNAPSHOT_STREAM_ID
@@ -39,10 +42,7 @@ from ...messages.snapshot import ModuleMessage
 from ...service.agent import ClusteredServiceAgent
 from ...service.digests import MessageDigest
 from ...service.failures import is_own_cancellation
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.answering.vitals import SnapshotCounts
 from .snapshot_recording import SnapshotWriter
-from trimaran.cluster.runtime.ground.state_copy import SILENCE_LIMIT_S, CopyState, StateCopy, StateCopyError
 
 SMALL_STATE_BYTES: Final = 1 << 20
 _SMALL_STATE_NS: Final = 5_000_000

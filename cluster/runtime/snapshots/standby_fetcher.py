@@ -14,6 +14,8 @@ from dataclasses import replace
 import structlog
 
 from trimaran.archive import Archive, ArchiveError
+from trimaran.cluster.core.log.shipped_snapshot import make_recording_log
+from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.service_api import ClusterError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net.transport import NetworkStack
@@ -22,8 +24,6 @@ from trimaran.service_api.types import NULL_VALUE
 from ...core import effects as fx
 from ...core import events as ev
 from ...core.context import ConsensusContext
-from trimaran.cluster.core.vocabulary.shipped_snapshot import make_recording_log
-from trimaran.cluster.runtime.ground.activities import ActivityScope
 from .recording_copies import DiskFailedError, RecordingCopier
 from .recovery import read_snapshots
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from trimaran.service_api.types import ClusterSessionId
-
 from trimaran.cluster.core.consensus_module import ConsensusModule
+from trimaran.service_api.types import ClusterSessionId
 
 
 class ContainerRequests:

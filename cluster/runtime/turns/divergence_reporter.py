@@ -12,14 +12,13 @@ from typing import Any
 import structlog
 
 from trimaran.archive.errors import REFILL_ADVICE
-from trimaran.service_api import ClusterError, ServiceDivergedError
-from trimaran.service_api.types import MemberId
-
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.vocabulary.divergence import Divergence
 from trimaran.cluster.messages.digests import DigestKind
 from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.cluster.runtime.repair.comparing import LogComparer, LogComparison
+from trimaran.service_api import ClusterError, ServiceDivergedError
+from trimaran.service_api.types import MemberId
 
 logger = structlog.get_logger()
 

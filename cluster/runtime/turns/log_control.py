@@ -19,31 +19,30 @@ from trimaran.archive.errors import is_damage, is_failed_read
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import replicate
 from trimaran.archive.store.replay import REPLAY_BUFFER_BYTES, ReplaySession
-from trimaran.service_api import ClusterError
-from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.net.connection_gate import ConnectionGate
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.documents.member_status import MemberStatus
-from trimaran.service_api.net.transport import NetworkStack, Purpose, as_stream_transport
-from trimaran.service_api.types import LOG_STREAM_ID, MemberId
-from trimaran.service_api.wire.frame_rules import FrameRules
-from trimaran.service_api.wire.link_frames import SetupFrame
-
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.core.vocabulary.reluctance import Reluctance
 from trimaran.cluster.documents.query import query_status
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.copy_notes import CopyNotes
+from trimaran.cluster.runtime.files.copy_notes import CopyNotes
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
+from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.cluster.runtime.links.dialling import CONNECT_TIMEOUT_S
 from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, LogSubscription
 from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning
 from trimaran.cluster.runtime.watching.stage_watch import RequestStage, StageWatch
+from trimaran.service_api import ClusterError
+from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.cluster_id import ClusterId
+from trimaran.service_api.documents.member_status import MemberStatus
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.net.connection_gate import ConnectionGate
+from trimaran.service_api.net.transport import NetworkStack, Purpose, as_stream_transport
+from trimaran.service_api.types import LOG_STREAM_ID, MemberId
+from trimaran.service_api.wire.frame_rules import FrameRules
+from trimaran.service_api.wire.link_frames import SetupFrame
 
 logger = structlog.get_logger()
 

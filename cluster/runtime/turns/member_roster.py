@@ -11,8 +11,8 @@ import structlog
 
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.vocabulary.configuration import Configuration
-from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.cluster.runtime.files.members_file import MembersFile
+from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.cluster.runtime.links.member_links import MemberLinks
 from trimaran.cluster.runtime.turns.log_control import LogControl
 

@@ -24,13 +24,12 @@ from typing import Final, Protocol
 
 import structlog
 
-from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId, MemberId
-from trimaran.service_api.wire.frame import encode_message
-from trimaran.service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
-
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.consensus_module import ConsensusModule
+from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId, MemberId
+from trimaran.service_api.wire.frame import encode_message
+from trimaran.service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
 
 _COUNT_LIMIT: Final = 65_536
 _BYTES_LIMIT: Final = 64 << 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trimaran.cluster.core import effects as fx
-from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.cluster.runtime.watching.stage_watch import RequestStage, StageWatch
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 
 if TYPE_CHECKING:
     from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent

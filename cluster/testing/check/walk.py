@@ -12,10 +12,20 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from trimaran.cluster.testing.check.kinds import CLUSTER, DEFAULT_DICT, FLOAT, ITERATOR, PATH, UNKNOWN, VIEW, Kinds, ValueKind
 from trimaran.cluster.service.strict.known_calls import PATH_METHODS, rule_of_call, rule_of_name
-from trimaran.cluster.testing.check.modules import ClassSource, FunctionSource, Project, dotted
 from trimaran.cluster.service.strict.rules import Severity
+from trimaran.cluster.testing.check.kinds import (
+    CLUSTER,
+    DEFAULT_DICT,
+    FLOAT,
+    ITERATOR,
+    PATH,
+    UNKNOWN,
+    VIEW,
+    Kinds,
+    ValueKind,
+)
+from trimaran.cluster.testing.check.modules import ClassSource, FunctionSource, Project, dotted
 
 
 class CallbackPlace(Enum):

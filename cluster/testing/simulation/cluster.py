@@ -12,25 +12,24 @@ from random import Random
 from typing import Any, Final
 
 from trimaran.archive.disk.file_system import FileSystem
-from trimaran.service_api import ClusteredService
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.groups.group import ONLY_GROUP, Group
-from trimaran.service_api.groups.ports import GROUP_PORT_STRIDE, group_endpoint
-from trimaran.service_api.access.identity import Caller, CallerRole, Proof
-from trimaran.service_api.types import MemberId
-
 from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind, derive_endpoints
 from trimaran.cluster.node.node import Node
-from trimaran.cluster.runtime.turns.agent import NodeEnd
 from trimaran.cluster.runtime.links.gathered_ingress import LEAST_CONNECTIONS
+from trimaran.cluster.runtime.turns.agent import NodeEnd
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.groups import group_members, of_group
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints, format_members, parse_witnesses
-from trimaran.cluster.testing.simulation.world.object_store import SimulatedObjects, SimulatedStore
-from trimaran.cluster.testing.simulation.faults.service_faults import ServiceFailure
+from trimaran.cluster.testing.simulation.services.service_faults import ServiceFailure
 from trimaran.cluster.testing.simulation.world.machine import Machine, Site
 from trimaran.cluster.testing.simulation.world.network import Network
+from trimaran.cluster.testing.simulation.world.object_store import SimulatedObjects, SimulatedStore
 from trimaran.cluster.testing.simulation.world.scheduler import Scheduler
+from trimaran.service_api import ClusteredService
+from trimaran.service_api.access.identity import Caller, CallerRole, Proof
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.groups.group import ONLY_GROUP, Group
+from trimaran.service_api.groups.ports import GROUP_PORT_STRIDE, group_endpoint
+from trimaran.service_api.types import MemberId
 
 DIRECTORY: Final = Path("/trimaran")
 _BASE_PORT: Final = 20_110

@@ -13,11 +13,10 @@ from trimaran.archive import RecordingDescriptor, RecordingState
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.files.catalog import CATALOG_FILE_NAME, parse_catalog
 from trimaran.archive.log.log_file import choose_log
-from trimaran.service_api import ClusterError
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
-
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.testing.simulation.cluster import DIRECTORY
+from trimaran.service_api import ClusterError
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 _CATALOG_LIMIT_BYTES: Final = 256 << 10
 

@@ -15,23 +15,22 @@ from typing import Final
 
 from trimaran.client import ClientConfig
 from trimaran.client.groups.group_table import group_config
-from trimaran.service_api import ClusteredService
-from trimaran.service_api.groups.group import Group, GroupTable
-from trimaran.service_api.groups.ports import group_endpoint
-
-from trimaran.cluster.testing.simulation.rules.cold_rules import COLD, COLD_URL
 from trimaran.cluster.testing.simulation.clients.queries import QUERY_KIND, QueryMix, has_queries
 from trimaran.cluster.testing.simulation.clients.request_workload import RequestWorkload
 from trimaran.cluster.testing.simulation.clients.service_workload import ClientApplication, MakeWorkload
 from trimaran.cluster.testing.simulation.clients.workload import Workload, WorkloadSettings
 from trimaran.cluster.testing.simulation.cluster import Settings, World
 from trimaran.cluster.testing.simulation.groups.drawing import GROUPS, SESSIONS, draw_group_count, draw_session_count
-from trimaran.cluster.testing.simulation.rules.group_rules import KeyOf, RanAt, expect_ran_once
 from trimaran.cluster.testing.simulation.groups.stranger import Stranger, key_of_register
 from trimaran.cluster.testing.simulation.part import Part, Services
+from trimaran.cluster.testing.simulation.rules.cold_rules import COLD, COLD_URL
+from trimaran.cluster.testing.simulation.rules.group_rules import KeyOf, RanAt, expect_ran_once
 from trimaran.cluster.testing.simulation.services.registers import Registers
 from trimaran.cluster.testing.simulation.world.expect import NO_CHECKS, RuleBroken, ServiceChecks, expect
 from trimaran.cluster.testing.simulation.world.quiet import quiet_log
+from trimaran.service_api import ClusteredService
+from trimaran.service_api.groups.group import Group, GroupTable
+from trimaran.service_api.groups.ports import group_endpoint
 
 _MS: Final = 1_000_000
 _CLIENT_COUNT: Final = 3

@@ -30,12 +30,12 @@ from trimaran.archive.files.edit_journal import Edit, EditKind, decode_edit
 from trimaran.archive.files.mark_file import MARK_FILE_NAME, read_archive_mark_file
 from trimaran.archive.files.reader import Frame, FrameReader, MessageReader
 from trimaran.archive.files.segment_files import SegmentFiles
+from trimaran.archive.files.vector.scan import FrameScanner
 from trimaran.archive.format.descriptor import RecordingDescriptor, RecordingState
 from trimaran.archive.format.error_records import error_records
 from trimaran.archive.format.messages import ArchiveMarkFileHeader
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import ArchiveLocation
-from trimaran.archive.files.block_scan import FrameScanner
 from trimaran.archive.reading.verify import verify_recording
 from trimaran.archive.store.repair import repair_tail
 from trimaran.cluster.runtime.files.error_log import decode_errors

@@ -21,9 +21,9 @@ from trimaran.archive.net.frame_stream import open_live, open_replay
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.archive.net.server.control_adapter import serve_connection
 from trimaran.archive.net.server.requests import REQUESTS
+from trimaran.service_api.access.connection_purpose import Purpose
 from trimaran.service_api.authorisation import AllowAll
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
-from trimaran.service_api.access.connection_purpose import Purpose
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.types import CorrelationId, RecordingId

@@ -20,8 +20,8 @@ from trimaran.cluster.documents.inspection import (
 from trimaran.cluster.documents.operations import OperationProgress, OperationRequest
 from trimaran.cluster.runtime.answering.metrics_server import REQUEST_LIMIT_BYTES, MetricsServer, _Connection
 from trimaran.service_api.documents.document import Document, Refusal, printable_line, read_document
-from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.documents.member_status import MemberStatus
+from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.net.transport import Purpose
 
 DOCUMENTS: tuple[type[Document], ...] = (

@@ -19,8 +19,8 @@ from trimaran.cluster.core.events import LeaderSaid, StandbySaid
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
 from trimaran.cluster.core.peers.message_rules import SENDER_FIELDS
-from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
 from trimaran.cluster.messages.backup import SnapshotRecording
 from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer
 from trimaran.cluster.runtime.links import log_links

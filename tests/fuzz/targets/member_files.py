@@ -32,6 +32,7 @@ from trimaran.cluster.messages.snapshot import (
 )
 from trimaran.cluster.runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, ClusterIdFile
 from trimaran.cluster.runtime.files.delivery_notes_file import DELIVERY_NOTES_FILE_NAME, DeliveryNotesFile
+from trimaran.cluster.runtime.files.error_log import ErrorLog, ErrorObservation, read_errors
 from trimaran.cluster.runtime.files.mark_file import BOOT_ID_POSITION, MARK_FILE_NAME, ClusterMarkFile
 from trimaran.cluster.runtime.files.node_state_file import NODE_STATE_FILE_NAME, NodeStateFile, parse_node_state
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
@@ -41,7 +42,6 @@ from trimaran.cluster.runtime.snapshots.recovery import (
     _load_container,
 )
 from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotReader
-from trimaran.cluster.runtime.files.error_log import ErrorLog, ErrorObservation, read_errors
 from trimaran.cluster.service.replies import RequestRunner
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId, TimeUnit

@@ -16,11 +16,11 @@ from trimaran.client.config import parse_ingress_endpoints
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.settings.config import NodeConfig, format_members, parse_members
 from trimaran.cluster.settings.config_layers import load_health_limits, load_node_config, setting_kind
+from trimaran.service_api.access.identity import Identity
+from trimaran.service_api.access.password_proof import PasswordChallenge, is_proof
 from trimaran.service_api.cluster_id import demanded_cluster_id, format_cluster_id, parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
-from trimaran.service_api.access.identity import Identity
-from trimaran.service_api.access.password_proof import PasswordChallenge, is_proof
 from trimaran.service_api.quantities import parse_app_version, parse_duration_ms, parse_size_bytes, parse_time
 from trimaran.service_api.wire.session_token import channel_digest, token_channel
 

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from tests.fuzz.target import expect, target
 from trimaran.archive.cold.manifest import ColdManifest, ColdSegment
 from trimaran.archive.format.stored_names import NameKind, StoredName, take_name
-from trimaran.cluster.operating.backup.manifest import CATALOG_NAME, CLUSTER_ID_NAME, RECORDING_LOG_NAME, Manifest, StoredObject, decode_manifest, encode_file
+from trimaran.cluster.operating.backup.manifest import (
+    CATALOG_NAME,
+    CLUSTER_ID_NAME,
+    RECORDING_LOG_NAME,
+    Manifest,
+    StoredObject,
+    decode_manifest,
+    encode_file,
+)
 from trimaran.service_api.documents.document import read_document, seal_text
 from trimaran.service_api.errors import RemoteProtocolError
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.tls import CLUSTER, OTHER_CLUSTER, Issuer
 from trimaran.client import ClientConfig
-from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.access.identity import CallerRole
-from trimaran.service_api.tls import TlsSettings, TlsStack
+from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.net.transport import SOCKETS
+from trimaran.service_api.tls import TlsSettings, TlsStack
 
 ENDPOINTS = ("127.0.0.1:9000",)
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.facts import has_facts
-from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, small_cluster
-from tests.unit.cluster.simulation.small_world import SECOND
+from tests.unit.cluster.testing.simulation.small_cluster import QUICK, SmallCluster, small_cluster
+from tests.unit.cluster.testing.simulation.small_world import SECOND
 from trimaran.client import (
     ClusterClient,
     ConnectionEvent,

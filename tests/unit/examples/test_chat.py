@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from examples.chat import HISTORY_LIMIT, Chat, ChatClient, ChatRefused, Join, Line, Presence, Say, Who
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster, TypedHarness
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 
 
 def test_a_newcomer_gets_what_it_has_missed_and_no_more_than_is_kept() -> None:

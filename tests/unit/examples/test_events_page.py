@@ -14,9 +14,9 @@ from examples.events_page import KEEP_ALIVE_S, EventsPage, serve
 from examples.order_book import OrderBook, PlaceOrder
 from tests.waiting import patient, within
 from trimaran.client.typed import TypedClient
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.subscriptions import PositionPrunedError, Subscription
 from trimaran.cluster.testing import MemoryCluster
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 
 
 class Browser:

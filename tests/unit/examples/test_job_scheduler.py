@@ -12,8 +12,8 @@ import pytest
 from examples.job_page import JobPage
 from examples.job_scheduler import LEASE_S, AddJob, FinishRun, Job, ListJobs, Scheduler, TakeRun
 from trimaran.client.typed import TypedClient
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster, TypedHarness
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 
 
 @pytest.fixture

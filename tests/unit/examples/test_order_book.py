@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from examples.order_book import CancelOrder, Depth, Fill, Order, OrderBook, OrderRefused, PlaceOrder, Side
 from trimaran.client.typed import EventReader, TypedClient
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster, TypedHarness
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 
 SIDES: Final[tuple[Side, ...]] = ("buy", "sell")
 FILLS: Final = EventReader((Fill,))

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from examples.seats import HOLD_MS, BoxOffice, Ledger
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 
 HOLD_S = HOLD_MS / 1_000
 

@@ -13,23 +13,22 @@ from random import Random
 from typing import Any, Final
 
 from trimaran.archive.config import ArchiveConfig
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.groups.group import ONLY_GROUP
-from trimaran.service_api.access.identity import Caller, CallerRole, Proof
-
+from trimaran.cluster.core.vocabulary.configuration import Configuration
 from trimaran.cluster.operating.backup.agent import BackupAgent
 from trimaran.cluster.operating.backup.choosing import BackupSource
 from trimaran.cluster.operating.backup.running import run_backup
 from trimaran.cluster.operating.backup.settings import BackupSettings
 from trimaran.cluster.operating.backup.states import BackupState
 from trimaran.cluster.operating.backup.store_follower import StoreFollower
-from trimaran.cluster.core.vocabulary.configuration import Configuration
 from trimaran.cluster.runtime.ground.host import Host
 from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Settings, SimulatedCluster, dialled
+from trimaran.cluster.testing.simulation.rules.backup_rules import BackupRules
 from trimaran.cluster.testing.simulation.rules.referee import Referee
 from trimaran.cluster.testing.simulation.world.expect import FoundInside, expect
 from trimaran.cluster.testing.simulation.world.machine import Machine
-from trimaran.cluster.testing.simulation.rules.backup_rules import BackupRules
+from trimaran.service_api import ConfigurationError
+from trimaran.service_api.access.identity import Caller, CallerRole, Proof
+from trimaran.service_api.groups.group import ONLY_GROUP
 
 BACKUP: Final = "backup"
 """A machine backs the cluster up. Drawn once a seed."""

@@ -16,9 +16,6 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from trimaran.archive.disk.file_system import OsFileSystem, replace_file
-from trimaran.service_api import ClusteredService, ClusterError
-from trimaran.service_api.cluster_id import ClusterId
-
 from trimaran.cluster.operating.backup.fetching import fetch_backup
 from trimaran.cluster.operating.backup.manifest import Manifest
 from trimaran.cluster.operating.backup.restoring import restore_backup
@@ -26,6 +23,8 @@ from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Member, Simul
 from trimaran.cluster.testing.simulation.services.observed_service import ObservedService
 from trimaran.cluster.testing.simulation.world.expect import FoundInside, RuleBroken, expect
 from trimaran.cluster.testing.simulation.world.machine import Machine
+from trimaran.service_api import ClusteredService, ClusterError
+from trimaran.service_api.cluster_id import ClusterId
 
 Delivered = dict[int, tuple[object, ...]]
 """What a service was given, by the end of the entry, and the hash of its state after it."""

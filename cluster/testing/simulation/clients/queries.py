@@ -21,12 +21,11 @@ from random import Random
 from typing import Final
 
 from trimaran.client import ClusterClient, QueryRefusedError
-from trimaran.service_api import ClusterTimeoutError, SessionClosedError
-
-from trimaran.cluster.testing.simulation.services.registers import QUERY, Answer
 from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History, StaleRead
 from trimaran.cluster.testing.simulation.clients.linearizability import SequentialModel
 from trimaran.cluster.testing.simulation.clients.register_model import GET, RegisterOutcome, Values
+from trimaran.cluster.testing.simulation.services.registers import QUERY, Answer
+from trimaran.service_api import ClusterTimeoutError, SessionClosedError
 
 QUERY_KIND: Final = "query"
 """Among the kinds of faults: what a run may be told to do without."""

@@ -27,14 +27,13 @@ from trimaran.client import (
     RequestIndeterminateError,
     SharedConnection,
 )
-from trimaran.service_api import ClusterError, SessionClosedError
-from trimaran.service_api.groups.group import GroupTable
-
-from trimaran.cluster.testing.simulation.services.registers import Answer, AnswerStatus, Request, RequestKind
 from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History
 from trimaran.cluster.testing.simulation.clients.paths import NO_SESSION, GroupSessions, OneSession, Path
 from trimaran.cluster.testing.simulation.clients.register_model import RegisterOutcome, Swap
 from trimaran.cluster.testing.simulation.clients.workload import KINDS, WorkloadSettings
+from trimaran.cluster.testing.simulation.services.registers import Answer, AnswerStatus, Request, RequestKind
+from trimaran.service_api import ClusterError, SessionClosedError
+from trimaran.service_api.groups.group import GroupTable
 
 REQUESTER_CLIENT_IDS: Final = 1 << 30
 """The client ids of requesters begin here."""

@@ -24,16 +24,15 @@ from trimaran.client import (
     RequestFailedError,
     RequestIndeterminateError,
 )
+from trimaran.cluster.testing.simulation.clients.history import History
+from trimaran.cluster.testing.simulation.clients.paths import NO_SESSION, GroupSessions, OneSession, Path
+from trimaran.cluster.testing.simulation.clients.workload import WorkloadSettings
+from trimaran.cluster.testing.simulation.world.expect import RuleBroken
+from trimaran.cluster.testing.simulation.world.loop import SimulatedLoop
 from trimaran.service_api import ClusteredService
 from trimaran.service_api.groups.group import GroupTable
 from trimaran.service_api.groups.key_hash import GroupKey
 from trimaran.service_api.wire.session import EventCode
-
-from trimaran.cluster.testing.simulation.world.expect import RuleBroken
-from trimaran.cluster.testing.simulation.world.loop import SimulatedLoop
-from trimaran.cluster.testing.simulation.clients.history import History
-from trimaran.cluster.testing.simulation.clients.paths import NO_SESSION, GroupSessions, OneSession, Path
-from trimaran.cluster.testing.simulation.clients.workload import WorkloadSettings
 
 REQUEST_FUNCTION: Final = "simulation_request"
 QUERY_FUNCTION: Final = "simulation_query"

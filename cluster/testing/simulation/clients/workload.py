@@ -18,13 +18,28 @@ from random import Random
 from typing import Final
 
 from trimaran.client import ClientConfig, ClusterClient, ConnectRejectedError
-from trimaran.service_api import ClusterTimeoutError, SessionClosedError
-from trimaran.service_api.wire.session import EventCode
-
-from trimaran.cluster.testing.simulation.services.registers import ANSWER_LIMIT, Answer, AnswerStatus, Request, RequestKind
 from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History
 from trimaran.cluster.testing.simulation.clients.queries import QueryMix
-from trimaran.cluster.testing.simulation.clients.register_model import APPEND, CLOSE, COMPARE_AND_SET, GET, PUT, WRITE_LATER, RegisterOutcome, Swap, written_value
+from trimaran.cluster.testing.simulation.clients.register_model import (
+    APPEND,
+    CLOSE,
+    COMPARE_AND_SET,
+    GET,
+    PUT,
+    WRITE_LATER,
+    RegisterOutcome,
+    Swap,
+    written_value,
+)
+from trimaran.cluster.testing.simulation.services.registers import (
+    ANSWER_LIMIT,
+    Answer,
+    AnswerStatus,
+    Request,
+    RequestKind,
+)
+from trimaran.service_api import ClusterTimeoutError, SessionClosedError
+from trimaran.service_api.wire.session import EventCode
 
 KINDS: Final = {
     RequestKind.GET: GET,

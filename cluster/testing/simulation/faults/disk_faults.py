@@ -12,10 +12,9 @@ from random import Random
 from typing import Final
 
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
-
-from trimaran.cluster.testing.simulation.world.object_store import StoreFault
 from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Member, SimulatedCluster
+from trimaran.cluster.testing.simulation.world.object_store import StoreFault
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 
 _MS: Final = 1_000_000
 

@@ -15,29 +15,28 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
-
-from trimaran.cluster.core.vocabulary.members import quorum_threshold
 from trimaran.cluster.core.vocabulary.configuration import Configuration
+from trimaran.cluster.core.vocabulary.members import quorum_threshold
 from trimaran.cluster.runtime.files.node_state_file import NODE_STATE_FILE_NAME
 from trimaran.cluster.testing.simulation.backups.actor import BACKUP
-from trimaran.cluster.testing.simulation.rules.cold_rules import COLD
 from trimaran.cluster.testing.simulation.backups.scrubs import SCRUB
 from trimaran.cluster.testing.simulation.clients.queries import QUERY_KIND
 from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Member, SimulatedCluster
 from trimaran.cluster.testing.simulation.faults.disk_faults import DiskFaults, draw_bit, no_fault, process_gone
-from trimaran.cluster.testing.simulation.groups.drawing import GROUPS, SESSIONS
 from trimaran.cluster.testing.simulation.faults.hidden_flip import HiddenFlip, voters_of
-from trimaran.cluster.testing.simulation.faults.standby_chains import CHAIN, SourceFaults, StandbyChains
 from trimaran.cluster.testing.simulation.faults.member_orders import MemberOrders
 from trimaran.cluster.testing.simulation.faults.network_faults import NetworkFaults
 from trimaran.cluster.testing.simulation.faults.operator import Operator
+from trimaran.cluster.testing.simulation.faults.standby_chains import CHAIN, SourceFaults, StandbyChains
+from trimaran.cluster.testing.simulation.groups.drawing import GROUPS, SESSIONS
+from trimaran.cluster.testing.simulation.rules.cold_rules import COLD
 from trimaran.cluster.testing.simulation.rules.referee import Referee
 from trimaran.cluster.testing.simulation.services.relay import RELAY
-from trimaran.cluster.testing.simulation.world.expect import expect
 from trimaran.cluster.testing.simulation.trace import Trace
+from trimaran.cluster.testing.simulation.world.expect import expect
+from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api.types import MemberId
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 _MS: Final = 1_000_000
 _CATALOG: Final = "archive/archive.catalog"

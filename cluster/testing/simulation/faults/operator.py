@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.core.events import ActionRequested, TransferRequested
+from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.core.vocabulary.module_state import ModuleState
 from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from trimaran.service_api.types import MemberId
-
 from trimaran.cluster.core.vocabulary.configuration import MemberKind
 from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
 from trimaran.cluster.testing.simulation.faults.member_orders import MemberOrders
 from trimaran.cluster.testing.simulation.rules.membership_rules import MembershipRules
 from trimaran.cluster.testing.simulation.world.expect import expect
+from trimaran.service_api.types import MemberId
 
 CHAIN: Final = "chain"
 """Standbys follow other members, mostly standbys."""

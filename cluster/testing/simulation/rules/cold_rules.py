@@ -11,11 +11,10 @@ from typing import Final
 
 from trimaran.archive.cold.manifest import ColdManifest, ColdRecord, ColdSegment
 from trimaran.archive.format.layout import COLD_RECORD_NAME
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.documents.document import read_document
-
 from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Member
 from trimaran.cluster.testing.simulation.world.expect import expect
+from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.documents.document import read_document
 
 COLD: Final = "cold"
 """Members put log into cold storage before they remove it. Drawn once a seed, of those that remove any."""

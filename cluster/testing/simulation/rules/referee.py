@@ -16,30 +16,40 @@ from pathlib import Path
 from typing import Final
 
 from trimaran.archive.format.segment_names import segment_base_positions
+from trimaran.cluster.core.service_messages import TrackerState
+from trimaran.cluster.messages.consensus import AppendPosition, RequestVote, Vote
+from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
+from trimaran.cluster.testing.simulation.kept_log import complete_snapshot_positions, read_kept_log
+from trimaran.cluster.testing.simulation.member_disks import MemberDisks, durable_candidate_term, durable_last_term
+from trimaran.cluster.testing.simulation.rules.action_rules import ActionRules
+from trimaran.cluster.testing.simulation.rules.agreement_rules import (
+    expect_agreement,
+    expect_same,
+    expect_snapshots_committed,
+)
+from trimaran.cluster.testing.simulation.rules.clock_rules import ClockRules
+from trimaran.cluster.testing.simulation.rules.cold_rules import ColdRules
+from trimaran.cluster.testing.simulation.rules.group_rules import GroupRules, KeyOf, no_key
+from trimaran.cluster.testing.simulation.rules.membership_rules import MembershipRules
+from trimaran.cluster.testing.simulation.rules.role_rules import expect_nothing_of_clients, expect_role, overdue_timers
+from trimaran.cluster.testing.simulation.services.messenger import Messenger
+from trimaran.cluster.testing.simulation.services.observed_service import Hooks, ObservedService
+from trimaran.cluster.testing.simulation.services.relay import Relay
+from trimaran.cluster.testing.simulation.trace import Trace
+from trimaran.cluster.testing.simulation.world.expect import (
+    NO_CHECKS,
+    STRICT_RULE,
+    FoundInside,
+    RuleBroken,
+    ServiceChecks,
+    expect,
+)
+from trimaran.cluster.testing.simulation.world.network import SimulatedTransport
+from trimaran.cluster.testing.simulation.world.object_store import SimulatedStore
 from trimaran.service_api import ClusteredService, Role
 from trimaran.service_api.groups.group import ONLY_GROUP
 from trimaran.service_api.types import MemberId, TermId
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
-
-from trimaran.cluster.core.service_messages import TrackerState
-from trimaran.cluster.messages.consensus import AppendPosition, RequestVote, Vote
-from trimaran.cluster.testing.simulation.rules.action_rules import ActionRules
-from trimaran.cluster.testing.simulation.rules.agreement_rules import expect_agreement, expect_same, expect_snapshots_committed
-from trimaran.cluster.testing.simulation.rules.cold_rules import ColdRules
-from trimaran.cluster.testing.simulation.world.object_store import SimulatedStore
-from trimaran.cluster.testing.simulation.rules.clock_rules import ClockRules
-from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
-from trimaran.cluster.testing.simulation.rules.group_rules import GroupRules, KeyOf, no_key
-from trimaran.cluster.testing.simulation.kept_log import complete_snapshot_positions, read_kept_log
-from trimaran.cluster.testing.simulation.member_disks import MemberDisks, durable_candidate_term, durable_last_term
-from trimaran.cluster.testing.simulation.rules.membership_rules import MembershipRules
-from trimaran.cluster.testing.simulation.services.messenger import Messenger
-from trimaran.cluster.testing.simulation.services.observed_service import Hooks, ObservedService
-from trimaran.cluster.testing.simulation.services.relay import Relay
-from trimaran.cluster.testing.simulation.rules.role_rules import expect_nothing_of_clients, expect_role, overdue_timers
-from trimaran.cluster.testing.simulation.world.expect import NO_CHECKS, STRICT_RULE, FoundInside, RuleBroken, ServiceChecks, expect
-from trimaran.cluster.testing.simulation.trace import Trace
-from trimaran.cluster.testing.simulation.world.network import SimulatedTransport
 
 _WATCHED: Final = registry_of(RequestVote, Vote, AppendPosition)
 _WATCHED_TEMPLATE_IDS: Final = {message.TEMPLATE_ID for message in (RequestVote, Vote, AppendPosition)}

@@ -11,7 +11,6 @@ from typing import Any, Final
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.disk.object_store import ObjectStore, OpenObjects
 from trimaran.archive.store.worker import Done, Job
-
 from trimaran.cluster.runtime.ground.host import Host
 from trimaran.cluster.testing.simulation.world.loop import LocalClock, SimulatedLoop
 from trimaran.cluster.testing.simulation.world.network import Network

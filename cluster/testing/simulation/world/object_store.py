@@ -14,7 +14,6 @@ from random import Random
 from typing import Final
 
 from trimaran.archive.disk.file_system import FileSystem, read_file, write_fully
-
 from trimaran.cluster.testing.simulation.world.machine import Machine
 
 _MS: Final = 1_000_000

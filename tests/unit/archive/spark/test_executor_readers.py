@@ -16,9 +16,10 @@ from trimaran.archive.reading.vector.struct_columns import StructPlan, read_stru
 from trimaran.archive.spark.executor_readers import MessageMapper, make_body_decoder, plan_reader
 from trimaran.archive.spark.typed_readers import FieldReader
 from trimaran.service_api.typed import Command
-from trimaran.service_api.typed.codec import MessageCodec, PayloadKind
+from trimaran.service_api.typed.codec import MessageCodec
 from trimaran.service_api.types import CorrelationId, TermId, TimeUnit
 from trimaran.service_api.wire.log.messages import TimerEvent
+from trimaran.service_api.wire.payload_header import PayloadKind
 
 
 class Draw(Command[int]):

@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.cluster.testing.counting import Counter
 from trimaran.client import ClusterClient, ConnectRejectedError, PasswordCredentials, SharedConnection
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api import LocalProtocolError, SessionClosedError
 from trimaran.service_api.types import MemberId
 

@@ -13,8 +13,8 @@ from trimaran import ClusterClient, Command, Context, Event, Query, RejectedErro
 from trimaran.client.errors import QueryRefusedError
 from trimaran.client.ready_made import CountersClient, KvClient, LocksClient
 from trimaran.client.typed import TypedClient
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import ClientWorkload, MemoryCluster, simulate
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.time_travel.replay import replay_service
 from trimaran.service_api.errors import ConfigurationError, LocalProtocolError
 from trimaran.service_api.ready_made.counters import CounterService
@@ -22,8 +22,9 @@ from trimaran.service_api.ready_made.kv import KvService
 from trimaran.service_api.service import ClusteredService
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.typed import TimerMessage, on_timer
-from trimaran.service_api.typed.codec import MessageCodec, PayloadKind, ValueCodec, schema_to_bytes
+from trimaran.service_api.typed.codec import MessageCodec, ValueCodec, schema_to_bytes
 from trimaran.service_api.typed.log_schemas import LogSchemas
+from trimaran.service_api.wire.payload_header import PayloadKind
 
 
 class Add(Command[int]):

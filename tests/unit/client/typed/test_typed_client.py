@@ -23,13 +23,13 @@ from trimaran import ClusterClient, RequestFailedError
 from trimaran.client import QueryResult
 from trimaran.client.typed import TypedClient, asks, calls
 from trimaran.client.typed.exchange import read_error
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.service import ClusteredService
 from trimaran.service_api.typed import ServiceError
-from trimaran.service_api.typed.codec import HEADER_BYTES, MAGIC, PayloadKind
 from trimaran.service_api.typed.service import _encode_error
+from trimaran.service_api.wire.payload_header import HEADER_BYTES, MAGIC, PayloadKind
 
 
 class BankApi:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from trimaran.cluster.auth.metrics_access import MetricsAccess, load_token
-from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.access.connection_purpose import Purpose
-from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.access.identity import STRANGER, Caller, CallerRole, Proof
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate
 
 TOKEN = b"0123456789abcdef"
 GET = b"GET /metrics HTTP/1.1\r\nHost: a\r\n"

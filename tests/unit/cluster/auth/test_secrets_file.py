@@ -19,8 +19,8 @@ from trimaran.cluster.auth.file_watch import FileWatch
 from trimaran.cluster.auth.password_authenticator import PasswordAuthenticator
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.cli import main
-from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.access.password_proof import ITERATIONS_MIN, PasswordChallenge, encode_principal
+from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
 
 KEY = "ab" * 32
 GOOD = f"""# people

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.facts import has_facts
-from trimaran.cluster.testing.check import RULES
 from trimaran.cluster.cli.app import build_app
+from trimaran.cluster.testing.check import RULES
 from trimaran.service_api import ConfigurationError
 
 SERVICE = "from trimaran import ClusteredService\nimport math\nimport time\n\n\nclass {name}(ClusteredService):\n"

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from trimaran.cluster.cli.app import build_app
-from trimaran.cluster.runtime.files.mark_file import MARK_FILE_NAME, ClusterMarkFile
 from trimaran.cluster.runtime.files.error_log import ErrorLog, ErrorObservation
+from trimaran.cluster.runtime.files.mark_file import MARK_FILE_NAME, ClusterMarkFile
 from trimaran.service_api import ClusterError, ConfigurationError
 
 FAILED = ErrorObservation(

@@ -19,9 +19,9 @@ from tests.unit.archive.streams import extract_sample, load_truth
 from trimaran.archive.files.catalog import CATALOG_FILE_NAME
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.archive.tool.commands.rows import encode_payload
 from trimaran.archive.tool.output import EXIT_UNHEALTHY, EXIT_USAGE
 from trimaran.cluster.cli.app import build_app, main
+from trimaran.service_api.payloads import encode_payload
 
 SAMPLES = [("single-node", "node0"), ("three-node-failover", "node1"), ("checksummed", "node0"), ("torn", "node0")]
 

@@ -16,7 +16,7 @@ from tests.facts import has_facts
 from tests.unit.cluster.cli.answers import member_status
 from tests.unit.cluster.cli.fake_member import FakeMember
 from tests.unit.cluster.cli.shared.test_inspection import members_view, sessions_view
-from tests.unit.service_api.test_documents import with_unknown_fields
+from tests.unit.service_api.documents.test_document import with_unknown_fields
 from trimaran.archive.tool.output import EXIT_UNREACHABLE
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.core.vocabulary.control_toggle import ActionStep

@@ -11,28 +11,27 @@ from dataclasses import dataclass
 import pytest
 
 from trimaran.cluster.core import context
-from trimaran.cluster.core.peers import dialogue
-from trimaran.cluster.core.roles import leader
-from trimaran.cluster.core.vocabulary import members
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.election import ballot, canvass, election, leader_phase, voting
 from trimaran.cluster.core.election.election import Election
 from trimaran.cluster.core.election.leader_phase import LeaderPhase
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from trimaran.cluster.core.events import ClientConnect
-from trimaran.cluster.core.roles.follower import FollowerTerm
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.vocabulary.members import ClusterMember
-from trimaran.cluster.core.vocabulary.configuration import MemberKind
-from trimaran.cluster.core.membership.roster import Roster
-from trimaran.cluster.core.peers import message_rules
-from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
+from trimaran.cluster.core.peers import dialogue, message_rules
+from trimaran.cluster.core.roles import leader
+from trimaran.cluster.core.roles.follower import FollowerTerm
+from trimaran.cluster.core.roles.transfer import TransferControl
 from trimaran.cluster.core.sessions.session_answers import answer
 from trimaran.cluster.core.sessions.sessions import SessionManager
+from trimaran.cluster.core.vocabulary import members
+from trimaran.cluster.core.vocabulary.configuration import MemberKind
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
+from trimaran.cluster.core.vocabulary.members import ClusterMember
+from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
+from trimaran.cluster.core.vocabulary.roster import Roster
 from trimaran.cluster.core.vocabulary.timers import TimerService
-from trimaran.cluster.core.roles.transfer import TransferControl
 from trimaran.cluster.messages.transfer import TransferLeadership
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api.types import MemberId, TermId
@@ -340,19 +339,19 @@ PLANTS: tuple[Plant, ...] = (
         "transfer-too-early",
         "a leader asks a follower to stand only once that one has its whole log",
         _ask_before_the_target_has_the_log,
-        "test_transfer:test_target_stands_only_once_it_has_the_whole_log",
+        "roles.test_transfer:test_target_stands_only_once_it_has_the_whole_log",
     ),
     Plant(
         "hold-not-released",
         "a leader that gives a transfer up takes input again",
         _hold_on_after_giving_up,
-        "test_transfer:test_leader_goes_on_when_the_target_is_not_elected_within_an_election_timeout",
+        "roles.test_transfer:test_leader_goes_on_when_the_target_is_not_elected_within_an_election_timeout",
     ),
     Plant(
         "old-transfer-obeyed",
         "a member stands for the leader of its term only, and with the whole log",
         _obey_transfers_of_any_term,
-        "test_transfer:test_request_that_is_old_or_names_another_log_or_leader_is_not_obeyed",
+        "roles.test_transfer:test_request_that_is_old_or_names_another_log_or_leader_is_not_obeyed",
     ),
     Plant(
         "leap-term-believed",
@@ -364,7 +363,7 @@ PLANTS: tuple[Plant, ...] = (
         "reluctant-stands",
         "a reluctant member leaves an election to a willing one that can win",
         _stand_however_reluctant,
-        "test_reluctance:test_reluctant_member_leaves_a_canvass_to_a_willing_one",
+        "vocabulary.test_reluctance:test_reluctant_member_leaves_a_canvass_to_a_willing_one",
     ),
     Plant(
         "any-term-counts",
@@ -429,7 +428,7 @@ PLANTS: tuple[Plant, ...] = (
         "timer-not-rolled-back",
         "an uncommitted timer event is undone",
         _keep_uncommitted_timers,
-        "test_terms:test_uncommitted_timers_fire_again_under_the_next_leader",
+        "vocabulary.test_terms:test_uncommitted_timers_fire_again_under_the_next_leader",
     ),
     Plant(
         "service-close-forgotten",

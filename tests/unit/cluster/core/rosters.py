@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
-from trimaran.cluster.core.membership.roster import Roster
+from trimaran.cluster.core.vocabulary.roster import Roster
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import MemberId
 

@@ -11,9 +11,9 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.consensus_module import ConsensusModule
 from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from trimaran.cluster.messages.backup import StandbySnapshot
 from trimaran.cluster.messages.consensus import (
     AppendPosition,

@@ -11,9 +11,9 @@ import pytest
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.seeded import add_seed
 from tests.unit.cluster.core.solo import S, Solo, messages, of, path
-from trimaran.cluster.core.peers import dialogue
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.peers import dialogue
 from trimaran.cluster.core.peers.member_settings import difference, find_seeded, settings_of
 from trimaran.cluster.core.vocabulary.members import ClusterMember
 from trimaran.cluster.core.vocabulary.reason import ReasonKind

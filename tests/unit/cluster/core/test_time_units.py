@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo
-from tests.unit.cluster.core.test_terms import START, appended
+from tests.unit.cluster.core.vocabulary.test_terms import START, appended
 from trimaran.cluster.core import events as ev
 from trimaran.service_api.types import TICKS_PER_MS, MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE

@@ -23,7 +23,17 @@ from trimaran.cluster.documents.health import (
 )
 from trimaran.cluster.settings.health_limits import HealthLimits
 from trimaran.service_api.documents.document import LINE_LENGTH_LIMIT
-from trimaran.service_api.documents.member_status import CertificateStatus, ClockStatus, ColdStorageStatus, DamagedPlaceStatus, DifferingMember, DivergenceStatus, HeldStatus, LogDifferenceStatus, MemberStatus
+from trimaran.service_api.documents.member_status import (
+    CertificateStatus,
+    ClockStatus,
+    ColdStorageStatus,
+    DamagedPlaceStatus,
+    DifferingMember,
+    DivergenceStatus,
+    HeldStatus,
+    LogDifferenceStatus,
+    MemberStatus,
+)
 
 GIB = 1 << 30
 LIMITS = HealthLimits(

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.vocabulary.cluster_clock import ClusterClock
 from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.vocabulary.cluster_clock import ClusterClock
 from trimaran.service_api import Role
 
 

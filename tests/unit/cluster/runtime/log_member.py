@@ -22,15 +22,15 @@ from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
-from trimaran.cluster.core.membership.roster import Roster
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.copy_notes import CopyNotes
+from trimaran.cluster.core.vocabulary.roster import Roster
+from trimaran.cluster.runtime.files.copy_notes import CopyNotes
 from trimaran.cluster.runtime.files.log_copies_file import LogCopiesFile
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
+from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.cluster.runtime.links.log_links import LogImage, LogSubscription
-from trimaran.cluster.runtime.turns.log_control import LogControl
 from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
+from trimaran.cluster.runtime.turns.log_control import LogControl
 from trimaran.service_api.net.transport import SOCKETS, Purpose
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId, RecordingId
 from trimaran.service_api.wire.link_frames import SetupFrame

@@ -12,8 +12,8 @@ import pytest
 from trimaran import ClientSession
 from trimaran.client import ClusterClient
 from trimaran.client.outbox_worker import OutboxWorker
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster, ServiceHarness
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.errors import BackPressureError, LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.outbox.outbox import (
     ACK_MARK,

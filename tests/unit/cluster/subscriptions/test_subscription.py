@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from trimaran import ClientSession, ClusteredService, ConfigurationError, SnapshotPublication
-from trimaran.cluster.testing.simulation.cluster import Settings
 from trimaran.cluster.subscriptions import (
     EntryKind,
     LogEntry,
@@ -28,8 +27,9 @@ from trimaran.cluster.subscriptions import (
 )
 from trimaran.cluster.testing import MemoryCluster, memory_cluster
 from trimaran.cluster.testing.memory_cluster import _MTU_LENGTH_BYTES
-from trimaran.service_api.errors import LocalProtocolError
+from trimaran.cluster.testing.simulation.cluster import Settings
 from trimaran.service_api.access.identity import STRANGER
+from trimaran.service_api.errors import LocalProtocolError
 
 
 class Echo(ClusteredService):

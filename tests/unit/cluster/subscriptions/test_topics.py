@@ -9,9 +9,9 @@ import pytest
 
 from trimaran import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 from trimaran.client import RequestFailedError
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.subscriptions import EntryKind, Subscription
 from trimaran.cluster.testing import MemoryCluster, ServiceHarness
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.errors import LocalProtocolError
 from trimaran.service_api.wire.topics import (
     TOPIC_MARK,

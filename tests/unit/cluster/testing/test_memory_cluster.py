@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from trimaran import ConfigurationError
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster, StillWaitingError
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 
 from .counting import Counter, Diverging, Doubling
 

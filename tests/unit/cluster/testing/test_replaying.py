@@ -10,8 +10,8 @@ import pytest
 
 from trimaran import ClientSession, ConfigurationError
 from trimaran.cluster.settings.variables import RECORD_VARIABLE
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster, replay_log
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 
 from .counting import Counter
 

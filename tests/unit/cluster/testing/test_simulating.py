@@ -13,10 +13,10 @@ import pytest
 from tests.facts import has_facts
 from trimaran import ClientSession, ClusterClient, ConfigurationError
 from trimaran.cluster.settings.variables import REPLAY_VARIABLE
-from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES
-from trimaran.cluster.testing.simulation.run import Options, RunOutcome
 from trimaran.cluster.testing import ClientWorkload, simulate
 from trimaran.cluster.testing.simulating import parse_replay, replay_line
+from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES
+from trimaran.cluster.testing.simulation.run import Options, RunOutcome
 
 from .counting import Counter
 

@@ -30,8 +30,8 @@ from trimaran import (
     state,
 )
 from trimaran.client.typed import TypedClient
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster, ServiceHarness, TypedHarness, strategy_for
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.typed.codec import MessageCodec
 
 from .counting import Counter

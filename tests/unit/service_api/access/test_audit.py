@@ -6,10 +6,10 @@ from typing import Any
 
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.access.line_limiter import LINE_INTERVAL_NS
-from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.access.connection_purpose import Purpose
 from trimaran.service_api.access.identity import LOCAL_OPERATOR, Caller, CallerRole, Proof
+from trimaran.service_api.access.line_limiter import LINE_INTERVAL_NS
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 
 
 class Trail:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.facts import has_facts
 from trimaran.cluster.documents.operations import Operation
-from trimaran.service_api.access.permissions import PERMISSIONS, Permission, describe_refusal, is_permitted
 from trimaran.service_api.access.identity import LOCAL_OPERATOR, STRANGER, Caller, CallerRole, Proof
+from trimaran.service_api.access.permissions import PERMISSIONS, Permission, describe_refusal, is_permitted
 
 OPERATIONS = [Permission(operation.value) for operation in Operation]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.unit.cluster.runtime.fake_gate import AuditLines, FakeTime, let_in
+from trimaran.service_api.access.identity import Caller, CallerRole, Proof
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.access.rights import Rights
 from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate
-from trimaran.service_api.access.identity import Caller, CallerRole, Proof
 from trimaran.service_api.net.transport import Purpose
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimaran.client.ready_made import CountersClient
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster, TypedHarness
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.ready_made.counters import (
     AskAdmission,
     Counted,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from trimaran.client.ready_made import KvClient
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import MemoryCluster, TypedHarness
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.ready_made.kv import (
     DeleteKey,
     DeleteKeys,

@@ -13,10 +13,14 @@ import pytest
 
 from trimaran import ClusterClient
 from trimaran.client.ready_made import KvClient
-from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History
-from trimaran.cluster.testing.simulation.clients.linearizability import SearchVerdict, SequentialModel, check_linearizability
-from trimaran.cluster.testing.simulation.world.loop import SimulatedLoop
 from trimaran.cluster.testing import ClientWorkload, simulate
+from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History
+from trimaran.cluster.testing.simulation.clients.linearizability import (
+    SearchVerdict,
+    SequentialModel,
+    check_linearizability,
+)
+from trimaran.cluster.testing.simulation.world.loop import SimulatedLoop
 from trimaran.service_api.ready_made.kv import ChangePage, KvService, ReadChanges, RunTransaction, TransactionAnswer
 from trimaran.service_api.typed import Context, answers, handles
 

@@ -13,8 +13,8 @@ import pytest
 
 from trimaran import ClusterClient
 from trimaran.client.ready_made import ElectionClient, LocksClient, LockTimeoutError
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import ClientWorkload, MemoryCluster, simulate
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.ready_made.locks import LockService
 from trimaran.service_api.typed import Context
 

@@ -14,8 +14,8 @@ import pytest
 
 from trimaran import ClusterClient, LocalProtocolError
 from trimaran.client.ready_made import QueueClient, QueueJob
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.testing import ClientWorkload, MemoryCluster, simulate
+from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.errors import SessionClosedError
 from trimaran.service_api.ready_made.queue import (
     AckMessage,

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tests.tls import CLUSTER, OTHER_CLUSTER, Issuer
+from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
 from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.tls import TlsSettings
 from trimaran.service_api.tls.credentials import TlsCredentials
 from trimaran.service_api.types import MemberId

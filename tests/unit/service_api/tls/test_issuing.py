@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.tls import Issuer
-from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.access.identity import CallerRole
+from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.tls.certificates import read_certificates
 from trimaran.service_api.tls.issuing import Authority
 

@@ -22,15 +22,14 @@ import uvloop
 from tests.facts import has_facts
 from tests.tls import CLUSTER, OTHER_CLUSTER, Issuer
 from tests.waiting import until, within
-from trimaran.service_api.net import transport
-from trimaran.service_api.net import handshake_errors
+from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.access.identity import CallerRole
-from trimaran.service_api.tls import TlsSettings, TlsStack, client_network
+from trimaran.service_api.net import handshake_errors, transport
+from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
 from trimaran.service_api.net.transport import SOCKETS, Listener, NetworkStack, PeerRefusedError, Purpose
+from trimaran.service_api.tls import TlsSettings, TlsStack, client_network
 from trimaran.service_api.types import MemberId
 
 ANY_PORT: Final = Endpoint("127.0.0.1", 0)

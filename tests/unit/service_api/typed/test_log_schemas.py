@@ -10,8 +10,9 @@ import pytest
 from trimaran.cluster.testing import ServiceHarness, TypedHarness
 from trimaran.service_api.errors import LocalProtocolError
 from trimaran.service_api.typed import Command, Context, Event, TypedService, handles
-from trimaran.service_api.typed.codec import MessageCodec, PayloadKind
+from trimaran.service_api.typed.codec import MessageCodec
 from trimaran.service_api.typed.log_schemas import LogSchemas
+from trimaran.service_api.wire.payload_header import PayloadKind
 from trimaran.service_api.wire.topics import SCHEMA_TOPIC, encode_topic_message
 
 

@@ -10,7 +10,7 @@ import pytest
 from trimaran.cluster.testing import TypedHarness
 from trimaran.service_api import SnapshotPublication
 from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
-from trimaran.service_api.typed.codec import HEADER_BYTES, MAGIC, PayloadKind
+from trimaran.service_api.wire.payload_header import HEADER_BYTES, MAGIC, PayloadKind
 
 from .bank import (
     Annotate,

@@ -25,9 +25,9 @@ from trimaran.archive.net.frame_stream import open_live
 from trimaran.archive.net.publication import Publication
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.archive.net.server.policy import ReadOnly
+from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.authorisation import AllowAll, AuthorisationService, DenyAll
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.tls import TlsSettings, TlsStack
 
 TIMEOUT_S: Final = 10.0

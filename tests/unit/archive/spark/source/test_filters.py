@@ -12,7 +12,7 @@ import pytest
 
 from trimaran.archive.spark.source.filters import EVERY_ROW, Condition
 from trimaran.archive.spark.source.intervals import ANY_VALUE, Interval, Intervals
-from trimaran.archive.spark.where import parse_where
+from trimaran.archive.spark.source.where import parse_where
 from trimaran.service_api.errors import ConfigurationError
 
 VALUES = [None, -5, 0, 1, 2, 7, 40_000]

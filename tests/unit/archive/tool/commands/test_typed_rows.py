@@ -16,10 +16,11 @@ from trimaran.cluster.cli.archive import VOCABULARY
 from trimaran.cluster.testing import TypedHarness
 from trimaran.service_api.payloads import Payload
 from trimaran.service_api.typed import Command, Context, Event, TypedService, handles, state
-from trimaran.service_api.typed.codec import MessageCodec, PayloadKind
+from trimaran.service_api.typed.codec import MessageCodec
 from trimaran.service_api.types import LOG_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
 from trimaran.service_api.wire.frame import encode_message
 from trimaran.service_api.wire.log.messages import encode_session_message
+from trimaran.service_api.wire.payload_header import PayloadKind
 from trimaran.service_api.wire.topics import SCHEMA_TOPIC, encode_topic_message
 
 

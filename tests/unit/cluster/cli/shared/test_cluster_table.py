@@ -14,7 +14,12 @@ from trimaran.archive.tool.output import format_duration
 from trimaran.cluster.cli.shared.cluster_report import ClusterReport, make_report
 from trimaran.cluster.cli.shared.cluster_table import describe_election, status_table
 from trimaran.cluster.documents.query import Outcome
-from trimaran.service_api.documents.member_status import DifferingMember, ElectionStatus, SnapshotFetchStatus, StandbyStatus
+from trimaran.service_api.documents.member_status import (
+    DifferingMember,
+    ElectionStatus,
+    SnapshotFetchStatus,
+    StandbyStatus,
+)
 
 README = ROOT / "README.md"
 

@@ -33,9 +33,9 @@ from trimaran.cluster.runtime.links.document_server import DocumentRow, answerin
 from trimaran.cluster.runtime.links.member_links import MemberLinks
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.documents.document import RoleName
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.net.transport import SOCKETS
 from trimaran.service_api.types import INSPECTION_STREAM_ID
 

@@ -12,16 +12,22 @@ import pytest
 
 from tests.facts import has_facts
 from tests.unit.cluster.core.node import MS
+from tests.unit.cluster.core.roles.test_actions import appended, commit, details, steps
 from tests.unit.cluster.core.rosters import configured, roster
 from tests.unit.cluster.core.solo import Solo, messages, of
-from tests.unit.cluster.core.test_actions import appended, commit, details, steps
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.membership.membership_control import has_log
+from trimaran.cluster.core.vocabulary.configuration import (
+    Configuration,
+    ConfigurationCause,
+    ConfigurationHistory,
+    MemberKind,
+    decode_text,
+)
 from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
 from trimaran.cluster.core.vocabulary.election_state import ElectionState
-from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfigurationCause, ConfigurationHistory, MemberKind, decode_text
 from trimaran.cluster.core.vocabulary.member_change import MemberChange, MemberChangeKind
-from trimaran.cluster.core.membership.membership_control import has_log
 from trimaran.cluster.messages.consensus import CommitPosition, RequestVote
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.log.messages import MembershipChangeEvent

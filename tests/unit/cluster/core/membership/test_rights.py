@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.cluster.core.rosters import configured, roster
 from trimaran.cluster.core.vocabulary.configuration import Configuration, MemberKind
-from trimaran.cluster.core.membership.roster import Roster
+from trimaran.cluster.core.vocabulary.roster import Roster
 from trimaran.service_api.access.identity import Caller, CallerRole, Proof
 from trimaran.service_api.types import MemberId
 

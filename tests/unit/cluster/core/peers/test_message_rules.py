@@ -10,8 +10,8 @@ from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import S, Solo, messages, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.peers.message_rules import SENDER_FIELDS
-from trimaran.cluster.core.vocabulary.terms import FAILED_TERM_LIMIT, TERM_LEAP_LIMIT
 from trimaran.cluster.core.vocabulary.reason import ReasonKind
+from trimaran.cluster.core.vocabulary.terms import FAILED_TERM_LIMIT, TERM_LEAP_LIMIT
 from trimaran.cluster.messages.condition import ConditionQuery, MemberCondition
 from trimaran.cluster.messages.consensus import CanvassPosition, RequestVote
 from trimaran.service_api.types import MemberId, TermId

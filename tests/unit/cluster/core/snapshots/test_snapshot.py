@@ -8,8 +8,8 @@ from tests.unit.cluster.core.sessions.test_sessions import connect, lose_leaders
 from tests.unit.cluster.core.solo import Solo, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.vocabulary.module_state import ModuleState
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
+from trimaran.cluster.core.vocabulary.module_state import ModuleState
 from trimaran.cluster.messages import snapshot as wire
 from trimaran.service_api import CloseReason, RemoteProtocolError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit

@@ -10,9 +10,9 @@ from tests.unit.cluster.core.rosters import configured
 from tests.unit.cluster.core.solo import Solo, messages, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
 from trimaran.cluster.core.log.retention import RetentionPolicy
 from trimaran.cluster.core.vocabulary.configuration import Configuration, MemberKind
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
 from trimaran.cluster.core.vocabulary.module_state import ModuleState
 from trimaran.cluster.messages.backup import StandbySnapshot, StandbySnapshotRecording
 from trimaran.service_api.types import CorrelationId, MemberId, RecordingId, TermId

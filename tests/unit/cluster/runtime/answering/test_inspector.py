@@ -11,9 +11,9 @@ from tests.facts import has_facts
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo
 from tests.unit.cluster.runtime.answering.test_status_publisher import SoloClock
-from trimaran.cluster.core.vocabulary.configuration import Configuration
 from trimaran.cluster.core.sessions.session_state import SessionState
 from trimaran.cluster.core.sessions.sessions import ClusterSession
+from trimaran.cluster.core.vocabulary.configuration import Configuration
 from trimaran.cluster.documents.inspection import (
     INT64_MIN,
     ROW_LIMIT,

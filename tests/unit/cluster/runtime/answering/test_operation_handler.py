@@ -11,20 +11,20 @@ import pytest
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
 from trimaran.cluster.core.events import ActionRequested
+from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
 from trimaran.cluster.documents.operations import Operation, OperationProgress, OperationRequest
-from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
 from trimaran.cluster.runtime.answering.operation_handler import _TOGGLES, OperationHandler
 from trimaran.cluster.runtime.answering.order_relay import OrderRelay
+from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.connection_purpose import Purpose
+from trimaran.service_api.access.identity import LOCAL_OPERATOR, Caller, CallerRole, Proof
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.access.connection_purpose import Purpose
 from trimaran.service_api.documents.document import read_document
-from trimaran.service_api.access.identity import LOCAL_OPERATOR, Caller, CallerRole, Proof
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.types import ClusterSessionId, CorrelationId
 
 CLUSTER = ClusterId(0xABCDEF)

@@ -16,18 +16,23 @@ from trimaran.archive.disk.file_system import DiskSpace
 from trimaran.archive.store.damage import DamagedPlace
 from trimaran.archive.store.scrub import ScrubProgress
 from trimaran.cluster.core.events import LogImageClosed
+from trimaran.cluster.runtime.answering.progress_tracker import ProgressTracker
 from trimaran.cluster.runtime.answering.status_publisher import StatusPublisher
+from trimaran.cluster.runtime.files.error_log import ErrorLog, ErrorObservation
 from trimaran.cluster.runtime.repair.mender import RepairCounts
 from trimaran.cluster.runtime.repair.upkeep import Upkeep
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
-from trimaran.cluster.runtime.files.error_log import ErrorLog, ErrorObservation
-from trimaran.cluster.runtime.watching.progress_tracker import ProgressTracker
 from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
-from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
 from trimaran.service_api.documents.document import read_document
-from trimaran.service_api.documents.member_status import STATUS_LENGTH_LIMIT_BYTES, DifferingMember, ElectionStatus, MemberStatus
-from trimaran.service_api.tls.certificates import Certificate, read_certificates
+from trimaran.service_api.documents.member_status import (
+    STATUS_LENGTH_LIMIT_BYTES,
+    DifferingMember,
+    ElectionStatus,
+    MemberStatus,
+)
+from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
 from trimaran.service_api.net.transport import Purpose
+from trimaran.service_api.tls.certificates import Certificate, read_certificates
 from trimaran.service_api.types import MemberId
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.archive.streams import PowerLoss, PowerSupply
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.vocabulary.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
+from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.service_api import RemoteProtocolError
 

@@ -19,10 +19,10 @@ from trimaran.cluster.messages.settings import MemberSettings
 from trimaran.cluster.runtime.links.document_server import DocumentRow, answering_once
 from trimaran.cluster.runtime.links.member_links import MemberLinks, _Inbound, _Outbound
 from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.access.identity import Caller
+from trimaran.service_api.access.permissions import Permission
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.net.connection_gate import AcceptedConnection
 from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,

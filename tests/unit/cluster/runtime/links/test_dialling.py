@@ -16,10 +16,10 @@ from tests.facts import has_facts
 from tests.tls import Issuer
 from tests.waiting import until, within
 from trimaran.cluster.runtime.links.dialling import dial_forever
-from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.tls import TlsStack
+from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.net.transport import SOCKETS, Purpose
+from trimaran.service_api.tls import TlsStack
 from trimaran.service_api.types import MemberId
 
 

@@ -21,10 +21,10 @@ from tests.unit.cluster.runtime.links.linked import (
 from tests.waiting import until
 from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.cluster.runtime.links.document_server import CONCURRENT_LIMIT, REQUEST_LIMIT_BYTES
+from trimaran.service_api.access.identity import LOCAL_OPERATOR, Caller, CallerRole, Proof
 from trimaran.service_api.access.permissions import ADVICE
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.documents.document import Refusal, read_document
-from trimaran.service_api.access.identity import LOCAL_OPERATOR, Caller, CallerRole, Proof
 from trimaran.service_api.types import (
     OPERATION_STREAM_ID,
     REFUSAL_STREAM_ID,

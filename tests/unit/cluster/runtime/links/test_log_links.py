@@ -16,9 +16,9 @@ from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, LogSubscription, _LogLink
-from trimaran.service_api.net.connection_gate import ConnectionGate
-from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.access.identity import STRANGER, Caller, CallerRole, Proof
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.net.transport import SOCKETS, Purpose
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, LOG_STREAM_ID, MemberId
 from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame, encode_commit_frame

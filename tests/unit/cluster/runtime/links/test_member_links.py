@@ -35,10 +35,10 @@ from trimaran.cluster.messages.consensus import (
 from trimaran.cluster.messages.settings import MembersNotice
 from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.cluster.runtime.links.member_links import _PASSED_OVER_LIMIT, _STATUS_LIMIT
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.net.connection_gate import ConnectionGate
-from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.access.identity import STRANGER, Caller, CallerRole, Proof
+from trimaran.service_api.cluster_id import ClusterId
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.net.transport import SOCKETS, Purpose
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,

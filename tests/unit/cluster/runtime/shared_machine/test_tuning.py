@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.cluster.runtime.fake_kernel import FakeKernel
 from tests.unit.cluster.runtime.log_member import member
-from tests.unit.cluster.runtime.test_agent import ManualClock
+from tests.unit.cluster.runtime.turns.test_agent import ManualClock
 from tests.waiting import patient, until, within
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.benchmarks.services.echo import EchoService

@@ -23,12 +23,12 @@ from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember
-from trimaran.cluster.core.membership.roster import Roster
+from trimaran.cluster.core.vocabulary.roster import Roster
 from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTerms, SnapshotOffer, SnapshotQuery
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.copy_notes import CopyNotes
+from trimaran.cluster.runtime.files.copy_notes import CopyNotes
 from trimaran.cluster.runtime.files.log_copies_file import LogCopiesFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
+from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.cluster.runtime.snapshots.retention import Retention
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher, SnapshotProvider
 from trimaran.cluster.settings.config import parse_members

@@ -17,10 +17,10 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.messages.snapshot import Timer
 from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.state_copy import CopyState, StateCopy
 from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotReader
 from trimaran.cluster.runtime.snapshots.snapshot_taker import SMALL_STATE_BYTES, SnapshotTaker
-from trimaran.cluster.runtime.ground.state_copy import CopyState, StateCopy
-from trimaran.cluster.runtime.answering.vitals import SnapshotCounts
+from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
 from trimaran.service_api import ClusteredService, ClusterError, SnapshotPublication
 from trimaran.service_api.types import CorrelationId
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.unit.cluster.simulation.small_cluster import small_cluster
+from tests.unit.cluster.testing.simulation.small_cluster import small_cluster
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.runtime.watching.stage_watch import RequestStage, StageWatch
 

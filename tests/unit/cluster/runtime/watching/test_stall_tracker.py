@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 import structlog
 
-from tests.unit.cluster.simulation.small_cluster import QUICK, Counter, small_cluster
+from tests.unit.cluster.testing.simulation.small_cluster import QUICK, Counter, small_cluster
 from tests.waiting import wait_until
 from trimaran.client import ClusterClient
 from trimaran.cluster.core.log.log_buffer import LogBuffer

@@ -1,0 +1,175 @@
+"""A backup in an S3 store over HTTP that is slow, refuses, loses connections and lists what was: nothing goes wrong.
+
+Either the client tries again until it succeeds, or the copy ends with an error that names the object; then the store
+holds the backup before, and the next copy goes on where that one ended.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.s3_server import BUCKET, Fault, FaultKind, S3Server
+from tests.sampling import sampled
+from tests.unit.cluster.operating.backup.test_agent import payloads
+from tests.unit.cluster.testing.simulation.test_snapshots import Keeper
+from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.archive.tool.app import app as archive_app
+from trimaran.cluster.cli.app import build_app
+from trimaran.cluster.operating.backup.fetching import fetch_backup
+from trimaran.cluster.operating.backup.manifest import DRAFT_NAME
+from trimaran.cluster.operating.backup.shipping import ship_backup
+from trimaran.cluster.operating.backup.verification import verify_backup
+from trimaran.service_api import ConfigurationError
+
+NOW_MS = 1_800_000_000_000
+KEEPER = "tests.unit.cluster.testing.simulation.test_snapshots:Keeper"
+OFTEN = 1 << 30
+"""More requests than a client tries again."""
+
+KINDS = (FaultKind.UNAVAILABLE, FaultKind.SLOW, FaultKind.LOST_ANSWER)
+METHODS = ("PUT", "GET", "DELETE")
+FAULTS = dict.fromkeys(product(KINDS, METHODS)).keys()
+SOME_FAULTS = {*zip(KINDS, METHODS, strict=True)}
+"""Each kind once and each method once: these run with the suite, the others in the campaign."""
+
+
+@pytest.fixture
+def url(s3: S3Server, request: pytest.FixtureRequest) -> str:
+    return f"s3://{BUCKET}/{request.node.name}"
+
+
+def content(url: str, target: Path) -> list[str]:
+    """What the store's backup holds."""
+    fetch_backup(url, target)
+    assert [check.problem for check in verify_backup(str(target), service=Keeper) if check.problem] == []
+    return payloads(target)
+
+
+def ship_and_fail(stage: Path, s3: S3Server, url: str, *, kind: FaultKind, name: str) -> None:
+    """Begin a copy that ends when it writes an object; after it the store is well again."""
+    s3.faults.append(Fault(kind, "PUT", name, OFTEN))
+    with pytest.raises(OSError, match=re.escape(name)):
+        ship_backup(stage, url, now_ms=NOW_MS)
+    s3.faults.clear()
+
+
+@pytest.mark.parametrize(("kind", "method"), sampled(FAULTS, FAULTS - SOME_FAULTS))
+def test_copy_and_restore_go_through_a_store_that_fails_now_and_then(
+    stages: list[Path], s3: S3Server, url: str, tmp_path: Path, kind: FaultKind, method: str
+) -> None:
+    s3.faults.append(Fault(kind, method, count=1))
+
+    for stage in stages[1:]:
+        ship_backup(stage, url, now_ms=NOW_MS)
+
+    assert content(url, tmp_path / "back") == payloads(stages[2])
+    assert s3.faults[0].count == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (FaultKind.CUT, "0-131072.rec"),
+        pytest.param(FaultKind.LOST_ANSWER, "0-196608.rec", marks=pytest.mark.campaign),
+        (FaultKind.UNAVAILABLE, "archive.catalog"),
+        pytest.param(FaultKind.LOST_ANSWER, "recording.log", marks=pytest.mark.campaign),
+        pytest.param(FaultKind.CUT, "manifest.json", marks=pytest.mark.campaign),
+        (FaultKind.LOST_ANSWER, "manifest.json"),
+    ],
+)
+def test_copy_that_is_cut_off_leaves_the_backup_before_and_the_next_one_goes_on(
+    stages: list[Path], s3: S3Server, url: str, tmp_path: Path, kind: FaultKind, name: str
+) -> None:
+    ship_backup(stages[1], url, now_ms=NOW_MS)
+
+    ship_and_fail(stages[2], s3, url, kind=kind, name=name)
+
+    is_there = kind is FaultKind.LOST_ANSWER and name == "manifest.json"
+    assert content(url, tmp_path / "before") == payloads(stages[2 if is_there else 1])
+    again = ship_backup(stages[2], url, now_ms=NOW_MS)
+    assert (again.written_count == 0) == (not name.endswith(".rec"))
+    assert content(url, tmp_path / "after") == payloads(stages[2])
+
+
+def test_first_copy_that_is_cut_off_is_no_backup_and_the_next_one_writes_only_the_rest(
+    stages: list[Path], s3: S3Server, url: str, tmp_path: Path
+) -> None:
+    ship_and_fail(stages[1], s3, url, kind=FaultKind.CUT, name="0-131072.rec")
+    with pytest.raises(ConfigurationError, match="no backup at"):
+        fetch_backup(url, tmp_path / "before")
+    s3.requests.clear()
+
+    ship_backup(stages[1], url, now_ms=NOW_MS)
+
+    written = s3.written()
+    assert "0-131072.rec" in written
+    assert not {"0-0.rec", "0-65536.rec"} & set(written)
+    assert content(url, tmp_path / "after") == payloads(stages[1])
+    with pytest.raises(FileNotFoundError):
+        ObjectStore(url).read(DRAFT_NAME)
+
+
+def test_snapshot_that_a_cut_off_copy_wrote_for_nothing_is_removed(
+    stages: list[Path], s3: S3Server, url: str, tmp_path: Path
+) -> None:
+    """The first copy ends before its manifest; until the next one the backup's directory drops that snapshot."""
+    ship_and_fail(stages[1], s3, url, kind=FaultKind.CUT, name="archive.catalog")
+
+    shipped = ship_backup(stages[2], url, now_ms=NOW_MS)
+
+    assert shipped.removed_count >= 2
+    assert content(url, tmp_path / "after") == payloads(stages[2])
+
+
+def test_listing_that_is_stale_hides_nothing(stages: list[Path], s3: S3Server, url: str, tmp_path: Path) -> None:
+    """Everything is found by its name."""
+    s3.faults.append(Fault(FaultKind.STALE_LISTING))
+
+    for stage in stages:
+        ship_backup(stage, url, now_ms=NOW_MS)
+        assert [check.problem for check in verify_backup(url, service=Keeper) if check.problem] == []
+
+    assert content(url, tmp_path / "back") == payloads(stages[2])
+
+
+def test_commands_on_archives_and_replays_read_a_backup_by_its_url(stages: list[Path], s3: S3Server, url: str) -> None:
+    ship_backup(stages[2], url, now_ms=NOW_MS)
+
+    verified = CliRunner().invoke(archive_app, ["verify", url, "-o", "jsonl"])
+    dumped = CliRunner().invoke(archive_app, ["dump", url, "--recording-id", "0"])
+    compared = CliRunner().invoke(archive_app, ["diff", url, str(stages[2])])
+    replayed = [trimaran("replay", name, "--service", KEEPER, "-o", "json") for name in (url, str(stages[2]))]
+
+    assert all(found.exit_code == 0 for found in (verified, dumped, compared, *replayed)), verified.output
+    assert len(verified.output.splitlines()) == 3  # the log, and a snapshot's two recordings
+    local = CliRunner().invoke(archive_app, ["dump", str(stages[2]), "--recording-id", "0"])
+    assert dumped.output == local.output != ""
+    positions = [json.loads(found.stdout)["log_position"] for found in replayed]
+    assert positions[0] == positions[1] > 0
+
+
+def test_commands_that_change_an_archive_refuse_a_url(stages: list[Path], s3: S3Server, url: str) -> None:
+    ship_backup(stages[0], url, now_ms=NOW_MS)
+
+    marked = CliRunner().invoke(archive_app, ["verify", url, "--mark-invalid"])
+
+    assert marked.exit_code == 2
+    assert "object store" in marked.output
+
+
+def trimaran(*arguments: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(build_app(arguments), [*arguments])
+
+
+def test_url_of_no_bucket_and_of_no_server_are_errors_that_name_it(stages: list[Path], s3: S3Server) -> None:
+    with pytest.raises(OSError, match="s3://no-such-bucket/x"):
+        ship_backup(stages[0], "s3://no-such-bucket/x", now_ms=NOW_MS)
+    with pytest.raises(ConfigurationError, match="no backup"):
+        [*verify_backup(f"s3://{BUCKET}/nothing")]
