@@ -8,10 +8,10 @@ PACKAGES := service_api archive client cluster src
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-report setup-spark setup-test setup-dev constraints constraints-age compiled demo notebooks test check campaign flaky coverage sim fuzz chaos power-backup upgrade-test format bench bench-many peers bench-guard clean
+.PHONY: help setup setup-report setup-spark setup-test setup-dev constraints constraints-age compiled demo notebooks test test-kernel test-lab test-operating test-data test-services check campaign flaky coverage sim fuzz chaos power-backup upgrade-test format bench bench-many peers bench-guard clean
 
 help:  ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 setup: $(CORE)  ## Create .venv with trimaran in it: nodes, clients and every command but `report`.
 
@@ -75,6 +75,10 @@ FAST_TESTS := $(wildcard tests/test_*.py) tests/fuzz tests/scenarios $(addprefix
 
 test: $(STAMP) compiled  ## Run the whole suite (about twelve minutes on two cores).
 	@$(SUITE) $(ARGS)
+
+# docs/parts has a page for the owner of each part; tests/parts.py says which tests are of which part.
+test-kernel test-lab test-operating test-data test-services: $(STAMP) compiled  ## Run the fast tests of one part (three minutes).
+	@paths=$$($(BIN)/python -m tests.parts $(@:test-%=%)) && $(SUITE) -q -m 'not slow and not campaign' $$paths $(ARGS)
 
 check: $(STAMP) $(VENV)/.installed-check  ## Format, lint, types, import rules, known dangers and the fastest tests (about a minute).
 	@echo "==> format"; $(BIN)/ruff format --check --quiet $(SOURCES) || { echo "run: make format" >&2; exit 1; }

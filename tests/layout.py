@@ -1,6 +1,6 @@
-"""The layout table of ARCHITECTURE.md: what each package is for, in the words of its own docstring.
+"""The layout table of ARCHITECTURE.md: the rooms of each part, and what each is for in the words of its own docstring.
 
-`python -m tests.layout` writes the table again.
+`python -m tests.layout` writes the table again. A room is a folder that the contract of the five parts lists.
 """
 
 from __future__ import annotations
@@ -9,35 +9,38 @@ import ast
 from pathlib import Path
 from typing import Final
 
+from tests.parts import LAYERS, PARTS, places
 from tests.places import ROOT
 
 BEGIN: Final = "<!-- The table is written by `python -m tests.layout`. -->\n"
 END: Final = "<!-- End of the table. -->\n"
-_DEPTHS: Final = {"service_api": 3, "archive": 2, "client": 1, "cluster": 2, "benchmarks": 1, "notebooks": 2}
-"""The packages at the top level in the order of their imports, and how many levels of each the table shows."""
 
 
 def first_sentence(package: Path) -> str:
-    """What a package's docstring begins with, up to the first full stop or the end of the line."""
+    """Return what a package's docstring begins with, up to the first full stop or the end of the line."""
     docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
     return docstring.splitlines()[0].split(". ")[0].rstrip(".") if docstring else ""
 
 
-def packages() -> list[Path]:
-    """The packages that the table shows, each before those in it."""
-    return [
-        found.parent
-        for top, depth in _DEPTHS.items()
-        for found in sorted((ROOT / top).rglob("__init__.py"), key=lambda path: path.parent.parts)
-        if len(found.parent.relative_to(ROOT).parts) <= depth
-    ]
+def rooms() -> dict[str, list[Path]]:
+    """Return the folders of each layer of the contract, the highest layer first."""
+    found: dict[str, list[Path]] = {layer: [] for layer in LAYERS}
+    for place, layer in places().items():
+        folder = ROOT.joinpath(*place.split(".")[1:])
+        if folder.is_dir():
+            found[layer].append(folder)
+    return found
 
 
 def table() -> str:
-    """The table, a row for each package."""
-    rows = [(package.relative_to(ROOT).as_posix(), first_sentence(package)) for package in packages()]
-    lines = [f"| [{name}/]({name}/__init__.py) | {sentence} |" for name, sentence in rows]
-    return "\n".join(["| where | what |", "|---|---|", *lines, ""])
+    """Return the table: a row for each room. The first row of a part links its owner's page."""
+    lines = ["| part | where | what |", "|---|---|---|"]
+    for layer, folders in rooms().items():
+        first = f"[{layer}](docs/parts/{layer}.md)" if layer in PARTS else layer
+        for label, folder in zip([first, *[""] * len(folders)], folders, strict=False):
+            name = folder.relative_to(ROOT).as_posix()
+            lines.append(f"| {label} | [{name}/]({name}/__init__.py) | {first_sentence(folder)} |")
+    return "\n".join([*lines, ""])
 
 
 def replace_table(text: str) -> str:

@@ -25,7 +25,7 @@ RULED_OUT_IN_PROSE = re.compile(
 """Words of the last table that mean one thing only, so that a sentence with one of them needs another word."""
 HYPHENATED = re.compile(r"`[^`]*`|\b[\w.]+(?:[-_][\w.]+)+")
 """Code spans and names such as `node-state-anew`: they are identifiers, and other tests look at identifiers."""
-PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")} - {ROOT / "docs" / "glossary.md"})
+PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")} - {ROOT / "docs" / "glossary.md"})
 
 
 def table(document: str, heading: str) -> list[list[str]]:

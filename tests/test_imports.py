@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-import tomllib
 from collections.abc import Container, Iterator, Mapping, Set
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.modules import python_files, tree_of
+from tests.parts import places
 from tests.places import ROOT
 from tests.waiting import patient
 
@@ -108,14 +108,9 @@ def test_what_spark_finds_by_its_name_imports_the_data_source_only() -> None:
 
 def test_every_module_of_the_product_is_in_one_part() -> None:
     """The contract of the five parts knows each file; only the faces, which hand on names, stand in none."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
-    (parts,) = (contract for contract in contracts if contract["name"].startswith("Five parts"))
-    places = [place for layer in parts["layers"] for place in layer.split(" : ")]
     modules = [name for folder in FOLDERS if folder != "benchmarks" for name, _ in modules_of(folder)]
 
-    holders = {name: [place for place in places if f"{name}.".startswith(f"{place}.")] for name in modules}
+    holders = {name: [place for place in places() if f"{name}.".startswith(f"{place}.")] for name in modules}
     assert [name for name, found in holders.items() if len(found) != 1] == [
         "trimaran.archive",
         "trimaran.archive.exports",
@@ -123,7 +118,7 @@ def test_every_module_of_the_product_is_in_one_part() -> None:
         "trimaran.cluster",
         "trimaran.service_api",
     ]
-    assert [place for place in places if not any(f"{name}.".startswith(f"{place}.") for name in modules)] == []
+    assert [place for place in places() if not any(f"{name}.".startswith(f"{place}.") for name in modules)] == []
 
 
 def test_no_import_circles_including_type_checking() -> None:

@@ -79,7 +79,7 @@ def advice_in(text: str) -> list[str]:
 
 
 def test_nothing_advises_to_remove_the_directory_of_a_member() -> None:
-    files = (*python_files("archive", "client", "cluster", "service_api"), *(ROOT / "docs").glob("*.md"))
+    files = (*python_files("archive", "client", "cluster", "service_api"), *(ROOT / "docs").rglob("*.md"))
 
     assert [f"{file.name}: {each}" for file in files for each in advice_in(file.read_text(encoding="utf-8"))] == []
 

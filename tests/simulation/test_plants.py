@@ -185,9 +185,8 @@ def rules_of_the_referee() -> set[str]:
 
 def test_every_rule_of_the_referee_is_broken_by_a_plant_or_by_a_test() -> None:
     """A new rule needs a plant that breaks it, or a test."""
-    tests = (ROOT / "tests" / "unit" / "cluster" / "testing" / "simulation" / "rules" / "test_referee.py").read_text(
-        encoding="utf-8"
-    )
+    rules = ROOT / "tests" / "unit" / "cluster" / "testing" / "simulation" / "rules"
+    tests = (rules / "test_referee.py").read_text(encoding="utf-8")
 
     assert len(rules_of_the_referee()) >= 20
     assert {rule for rule in rules_of_the_referee() - QUICK.keys() - BY_SCENARIO if f'"{rule}' not in tests} == set()
