@@ -9,6 +9,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
+from trimaran.client.conductor import ClientConductor
 from trimaran.client.protocol.admin import SNAPSHOT_WISH, AdminWish
 from trimaran.client.protocol.client_state import ClientState
 from trimaran.client.protocol.queries import QueryResult
@@ -20,7 +21,6 @@ from trimaran.service_api.wire.session import AdminRequestType
 
 from . import asking
 from .config import ClientConfig, client_config
-from .connection import ClientConductor
 from .credentials import CredentialsSupplier
 from .egress import EgressListener, EgressMessage
 from .streams import ConnectionEvents, EgressIterator

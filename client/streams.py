@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
+from trimaran.client.conductor import ClientConductor
 from trimaran.client.protocol.client_state import ClientState
 from trimaran.client.protocol.protocol import CLOSED_BY_CLIENT
 from trimaran.service_api.errors import LocalProtocolError
 
-from .connection import ClientConductor
 from .connection_events import ConnectionEvent
 from .egress import EgressMessage, EgressQueue
 

@@ -23,10 +23,11 @@ from trimaran.archive.cold.manifest import ColdManifest, ColdRecord, ColdSegment
 from trimaran.archive.cold.store import ColdStore
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
-from trimaran.archive.files.catalog import CATALOG_FILE_NAME, REDO_FILE_NAME, Catalog, parse_catalog
+from trimaran.archive.files.catalog import REDO_FILE_NAME, Catalog
 from trimaran.archive.files.edit_journal import Edit, EditKind, decode_edit
 from trimaran.archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_NAME
 from trimaran.archive.files.mark_file import ArchiveMarkFile
+from trimaran.archive.format.catalog import CATALOG_FILE_NAME, parse_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor, RecordingState
 from trimaran.archive.format.frame_rules import frame_rules_of
 from trimaran.archive.format.layout import COLD_RECORD_NAME

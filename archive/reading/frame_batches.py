@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from trimaran.archive.format.catalog import CATALOG_FILE_NAME, CatalogEntry
 from trimaran.service_api.distribution import install_advice
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import RecordingId, TimeUnit
@@ -18,7 +19,7 @@ from ..cold.file_system import readable_disk
 from ..disk.file_system import ReadableFileSystem
 from ..disk_errors import disk_facts_of
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
-from ..files.catalog import CATALOG_FILE_NAME, CatalogEntry, read_catalog
+from ..files.catalog import read_catalog
 from ..files.log_end import LogEnd
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState

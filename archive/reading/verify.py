@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from trimaran.archive.files.fast_forward import skip_valid_frames
+from trimaran.archive.format.catalog import CatalogEntry
 
 from ..disk.file_system import ReadableFileSystem
-from ..files.catalog import CatalogEntry
 from ..files.log_end import LogEnd, first_nonzero
 from ..files.reader import FrameReader, StopReason
 from ..format.descriptor import RecordingDescriptor, RecordingState

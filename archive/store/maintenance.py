@@ -17,21 +17,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.wire.checksum import ChecksumKind
-
-from ..disk.file_system import FileSystem, opened, read_file, write_new_file
-from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
-from ..files.catalog import (
+from trimaran.archive.format.catalog import (
     CATALOG_FILE_NAME,
     ENTRY_HEADER_LENGTH,
-    REDO_FILE_NAME,
-    Catalog,
     CatalogContent,
     CatalogEntry,
     entry_checksum,
     parse_catalog,
-    settle_checksums,
 )
+from trimaran.service_api.wire.checksum import ChecksumKind
+
+from ..disk.file_system import FileSystem, opened, read_file, write_new_file
+from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
+from ..files.catalog import REDO_FILE_NAME, Catalog, settle_checksums
 from ..files.edit_journal import EDIT_FILE_NAME
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.segment_names import parse_segment_file_name

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimaran.archive import RecordingDescriptor
-from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog
+from trimaran.archive.format.catalog import CATALOG_FILE_NAME, encode_catalog
 from trimaran.service_api.types import LOG_STREAM_ID, RecordingId
 from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, encode_padding
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SESSION_MESSAGE_HEADER

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from trimaran.service_api.wire.frame import FLAG_END, align, unpack_header
 
 if TYPE_CHECKING:
-    from ..connection import ClientConductor
+    from trimaran.client.conductor import ClientConductor
 
 
 class ChannelLink(Protocol):

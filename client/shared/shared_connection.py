@@ -24,6 +24,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from trimaran.client.conductor import ClientConductor
 from trimaran.client.protocol.client_state import ClientState
 from trimaran.client.protocol.protocol import ClientProtocol
 from trimaran.client.protocol.session_identity import (
@@ -37,7 +38,6 @@ from trimaran.service_api.errors import BackPressureError, LocalProtocolError
 
 from ..cluster_client import SYSTEM_RANDOM, ClusterClient, Connecting, open_client
 from ..config import ClientConfig, client_config
-from ..connection import ClientConductor
 from ..credentials import CredentialsSupplier
 from ..egress import EgressListener
 from .frame_owner import FrameOwner

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.errors import ArchiveError, CorruptionError
-from trimaran.archive.files.catalog import CatalogEntry
 from trimaran.archive.files.segment_files import SegmentFiles
+from trimaran.archive.format.catalog import CatalogEntry
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.archive.reading.verify import UNKNOWN_CHECKSUM

@@ -23,7 +23,8 @@ from typing import Final
 from trimaran.archive import RecordingDescriptor
 from trimaran.archive.disk.file_system import OsFileSystem, write_fully
 from trimaran.archive.errors import CorruptionError
-from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog, read_catalog
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.format.catalog import CATALOG_FILE_NAME, encode_catalog
 from trimaran.archive.format.layout import SegmentSlice
 from trimaran.archive.reading.verify import verify_recording
 from trimaran.archive.store.stamping import copy_frames

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from trimaran.archive import ArchiveError, RecordingDescriptor, RecordingState
-from trimaran.archive.files.catalog import CatalogContent, CatalogEntry
 from trimaran.archive.files.mark_file import LIVENESS_TIMEOUT_MS
 from trimaran.archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
+from trimaran.archive.format.catalog import CatalogContent, CatalogEntry
 from trimaran.archive.log.member_directory import ArchiveLocation, MemberDirectory
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.messages.mark import MarkFileHeader

@@ -24,9 +24,10 @@ from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from tests.waiting import patient
 from trimaran.archive.errors import ArchiveError
-from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_entry, parse_catalog, read_catalog
+from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.mark_file import MARK_FILE_NAME, read_archive_mark_file
 from trimaran.archive.format import messages
+from trimaran.archive.format.catalog import CATALOG_FILE_NAME, encode_entry, parse_catalog
 from trimaran.archive.net.connection import ArchiveConnection, Credentials
 from trimaran.archive.net.control import PROTOCOL_VERSION, RESPONSE_STREAM_ID, error_of
 from trimaran.archive.reading.export import ExportRefusedError, read_manifest

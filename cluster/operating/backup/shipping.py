@@ -28,7 +28,8 @@ from pathlib import Path
 
 from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, opened, read_file, read_fully
 from trimaran.archive.disk.object_store import Objects, ObjectStore, OpenObjects
-from trimaran.archive.files.catalog import encode_catalog, read_catalog
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.format.catalog import encode_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.archive.format.stored_names import StoredName
 from trimaran.archive.log.member_directory import ArchiveLocation

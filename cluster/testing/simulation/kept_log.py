@@ -11,7 +11,7 @@ from typing import Final
 
 from trimaran.archive import RecordingDescriptor, RecordingState
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.archive.files.catalog import CATALOG_FILE_NAME, parse_catalog
+from trimaran.archive.format.catalog import CATALOG_FILE_NAME, parse_catalog
 from trimaran.archive.log.log_file import choose_log
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.testing.simulation.cluster import DIRECTORY

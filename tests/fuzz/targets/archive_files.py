@@ -12,25 +12,23 @@ from tests.fuzz.target import expect, target
 from tests.fuzz.targets.wire import stamped
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.errors import ArchiveError, CorruptionError
-from trimaran.archive.files.catalog import (
+from trimaran.archive.files.catalog import REDO_FILE_NAME, Catalog, read_catalog
+from trimaran.archive.files.edit_journal import Edit, EditKind, decode_edit
+from trimaran.archive.files.mark_file import MARK_FILE_NAME, read_archive_mark_file
+from trimaran.archive.files.reader import Frame, FrameReader, MessageReader
+from trimaran.archive.files.segment_files import SegmentFiles
+from trimaran.archive.files.vector.scan import FrameScanner
+from trimaran.archive.format.catalog import (
     CATALOG_FILE_NAME,
     ENTRY_HEADER_LENGTH,
     HEADER_LENGTH,
-    REDO_FILE_NAME,
-    Catalog,
     CatalogContent,
     CatalogEntry,
     encode_catalog,
     encode_entry,
     entry_checksum,
     parse_catalog,
-    read_catalog,
 )
-from trimaran.archive.files.edit_journal import Edit, EditKind, decode_edit
-from trimaran.archive.files.mark_file import MARK_FILE_NAME, read_archive_mark_file
-from trimaran.archive.files.reader import Frame, FrameReader, MessageReader
-from trimaran.archive.files.segment_files import SegmentFiles
-from trimaran.archive.files.vector.scan import FrameScanner
 from trimaran.archive.format.descriptor import RecordingDescriptor, RecordingState
 from trimaran.archive.format.error_records import error_records
 from trimaran.archive.format.messages import ArchiveMarkFileHeader

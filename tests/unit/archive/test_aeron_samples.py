@@ -13,8 +13,9 @@ import pytest
 
 from tests.unit.archive.streams import extract_sample, load_truth
 from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.archive.files.catalog import CATALOG_FILE_NAME, CatalogContent, encode_entry, read_catalog
+from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.reader import AsyncFrameReader, FrameReader, MessageReader
+from trimaran.archive.format.catalog import CATALOG_FILE_NAME, CatalogContent, encode_entry
 from trimaran.archive.reading.message_view import MessageViewer
 from trimaran.archive.reading.verify import verify_recording
 from trimaran.cluster.cli.archive import VOCABULARY

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.archive.files.catalog import parse_catalog
+from trimaran.archive.format.catalog import parse_catalog
 from trimaran.archive.format.stored_names import StoredName
 from trimaran.cluster.operating.backup.agent import BackupAgent
 from trimaran.cluster.operating.backup.manifest import (

@@ -14,15 +14,8 @@ from hypothesis import strategies as st
 from tests.unit.archive.streams import DIRECTORY, PowerLoss, PowerSupply
 from trimaran.archive import ArchiveError, CorruptionError, RecordingDescriptor, RecordingState
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.archive.files.catalog import (
-    CATALOG_FILE_NAME,
-    REDO_FILE_NAME,
-    Catalog,
-    encode_catalog,
-    encode_entry,
-    parse_catalog,
-    read_catalog,
-)
+from trimaran.archive.files.catalog import REDO_FILE_NAME, Catalog, read_catalog
+from trimaran.archive.format.catalog import CATALOG_FILE_NAME, encode_catalog, encode_entry, parse_catalog
 from trimaran.service_api.types import RecordingId
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog
+from trimaran.archive.format.catalog import CATALOG_FILE_NAME, encode_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile

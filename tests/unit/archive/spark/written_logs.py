@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog
+from trimaran.archive.format.catalog import CATALOG_FILE_NAME, encode_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.service_api.types import RecordingId
 from trimaran.service_api.wire.frame import encode_message, encode_padding, framed_length

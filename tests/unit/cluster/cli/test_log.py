@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from tests.facts import has_facts
 from tests.unit.archive.streams import extract_sample, load_truth
-from trimaran.archive.files.catalog import CATALOG_FILE_NAME
+from trimaran.archive.format.catalog import CATALOG_FILE_NAME
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.archive.tool.output import EXIT_UNHEALTHY, EXIT_USAGE

@@ -13,7 +13,8 @@ import pytest
 
 from trimaran.archive import ArchiveError
 from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog, read_catalog
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.format.catalog import CATALOG_FILE_NAME, encode_catalog
 from trimaran.cluster.time_travel import MemberLog, replay_service
 
 from .summed_log import SumService, make_summed_log

@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 from tests.facts import has_facts
 from tests.unit.archive.streams import extract_sample
 from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog, read_catalog
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.format.catalog import CATALOG_FILE_NAME, encode_catalog
 from trimaran.cluster.cli.archive import app as archive_app
 from trimaran.cluster.cli.recover.command import app
 from trimaran.cluster.core.vocabulary.configuration import Configuration
