@@ -11,7 +11,7 @@
 
 Consensus and documents have one endpoint, and a command without a certificate is to be told that it needs one, which a
 failed handshake cannot say. So a certificate may be left out there; who says that it is a member has to have shown
-that member's (`member_links`).
+that member's (`speaker`).
 
 A certificate that is shown has to be signed by one of the authorities and valid now, or the handshake fails: there are
 no half-believed ones. One that is good and says nothing of this cluster is a stranger's, with the reason beside it.

@@ -26,7 +26,7 @@ from trimaran.cluster.core.vocabulary.members import ClusterMember
 from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.cluster.messages.consensus import NewLeadershipTerm
 from trimaran.cluster.runtime.shared_machine.spare_sync import SpareSync
-from trimaran.cluster.runtime.turns import log_control
+from trimaran.cluster.runtime.turns import log_replication
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import ClusterError
 from trimaran.service_api.types import TermId
@@ -207,7 +207,7 @@ def _take_a_broken_copy_for_whole(planting: Planting) -> None:
             planting.ran()
             return stop_position
 
-    planting.replace(log_control, "replicate", replicate)
+    planting.replace(log_replication, "replicate", replicate)
 
 
 def _report_a_copy_before_it_is_durable(planting: Planting) -> None:
@@ -227,7 +227,7 @@ def _report_a_copy_before_it_is_durable(planting: Planting) -> None:
             recording.wait_recorded = wait
         return int(recording.append_position)
 
-    planting.replace(log_control, "replicate", replicate)
+    planting.replace(log_replication, "replicate", replicate)
 
 
 # --- 8: truncation

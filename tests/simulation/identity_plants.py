@@ -14,7 +14,7 @@ from trimaran.cluster.core.vocabulary.roster import Roster
 from trimaran.cluster.documents.operations import Operation, run_operation
 from trimaran.cluster.messages.consensus import AppendPosition
 from trimaran.cluster.messages.settings import MembersNotice
-from trimaran.cluster.runtime.links import member_links
+from trimaran.cluster.runtime.links import inbound_greeting
 from trimaran.cluster.testing.simulation.cluster import Member
 from trimaran.cluster.testing.simulation.world.expect import expect
 from trimaran.service_api import ClusterError
@@ -171,7 +171,7 @@ def _believe_setup_frames(planting: Planting) -> None:
         if accepted.caller.member_id != setup.member_id:
             planting.ran()
 
-    planting.replace(member_links, "expect_speaker", expect_speaker)
+    planting.replace(inbound_greeting, "expect_speaker", expect_speaker)
 
 
 def _check_no_permission(planting: Planting) -> None:

@@ -14,7 +14,10 @@ from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.cluster_id import describe_other_cluster, is_other_cluster
 from trimaran.service_api.net.connection_gate import AcceptedConnection
+from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.link_frames import SetupFrame
+
+from ...messages.settings import MemberSettings, MembersNotice
 
 
 def expect_speaker(accepted: AcceptedConnection, setup: SetupFrame) -> None:
@@ -39,6 +42,16 @@ def expect_own_cluster(setup: SetupFrame, cluster_id: int) -> None:
     """
     if is_other_cluster(setup.cluster_id, cluster_id):
         raise RemoteProtocolError(f"setup frame: {describe_other_cluster(setup.cluster_id, expected=cluster_id)}")
+
+
+def expect_own_words(said: MemberSettings | MembersNotice, member_id: MemberId) -> None:
+    """Refuse what another member says than the one at the other end of the connection.
+
+    Raises:
+        RemoteProtocolError: names both.
+    """
+    if said.member_id != member_id:
+        raise RemoteProtocolError(f"{type(said).__name__}.member_id={said.member_id} expected={member_id}")
 
 
 @contextmanager

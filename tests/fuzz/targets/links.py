@@ -14,7 +14,7 @@ from tests.unit.cluster.core.rosters import roster, roster_at
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from tests.unit.cluster.runtime.links.linked import ONE as PEER
-from tests.unit.cluster.runtime.links.linked import SETTINGS
+from tests.unit.cluster.runtime.links.linked import SETTINGS, Dialler
 from trimaran.cluster.core.events import LeaderSaid, StandbySaid
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
@@ -25,7 +25,7 @@ from trimaran.cluster.messages.backup import SnapshotRecording
 from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer
 from trimaran.cluster.runtime.links import log_links
 from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, _LogLink
-from trimaran.cluster.runtime.links.member_links import MemberLinks, _Inbound, _Outbound
+from trimaran.cluster.runtime.links.member_links import MemberLinks, _Outbound
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import RemoteProtocolError
@@ -82,8 +82,10 @@ def consensus_link(data: bytes) -> None:
 def _receive_consensus(piece_length: int, stream: bytes) -> None:
     messages: list[Message | LeaderSaid | StandbySaid] = []
     links, gate = _links(messages), quiet_gate()
-    inbound, transport = _Inbound(links, let_in(gate, Purpose.CONSENSUS)), FakeTransport()
-    inbound.connection_made(transport)
+    transport, accepted = FakeTransport(), let_in(gate, Purpose.CONSENSUS)
+    transport.protocol = greeting = links._accept(accepted)
+    greeting.connection_made(transport)
+    inbound = Dialler(transport, accepted)
     outbound, out_transport = _Outbound(links, PEER, asyncio.get_running_loop().create_future()), FakeTransport()
     outbound.connection_made(out_transport)
     for piece in pieces_of(stream, piece_length):

@@ -259,6 +259,103 @@ async def test_a_peer_that_closed_is_seen_although_nothing_is_read() -> None:
         assert not has_peer_closed(accepted, if_unread=False)
 
 
+class Second(asyncio.Protocol):
+    """Has a connection from its second byte on."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.data = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.events.append("lost")
+
+
+class BufferedSecond(asyncio.BufferedProtocol):
+    """The same, with a buffer that is smaller than what comes; a view, for asyncio's TLS writes into slices of it."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.data = bytearray()
+        self._buffer = memoryview(bytearray(10))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data += self._buffer[:nbytes]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.events.append("lost")
+
+
+class First(asyncio.Protocol):
+    """Gives its connection away, with what came, at the first byte; and says so on it."""
+
+    def __init__(self, accepted: AcceptedConnection, second: Second | BufferedSecond) -> None:
+        self._accepted, self._second = accepted, second
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = as_accepted_transport(transport)
+        self._accepted.attach(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        assert not self._second.data, "the connection is the second one's"
+        self._second.data += data
+        self._transport.set_protocol(self._second)
+        self._transport.write(b"handed on")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._second.events.append("lost by the first")
+
+
+async def hand_on(stack: NetworkStack, second: Second | BufferedSecond, directory: Path | None) -> None:
+    def make_first(accepted: AcceptedConnection) -> First:
+        return First(accepted, second)
+
+    purpose, gate = Purpose.CONSENSUS if directory is None else Purpose.DOCUMENTS, ConnectionGate()
+    if directory is None:
+        listener = await stack.listen(purpose, ANY_PORT, make_first, gate=gate)
+    else:
+        local = await stack.listen_locally(directory, Endpoint("127.0.0.1", 9_001), make_first, gate=gate)
+        assert local is not None
+        listener = local
+    reader, writer = await stack.dial_streams(purpose, listener.endpoint, member_id=MemberId(0))
+    async with within(20):
+        writer.write(b"first ")
+        assert await reader.readexactly(9) == b"handed on"
+        for number in range(100):
+            writer.write(b"%d " % number)
+        writer.close()
+        await until(lambda: bool(second.events))
+    listener.close()
+    await listener.wait_closed()
+
+
+@pytest.mark.parametrize("kind", ["plain", "tls", "control socket"])
+@pytest.mark.parametrize("make_second", [Second, BufferedSecond])
+@pytest.mark.parametrize("make_loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
+def test_a_protocol_that_receives_may_hand_its_connection_to_another_kind(
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+    make_second: type[Second | BufferedSecond],
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Links of members begin with a greeting, and go on with the protocol that it names."""
+    monkeypatch.setattr(local_socket, "runtime_directories", lambda: [tmp_path / "runtime"])
+    stack = TlsStack(Issuer.create(tmp_path).member(0), member_id=MemberId(0)) if kind == "tls" else SOCKETS
+    second = make_second()
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(hand_on(stack, second, tmp_path if kind == "control socket" else None))
+
+    assert second.data == b"first " + b"".join(b"%d " % number for number in range(100))
+    assert second.events == ["lost"]
+
+
 async def close_while_connections_are_made() -> None:
     """Close an endpoint at each step of a connection from the accept on: none goes on without its owner."""
     loop, left = asyncio.get_running_loop(), ConnectionGate()

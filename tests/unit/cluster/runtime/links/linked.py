@@ -17,7 +17,7 @@ from trimaran.cluster.messages.consensus import (
 )
 from trimaran.cluster.messages.settings import MemberSettings
 from trimaran.cluster.runtime.links.document_server import DocumentRow, answering_once
-from trimaran.cluster.runtime.links.member_links import MemberLinks, _Inbound, _Outbound
+from trimaran.cluster.runtime.links.member_links import MemberLinks, _Outbound
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.identity import Caller
 from trimaran.service_api.access.permissions import Permission
@@ -125,11 +125,31 @@ class Links:
         assert transport.take_written() == setup(ME)
         return outbound, transport
 
-    def accepted(self, data: bytes = b"", *, caller: Caller | None = None) -> tuple[_Inbound, FakeTransport]:
+    def accepted(self, data: bytes = b"", *, caller: Caller | None = None) -> tuple[Dialler, FakeTransport]:
         accepted, transport = let_in(self.gate, Purpose.CONSENSUS), FakeTransport()
         if caller is not None:
             accepted.identify(caller)
-        inbound = _Inbound(self.links, accepted)
-        inbound.connection_made(transport)
-        inbound.data_received(data)
-        return inbound, transport
+        transport.protocol = greeting = self.links._accept(accepted)
+        greeting.connection_made(transport)
+        dialler = Dialler(transport, accepted)
+        dialler.data_received(data)
+        return dialler, transport
+
+
+class Dialler:
+    """Speaks to whichever protocol has an accepted connection now, as the loop does."""
+
+    def __init__(self, transport: FakeTransport, accepted: AcceptedConnection) -> None:
+        self._transport = transport
+        self.accepted = accepted
+
+    @property
+    def _protocol(self) -> asyncio.Protocol:
+        assert isinstance(self._transport.protocol, asyncio.Protocol)
+        return self._transport.protocol
+
+    def data_received(self, data: bytes) -> None:
+        self._protocol.data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._protocol.connection_lost(exc)

@@ -90,6 +90,48 @@ async def test_questions_are_limited_on_each_stream() -> None:
             inbound.connection_lost(None)
 
 
+async def test_an_asker_that_was_refused_for_the_limit_counts_for_nothing_and_one_that_asks_is_admitted() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.asked.tasks = tasks
+        accepted = [mine.accepted(question()) for _ in range(CONCURRENT_LIMIT + 1)]
+        accepted[-1][0].connection_lost(None)
+        counted = mine.asked.request_count
+        admitted = [dialler.accepted.is_admitted for dialler, _ in accepted]
+        for dialler, _ in accepted[:-1]:
+            dialler.connection_lost(None)
+
+    assert (counted, mine.asked.request_count) == (CONCURRENT_LIMIT, 0)
+    assert admitted == [True] * CONCURRENT_LIMIT + [False]
+
+
+async def test_an_answer_that_is_not_read_in_time_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimaran.cluster.runtime.links.inbound_connection._STRANGER_TIMEOUT_S", 0.01)
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.asked.tasks = tasks
+        with capture_logs() as logs:
+            _, transport = mine.accepted(question(stream_id=OTHER_STREAM_ID))
+            await until(lambda: transport.is_aborted)
+
+    assert [line["reason"] for line in logs] == [
+        "answer was not read within 0.01 s: <DocumentRequest stream_id=1001 is_asked=True is_answered=True>"
+    ]
+
+
+async def test_a_question_that_takes_its_time_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimaran.cluster.runtime.links.inbound_connection._STRANGER_TIMEOUT_S", 0.01)
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.asked.tasks = tasks
+        inbound, transport = mine.accepted(question())
+        _, stranger = mine.accepted()
+        await until(lambda: stranger.is_aborted)
+
+        assert not transport.is_closed
+        inbound.connection_lost(None)
+
+
 async def test_a_stranger_who_would_operate_is_told_who_may_and_nothing_is_done() -> None:
     mine = Links()
     async with ActivityScope() as tasks:

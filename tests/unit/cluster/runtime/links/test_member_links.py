@@ -34,7 +34,8 @@ from trimaran.cluster.messages.consensus import (
 )
 from trimaran.cluster.messages.settings import MembersNotice
 from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.links.member_links import _PASSED_OVER_LIMIT, _STATUS_LIMIT
+from trimaran.cluster.runtime.links.document_server import STATUS_LIMIT
+from trimaran.cluster.runtime.links.heard_members import PASSED_OVER_LIMIT
 from trimaran.service_api.access.identity import STRANGER, Caller, CallerRole, Proof
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.endpoint import Endpoint
@@ -237,7 +238,7 @@ async def test_a_member_that_says_many_kinds_of_unknown_messages_is_told_of_a_fe
         mine.accepted(setup(ONE) + b"".join(of_a_later_version(template_id) for template_id in range(9_000, 9_500)))
 
     assert mine.links.passed_over_counts == {ONE: 500}
-    assert len([each for each in logs if each["event"] == "member_message.passed_over"]) == _PASSED_OVER_LIMIT
+    assert len([each for each in logs if each["event"] == "member_message.passed_over"]) == PASSED_OVER_LIMIT
 
 
 async def test_message_of_another_schema_still_ends_the_link() -> None:
@@ -421,7 +422,7 @@ async def test_so_many_unknown_members_are_linked_and_no_more() -> None:
     transports = [mine.accepted(setup(each))[1] for each in range(10, 30)]
 
     assert [transport.is_aborted for transport in transports] == [False] * 16 + [True] * 4
-    assert len(mine.links._inbound_of) == 16
+    assert len(mine.links._inbound._links_of) == 16
 
 
 async def test_a_stranger_who_claims_a_members_id_does_not_make_that_member_differ() -> None:
@@ -574,7 +575,7 @@ async def test_member_that_asks_on_its_consensus_link_is_refused() -> None:
 async def test_too_many_that_ask_at_once_are_refused_until_one_is_done() -> None:
     """Answers that nobody reads hold memory: their number is bounded. Source: peers.md C4 class 29."""
     mine = Links()
-    waiting = [mine.accepted(ASK) for _ in range(_STATUS_LIMIT)]
+    waiting = [mine.accepted(ASK) for _ in range(STATUS_LIMIT)]
 
     _, refused = mine.accepted(ASK)
     waiting[0][0].connection_lost(None)
@@ -590,7 +591,7 @@ async def test_too_many_that_ask_at_once_are_refused_until_one_is_done() -> None
 
 async def test_member_still_gets_through_while_many_ask() -> None:
     mine = Links()
-    for _ in range(2 * _STATUS_LIMIT):
+    for _ in range(2 * STATUS_LIMIT):
         mine.accepted(ASK)
 
     mine.accepted(setup(ONE) + framed(canvass(ONE)))
@@ -608,24 +609,107 @@ async def test_member_still_gets_through_while_many_ask() -> None:
             setup(-1, stream_id=QUESTION_STREAM_ID),
             "no request within 0.01 s: <DocumentRequest stream_id=1000 is_asked=False is_answered=False>",
         ),
+        (setup(ONE)[:70], "no settings of a member within 0.01 s: received_bytes=6"),
+        (
+            SetupFrame(session_id=-1, stream_id=STATUS_STREAM_ID, cluster_id=6).encode(),
+            "no setup frame within 0.01 s: received_bytes=0",
+        ),
     ],
-    ids=["silent", "half a setup frame", "does not read", "does not ask"],
+    ids=["silent", "half a setup frame", "does not read", "does not ask", "half its settings", "another cluster"],
 )
 async def test_stranger_that_stalls_is_dropped_and_the_log_says_why(
     data: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trimaran.cluster.runtime.links.member_links._STRANGER_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("trimaran.cluster.runtime.links.inbound_connection._STRANGER_TIMEOUT_S", 0.01)
     mine = Links()
+    mine.links.announce(ClusterId(5))
 
     with capture_logs() as logs:
         _, transport = mine.accepted(data)
         await until(lambda: transport.is_aborted)
 
-    assert [(line["event"], line["reason"]) for line in logs] == [("consensus_link.refused", reason)]
+    assert [line["reason"] for line in logs if line["event"] == "consensus_link.refused"] == [reason]
+
+
+async def test_a_member_that_is_none_and_does_not_read_who_the_members_are_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trimaran.cluster.runtime.links.inbound_connection._STRANGER_TIMEOUT_S", 0.01)
+
+    with capture_logs() as logs:
+        _, transport = outsider(7)
+        await until(lambda: transport.is_aborted)
+
+    reasons = [line["reason"] for line in logs if line["event"] == "consensus_link.refused"]
+    assert reasons == ["who the members are was not read within 0.01 s"]
+
+
+@pytest.mark.parametrize("data", [ASK, setup(-1, stream_id=QUESTION_STREAM_ID), setup(ONE)])
+async def test_what_comes_at_once_with_a_frame_that_cannot_be_is_not_taken(data: bytes) -> None:
+    """A stream that has lost its framing is not to be believed."""
+    mine = Links()
+
+    with capture_logs() as logs:
+        dialler, transport = mine.accepted(data + bytes(32))
+
+    assert (transport.is_aborted, transport.take_written()) == (True, b"")
+    assert [(line["event"], line["peer_member_id"]) for line in logs] == [("consensus_link.refused", None)]
+    dialler.connection_lost(None)
+    assert mine.gate.count(Purpose.CONSENSUS) == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "member_id", "is_admitted"),
+    [
+        (b"", None, False),
+        (ASK, None, False),
+        (setup(-1, stream_id=QUESTION_STREAM_ID), None, False),
+        (setup(ONE)[:64], ONE, False),
+        (setup(ONE), ONE, True),
+        (setup(ONE, service_count=2), ONE, True),
+    ],
+    ids=["silent", "status", "question", "no settings", "member", "not heard"],
+)
+async def test_the_gate_counts_and_ends_a_connection_whatever_is_spoken_on_it(
+    data: bytes, member_id: int | None, is_admitted: bool
+) -> None:
+    mine = Links()
+    dialler, transport = mine.accepted(data)
+
+    assert (dialler.accepted.is_admitted, mine.gate.count(Purpose.CONSENSUS)) == (is_admitted, 1)
+    with capture_logs() as logs:
+        dialler.accepted.refuse("no_right", "why")
+    dialler.connection_lost(None)
+
+    assert transport.is_aborted
+    ended = [line for line in logs if line["event"] == "consensus_link.refused"]
+    assert [(line["peer_member_id"], line["reason"]) for line in ended] == [(member_id, "why")]
+    assert (len(mine.links._inbound), mine.links._inbound._links_of, mine.gate.count(Purpose.CONSENSUS)) == (0, {}, 0)
+
+
+async def test_the_oldest_of_too_many_links_of_one_member_goes() -> None:
+    mine = Links()
+
+    links = [mine.accepted(setup(ONE)) for _ in range(5)]
+    links[0][0].connection_lost(None)
+    links[2][0].connection_lost(None)
+    later = [mine.accepted(setup(ONE)) for _ in range(2)]
+
+    assert [transport.is_aborted for _, transport in links + later] == [True, True] + [False] * 5
+    assert mine.gate.refused_counts == {("consensus", "superseded"): 2}
+
+
+async def test_all_connections_end_with_the_links() -> None:
+    mine = Links()
+    transports = [mine.accepted(data)[1] for data in (b"", ASK, setup(-1, stream_id=QUESTION_STREAM_ID), setup(ONE))]
+
+    mine.links.close()
+
+    assert all(transport.is_closed and not transport.is_aborted for transport in transports)
 
 
 async def test_member_that_has_said_who_it_is_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimaran.cluster.runtime.links.member_links._STRANGER_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("trimaran.cluster.runtime.links.inbound_connection._STRANGER_TIMEOUT_S", 0.01)
     mine = Links()
 
     _, stranger = mine.accepted()
@@ -639,7 +723,7 @@ async def test_status_is_answered_on_a_real_socket_and_the_asking_leaves_nothing
     mine = Links()
     async with ActivityScope() as tasks:
         await mine.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks, gate=ConnectionGate())
-        for _ in range(2 * _STATUS_LIMIT):
+        for _ in range(2 * STATUS_LIMIT):
             reader, writer = await SOCKETS.dial_streams(Purpose.DOCUMENTS, mine.links._listeners[0].endpoint)
             writer.write(ASK)
             async with within(20):
@@ -648,7 +732,7 @@ async def test_status_is_answered_on_a_real_socket_and_the_asking_leaves_nothing
             await writer.wait_closed()
 
             assert answer == encode_frame(STATUS, stream_id=STATUS_STREAM_ID)
-        await until(lambda: not mine.links._inbound and not mine.links._status_counts.total())
+        await until(lambda: not len(mine.links._inbound) and not mine.asked.status_count)
         mine.links.close()
 
 

@@ -24,7 +24,7 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
-from trimaran.cluster.runtime.turns import log_control
+from trimaran.cluster.runtime.turns import log_replication
 from trimaran.service_api.documents.member_status import MemberStatus
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net.connection_gate import ConnectionGate
@@ -224,7 +224,7 @@ async def test_source_is_asked_how_it_is_once_also_with_cold_storage(monkeypatch
         asked.append(endpoint)
         return member_status(2, append=64 * 500, commit=64 * 500).model_copy(update={"log_recording_id": 0})
 
-    monkeypatch.setattr(log_control, "query_status", ask)
+    monkeypatch.setattr(log_replication, "query_status", ask)
     async with served_log() as (_, leader), served_log(2) as (log, third), member(leader, third=third) as me:
         me.archive.cold_standing = ColdStanding()
         me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 200, MemberId(2)))

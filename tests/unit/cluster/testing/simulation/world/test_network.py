@@ -247,6 +247,31 @@ def test_a_buffered_protocol_that_pauses_in_the_middle_of_a_segment_gets_the_res
         assert a.transport._in_flight_bytes == 0
 
 
+@pytest.mark.parametrize("is_buffered", [False, True])
+def test_a_protocol_that_receives_may_hand_its_connection_to_another_kind(is_buffered: bool) -> None:
+    """Links of members begin with a greeting, and go on with the protocol that it names."""
+    with world() as it:
+        later = Buffered(pause_every_bytes=1_000) if is_buffered else Peer()
+
+        class First(Peer):
+            def data_received(self, data: bytes) -> None:
+                later.connection_made(self.transport)
+                self.transport.set_protocol(later)
+                super().data_received(data)
+
+        a, b = Peer(), First()
+        listen(it, "b", lambda: b)
+        it.run(MS)
+        dial(it, "a", "b", lambda: a, [])
+        it.run(10 * MS)
+        for piece in (b"first", b"second ", b"third"):
+            a.transport.write(piece)
+        it.run()
+
+        assert (bytes(b.data), bytes(later.data)) == (b"first", b"second third")
+        assert a.transport._in_flight_bytes == 0
+
+
 def test_bytes_that_come_after_reading_goes_on_do_not_overtake_those_that_waited() -> None:
     with connected() as (it, a, b):
         b.transport.pause_reading()
