@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from trimaran.client import ClusterClient, SharedConnection
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.runtime.links.ingress import Ingress
-from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
+from trimaran.cluster.runtime.links.ingress_bytes import IngressBytes
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api.net.connection_gate import ConnectionGate
@@ -98,7 +98,7 @@ def _messages(payloads: Sequence[bytes], *, timestamp: int, stream_id: int) -> l
     ]
 
 
-def _open_connections(count: int, log_buffer: LogBuffer) -> list[IngressConnection]:
+def _open_connections(count: int, log_buffer: LogBuffer) -> list[IngressBytes]:
     """Open so many connections to a member that leads."""
     owner: Any = LeadingOwner(log_buffer)
     gate: Any = ConnectionGate(call_later=lambda delay_s, call: cast(asyncio.TimerHandle, NeverTimer()))
@@ -108,18 +108,18 @@ def _open_connections(count: int, log_buffer: LogBuffer) -> list[IngressConnecti
         accepted = gate.enter(Purpose.INGRESS, ("127.0.0.1", number))
         assert accepted is not None
         accepted.admit()
-        connection = IngressConnection(ingress, accepted)
+        connection = IngressBytes(ingress, accepted)
         connection.connection_made(DroppingTransport())
         receive(connection, SetupFrame(session_id=0, stream_id=INGRESS_STREAM_ID).encode())
         connections.append(connection)
     return connections
 
 
-def _bind_sessions(count: int, log_buffer: LogBuffer, *, is_shared: bool) -> list[IngressConnection]:
+def _bind_sessions(count: int, log_buffer: LogBuffer, *, is_shared: bool) -> list[IngressBytes]:
     """Give each of so many sessions the connection that it is on."""
     connections = _open_connections(1 if is_shared else count, log_buffer) * (count if is_shared else 1)
     for number, connection in enumerate(connections, 1):
-        connection.bind(ClusterSessionId(number), TERM)
+        connection.life.bind(ClusterSessionId(number), TERM)
     return connections
 
 
@@ -139,7 +139,7 @@ def _shared_ingest(payloads: Sequence[bytes]) -> ChunkPath:
     return _append_arrivals(log_buffer, [(connection, b"".join(frames))])
 
 
-def _append_arrivals(log_buffer: LogBuffer, arrivals: Sequence[tuple[IngressConnection, bytes]]) -> ChunkPath:
+def _append_arrivals(log_buffer: LogBuffer, arrivals: Sequence[tuple[IngressBytes, bytes]]) -> ChunkPath:
     loop = PassLoop()
 
     def receive_all() -> None:
@@ -163,7 +163,7 @@ def _deliver(payloads: Sequence[bytes], *, is_shared: bool) -> ChunkPath:
     )
     adapter = BoundedLogAdapter(log_buffer, NoLogReader(), agent, module)
     for number, connection in enumerate(_bind_sessions(len(payloads), log_buffer, is_shared=is_shared), 1):
-        agent.connect_egress(ClusterSessionId(number), connection, TERM)
+        agent.connect_egress(ClusterSessionId(number), connection.egress, TERM)
         agent.on_session_open(
             SessionOpenEvent(
                 leadership_term_id=TERM,

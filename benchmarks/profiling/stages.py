@@ -63,8 +63,10 @@ def _rule(path: str, stage: Stage, *functions: str) -> Rule:
 
 RULES: Final = (
     # The members' way of a message.
-    _rule("cluster/runtime/links/ingress_connection.py", Stage.EGRESS, "write", "_write", "send", "send_now"),
-    _rule("cluster/runtime/links/ingress_connection.py", Stage.RECEIVE),
+    _rule("cluster/runtime/links/egress_pipe.py", Stage.EGRESS),
+    _rule("cluster/runtime/links/ingress_bytes.py", Stage.RECEIVE),
+    _rule("cluster/runtime/links/ingress_messages.py", Stage.RECEIVE),
+    _rule("cluster/runtime/links/connection_life.py", Stage.RECEIVE),
     _rule("cluster/runtime/links/gathered_ingress.py", Stage.RECEIVE, "add"),
     _rule("cluster/runtime/links/gathered_ingress.py", Stage.CHECK),
     _rule("cluster/runtime/links/egress_tracker.py", Stage.EGRESS),

@@ -39,8 +39,8 @@ def clients_that_read_nothing(scene: Scene) -> None:
         _add_deaf_client(scene, number)
     for _ in range(80):
         for connection in ingress.connections.values():
-            if connection._transport is not None:
-                connection._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+            if connection.egress.transport is not None:
+                connection.egress.transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
         scene.run(0.05)
         held_bytes = egress.held_bytes
         expect(held_bytes <= _EGRESS_LIMIT_BYTES, "egress that waits is bounded for all clients", held_bytes=held_bytes)

@@ -2,7 +2,7 @@
 
 The hot path is one call per received chunk. All connections receive into one shared buffer, which works because the
 loop asks for a buffer and reports what it put there without anything in between; only an incomplete frame is kept per
-connection. What is done with the frames of one connection is in `ingress_connection`.
+connection. What is done with the frames of one connection is in `ingress_bytes`.
 
 Bounds: while more than the ingress window is appended and not delivered, no connection is read. What is unfinished, of
 frames and of messages in fragments, is bounded for all connections together; what clients do not take of their egress
@@ -28,10 +28,11 @@ from ...core import events as ev
 from ...core.context import ConsensusContext
 from ...settings.config import NodeConfig
 from ..watching.stage_watch import StageWatch
+from .connection_life import WINDOW
 from .egress_tracker import DEFAULT_LIMIT_BYTES, EgressTracker
 from .freed_memory import FreedMemory
 from .gathered_ingress import GatheredIngress
-from .ingress_connection import IngressConnection
+from .ingress_bytes import IngressBytes
 from .ingress_owner import IngressOwner
 
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
@@ -74,7 +75,7 @@ class Ingress:
         self.unfinished_limit_bytes = unfinished_limit_bytes
         self.buffer = bytearray(RECEIVE_BUFFER_BYTES)
         self.view = memoryview(self.buffer)
-        self.connections: dict[int, IngressConnection] = {}
+        self.connections: dict[int, IngressBytes] = {}
         """By number, in the order in which they are read again after a pause."""
         self.gathered = GatheredIngress(self)
         self.farewells: dict[asyncio.Transport, None] = {}
@@ -125,33 +126,36 @@ class Ingress:
             OSError: the endpoint cannot be listened on.
         """
         self._listener = await network.listen(
-            Purpose.INGRESS, endpoint, lambda accepted: IngressConnection(self, accepted), gate=self.gate
+            Purpose.INGRESS, endpoint, lambda accepted: IngressBytes(self, accepted), gate=self.gate
         )
 
-    def register(self, connection: IngressConnection) -> int:
+    def register(self, connection: IngressBytes) -> int:
         """Number a new connection."""
         connection_id = self._next_connection_id
         self._next_connection_id += 1
         self.connections[connection_id] = connection
         self.gathered.look(len(self.connections))
         if self.is_paused:
-            connection.pause()
+            connection.hold(WINDOW)
             # Once more later: uvloop, and asyncio until Python 3.11.3, begin to read after `connection_made`, whatever
             # was asked for in it.
-            asyncio.get_running_loop().call_soon(connection.begin_paused)
+            asyncio.get_running_loop().call_soon(connection.begin_held)
         return connection_id
 
-    def forget(self, connection: IngressConnection) -> None:
+    def forget(self, connection_id: int) -> None:
         """Tell the core that a connection is gone, once; its sessions' egress is discarded from now on."""
-        self.egress.end(connection)
-        session_ids = [*connection.session_ids]
-        connection.unbind()
+        connection = self.connections.get(connection_id)
+        if connection is None:
+            return
+        self.egress.end(connection.egress)
+        session_ids = [*connection.life.session_ids]
+        connection.life.unbind()
         for session_id in session_ids:
             self.owner.disconnect_egress(session_id)
         self.unfinished_bytes -= connection.drop_unfinished()
-        if self.connections.pop(connection.connection_id, None) is not None:
-            self.gathered.look(len(self.connections))
-            self.owner.post_soon(ev.ClientDisconnected(connection.connection_id))
+        del self.connections[connection_id]
+        self.gathered.look(len(self.connections))
+        self.owner.post_soon(ev.ClientDisconnected(connection_id))
 
     def change_unfinished(self, difference_bytes: int) -> None:
         """Count what is unfinished; beyond the limit the connection that holds the most is ended."""
@@ -161,7 +165,7 @@ class Ingress:
             greediest = max(self.connections.values(), key=lambda connection: connection.unfinished_bytes)
             if not greediest.unfinished_bytes:
                 return
-            greediest.refuse(
+            greediest.life.refuse(
                 f"too much is unfinished on all connections: unfinished_bytes={self.unfinished_bytes} "
                 f"limit={self.unfinished_limit_bytes} of this one={greediest.unfinished_bytes}"
             )
@@ -169,13 +173,13 @@ class Ingress:
     def unbind_all(self) -> None:
         """Stop taking session messages: this member does not lead any more."""
         for connection in self.connections.values():
-            connection.unbind()
+            connection.life.unbind()
 
     def pause(self) -> None:
         """Stop reading every connection: the ingress window is full, or the leader holds."""
         self.is_paused = True
         for connection in self.connections.values():
-            connection.pause()
+            connection.hold(WINDOW)
 
     def on_window_filled(self, connection_id: int) -> None:
         """Stop reading; the connection that filled the window is the last one that is read when reading goes on."""
@@ -188,7 +192,7 @@ class Ingress:
             self.is_paused = False
             self._paused_until_ns = self.owner.monotonic_ns()
             for connection in self.connections.values():
-                connection.resume()
+                connection.resume(WINDOW)
 
     def last_activity_ns(self, connection_id: int) -> int | None:
         """When a connection last brought anything, or could not, because it was not read.
@@ -218,13 +222,15 @@ class Ingress:
     def egress_waiting_bytes(self) -> int:
         """How much egress has been written and not been taken by the sockets yet, of all connections."""
         return self.egress.held_bytes + sum(
-            connection.unsent_bytes for connection in self.connections.values() if not connection.is_egress_waiting
+            connection.egress.unsent_bytes
+            for connection in self.connections.values()
+            if connection.egress.waiting is None
         )
 
     def look(self) -> None:
         """Do what is due once a second: keep egress to its limit, give memory back, end what no session needs."""
         self.close_half_open_connections()
-        self.egress.look(self.connections.values())
+        self.egress.look(connection.egress for connection in self.connections.values())
         self.gate.look(self.session_open_timeout_s)
         arrived_count = self.gate.arrived_count
         left_bytes = (arrived_count - self._arrived_count) * _CONNECTION_BYTES
@@ -238,6 +244,6 @@ class Ingress:
         if self._listener is not None:
             self._listener.close()
         for connection in [*self.connections.values()]:
-            connection.close()
+            connection.life.close()
         for transport in [*self.farewells]:
             transport.abort()

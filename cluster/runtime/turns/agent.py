@@ -628,14 +628,16 @@ class ConsensusModuleAgent:
     def _send_to_client(self, effect: fx.SendToClient) -> None:
         connection = self._ingress.connections.get(effect.connection_id)
         if connection is not None:
-            connection.send(effect.message, close_after=effect.close_after)
+            connection.egress.send(effect.message)
+            if effect.close_after:
+                connection.life.close()
 
     def _bind_ingress(self, effect: fx.BindIngress) -> None:
         connection = self._ingress.connections.get(effect.connection_id)
         if connection is not None:
             session_id = ClusterSessionId(effect.cluster_session_id)
-            connection.bind(session_id, effect.leadership_term_id)
-            self._service.connect_egress(session_id, connection, effect.leadership_term_id)
+            connection.life.bind(session_id, effect.leadership_term_id)
+            self._service.connect_egress(session_id, connection.egress, effect.leadership_term_id)
 
     def _unbind_ingress(self, effect: fx.UnbindIngress) -> None:
         if effect.connection_id is None:
@@ -645,7 +647,7 @@ class ConsensusModuleAgent:
             return
         connection = self._ingress.connections.get(effect.connection_id)
         if connection is not None:
-            connection.release(ClusterSessionId(effect.cluster_session_id))
+            connection.life.release(ClusterSessionId(effect.cluster_session_id))
 
     async def _stop_log(self, effect: fx.StopLog) -> None:
         self._replay_target = None

@@ -48,10 +48,18 @@ logger = structlog.get_logger()
 
 
 class QueryOutlet(Protocol):
-    """The ingress connection of the client that asked."""
+    """The egress of the client that asked."""
 
     def write(self, data: bytes | bytearray) -> None:
         """Send frames."""
+
+
+class QueryConnection(Protocol):
+    """The ingress connection of the client that asked."""
+
+    @property
+    def egress(self) -> QueryOutlet:
+        """Its egress."""
 
 
 class Delivery(Protocol):
@@ -104,7 +112,7 @@ class QueryHandler:
         module: ConsensusModule,
         service: QueryableService,
         delivery: Delivery,
-        connections: Mapping[int, QueryOutlet],
+        connections: Mapping[int, QueryConnection],
         *,
         post: Callable[[object], None],
         monotonic_ns: Callable[[], int],
@@ -202,7 +210,7 @@ class QueryHandler:
                 self._serve_soon()
                 break
         for connection_id, frames in answers.items():
-            self._connections[connection_id].write(frames[0] if len(frames) == 1 else b"".join(frames))
+            self._connections[connection_id].egress.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
     # --- who may ask
 
@@ -287,7 +295,7 @@ class QueryHandler:
         self.refused_count += 1
         connection = self._connections.get(query.connection_id)
         if connection is not None:
-            connection.write(self._encode(query, code, detail=detail))
+            connection.egress.write(self._encode(query, code, detail=detail))
 
     def _encode(
         self, query: _Query, code: QueryCode, *, log_position: int = 0, payload: bytes = b"", detail: str = ""

@@ -16,8 +16,9 @@ from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from tests.unit.cluster.runtime.ingress_client import SESSION, TERM, control, keep_alive, session_message, setup
 from trimaran.client.protocol.admin import SNAPSHOT_WISH
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.runtime.links.connection_state import ConnectionState
 from trimaran.cluster.runtime.links.ingress import Ingress
-from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
+from trimaran.cluster.runtime.links.ingress_bytes import IngressBytes
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import INGRESS_STREAM_ID, ClusterSessionId
@@ -63,17 +64,20 @@ def _connect(flags: int, piece_length: int, stream: bytes) -> None:
     if flags & 2:
         owner.publisher = None
     ingress_side = Ingress(owner, gate=quiet_gate())
-    connection = IngressConnection(ingress_side, let_in(ingress_side.gate, Purpose.INGRESS))
+    connection = IngressBytes(ingress_side, let_in(ingress_side.gate, Purpose.INGRESS))
     transport = FakeTransport()
     connection.connection_made(transport)
-    if flags & 1:
-        connection.bind(ClusterSessionId(SESSION), TERM)
-    for piece in pieces_of(stream, piece_length):
-        if transport.is_closed or connection.unsent_bytes:
+    setup_length = len(setup())
+    for piece in (*pieces_of(stream[:setup_length], piece_length), *pieces_of(stream[setup_length:], piece_length)):
+        if transport.is_closed or connection.egress.unsent_bytes:
             break
+        if flags & 1 and connection.life.state is ConnectionState.SET_UP:
+            connection.life.bind(ClusterSessionId(SESSION), TERM)
         receive(connection, piece)
         expect(connection.unfinished_bytes <= 2 * len(stream), "what is unfinished was sent", connection=connection)
-        expect(bool(connection.session_ids) or connection.unfinished_bytes <= 1 << 14, "a stranger's frame is short")
+        expect(
+            bool(connection.life.session_ids) or connection.unfinished_bytes <= 1 << 14, "a stranger's frame is short"
+        )
     for event in owner.posted:
         if isinstance(event, ev.ClientConnect):
             event.request.encode()

@@ -51,8 +51,8 @@ def test_every_row_of_the_table_names_files_and_functions_that_are_there() -> No
 @pytest.mark.parametrize(
     ("innermost", "stage"),
     [
-        ("IngressConnection.write (/x/cluster/runtime/links/ingress_connection.py)", Stage.EGRESS),
-        ("IngressConnection.buffer_updated (/x/cluster/runtime/links/ingress_connection.py)", Stage.RECEIVE),
+        ("EgressPipe.write (/x/cluster/runtime/links/egress_pipe.py)", Stage.EGRESS),
+        ("IngressBytes.buffer_updated (/x/cluster/runtime/links/ingress_bytes.py)", Stage.RECEIVE),
         ("LogPublisher.append_ingress (/x/cluster/core/log/log_publisher.py)", Stage.CHECK),
         ("Recording._submit_batch.<locals>.job (/x/archive/store/recording.py)", Stage.SYNC),
         ("LeaderTerm._advance_commit (/x/cluster/core/roles/leader.py)", Stage.CONSENSUS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.cluster.runtime.fake_gate import let_in
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.cluster.runtime.links.ingress import Ingress
-from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
+from trimaran.cluster.runtime.links.ingress_bytes import IngressBytes
 from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import (
     INGRESS_STREAM_ID,
@@ -48,12 +48,12 @@ class Client:
 
     def __init__(self, ingress: Ingress, *, is_bound: bool = True) -> None:
         self.accepted = let_in(ingress.gate, Purpose.INGRESS)
-        self.connection = IngressConnection(ingress, self.accepted)
+        self.connection = IngressBytes(ingress, self.accepted)
         self.transport = FakeTransport()
         self.connection.connection_made(self.transport)
         self.send(setup())
         if is_bound:
-            self.connection.bind(ClusterSessionId(SESSION), TERM)
+            self.connection.life.bind(ClusterSessionId(SESSION), TERM)
 
     def send(self, data: bytes) -> None:
         receive(self.connection, data)

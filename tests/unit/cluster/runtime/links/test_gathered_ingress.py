@@ -20,11 +20,11 @@ from tests.waiting import passes, until
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.log import log_publisher
 from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.cluster.runtime.links import ingress_connection
+from trimaran.cluster.runtime.links import ingress_bytes
 from trimaran.cluster.runtime.links.farewell import Farewell
 from trimaran.cluster.runtime.links.gathered_ingress import GATHERED_BYTES, GATHERED_PART_BYTES
 from trimaran.cluster.runtime.links.ingress import Ingress
-from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
+from trimaran.cluster.runtime.links.ingress_bytes import IngressBytes
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net.transport import SOCKETS, Purpose
 from trimaran.service_api.types import INGRESS_STREAM_ID, ClusterSessionId, TermId
@@ -45,14 +45,14 @@ def ingress(owner: FakeIngressOwner) -> Ingress:
     return Ingress(owner, gate=quiet_gate())
 
 
-def connect(ingress: Ingress, count: int) -> list[IngressConnection]:
+def connect(ingress: Ingress, count: int) -> list[IngressBytes]:
     """Open so many connections, with the sessions 1, 2, ... on them."""
     connections = []
     for session_id in range(1, count + 1):
-        connection = IngressConnection(ingress, let_in(ingress.gate, Purpose.INGRESS))
+        connection = IngressBytes(ingress, let_in(ingress.gate, Purpose.INGRESS))
         connection.connection_made(FakeTransport())
         receive(connection, setup())
-        connection.bind(ClusterSessionId(session_id), TERM)
+        connection.life.bind(ClusterSessionId(session_id), TERM)
         connections.append(connection)
     return connections
 
@@ -74,7 +74,7 @@ def close_half_open(ingress: Ingress) -> None:
     """Look for clients that have left, and let the loop say of each connection that it is gone."""
     ingress.close_half_open_connections()
     for connection in [*ingress.connections.values()]:
-        if connection._transport is not None and connection._transport.is_closing():
+        if connection.egress.transport is not None and connection.egress.transport.is_closing():
             connection.connection_lost(None)
 
 
@@ -135,9 +135,9 @@ async def test_what_comes_on_a_connection_that_ends_does_not_take_the_place_of_w
 ) -> None:
     """A flood is told to go and sends on, in the pass in which an honest client's message came."""
     honest, *_, ended = connect(ingress, 5)
-    transport = ended._transport
+    transport = ended.egress.transport
     assert isinstance(transport, FakeTransport)
-    ended.end_with("it makes room")
+    ended.life.end_with("it makes room")
     receive(honest, message(1, b"12345"))
 
     farewell = transport.protocol
@@ -335,7 +335,7 @@ async def test_nothing_is_taken_of_a_connection_that_was_ended_amid_the_pass(
     connections = connect(ingress, 20)
     for session, connection in enumerate(connections, 1):
         receive(connection, message(session, b"12345"))
-    connections[4].end_with("it makes room")
+    connections[4].life.end_with("it makes room")
 
     await asyncio.sleep(0)
 
@@ -371,7 +371,7 @@ async def test_what_a_client_said_before_it_left_is_kept_while_nobody_is_read(
         receive(connection, message(session, b"12345"))
     ingress.pause()
     await asyncio.sleep(0)
-    monkeypatch.setattr(ingress_connection, "has_peer_closed", lambda transport, *, if_unread: True)
+    monkeypatch.setattr(ingress_bytes, "has_peer_closed", lambda transport, *, if_unread: True)
     close_half_open(ingress)
     while_paused = [*ingress.connections]
     ingress.resume()
@@ -491,9 +491,9 @@ async def listening(ingress: Ingress, count: int) -> AsyncIterator[list[socket.s
         await until(lambda: len(ingress.connections) == count)
         sessions = {client.getsockname()[1]: session for session, client in enumerate(clients, 1)}
         for connection in ingress.connections.values():
-            assert connection._transport is not None
-            _, peer_port = connection._transport.get_extra_info("peername")
-            connection.bind(ClusterSessionId(sessions[peer_port]), TERM)
+            assert connection.egress.transport is not None
+            _, peer_port = connection.egress.transport.get_extra_info("peername")
+            connection.life.bind(ClusterSessionId(sessions[peer_port]), TERM)
         yield clients
     finally:
         for client in clients:
@@ -516,11 +516,11 @@ def test_two_thousand_connections_that_are_ready_at_once() -> None:
             await until(lambda: len(logged(owner)) >= 1_998 and len(ingress.connections) == 1_999)
             clients[999].sendall(whole[40:])
             await until(lambda: (1000, b"in two passes") in logged(owner))
-            slow, *others = sorted(ingress.connections.values(), key=lambda connection: connection.session_id or 0)
-            while not slow.is_egress_waiting:
-                slow.write(bytes(1 << 16))
+            slow, *others = sorted(ingress.connections.values(), key=lambda connection: connection.life.session_id or 0)
+            while not slow.egress.waiting:
+                slow.egress.write(bytes(1 << 16))
             for connection in others:
-                connection.write(b"reply")
+                connection.egress.write(b"reply")
             loop = asyncio.get_running_loop()
             for client in (clients[1], clients[998], clients[1999]):
                 client.setblocking(False)

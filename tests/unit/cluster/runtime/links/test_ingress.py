@@ -26,10 +26,11 @@ from tests.unit.cluster.runtime.ingress_client import (
 )
 from tests.waiting import let_pass, until, within
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.runtime.links import ingress_connection
+from trimaran.cluster.runtime.links import connection_life
+from trimaran.cluster.runtime.links.connection_state import ConnectionState
 from trimaran.cluster.runtime.links.egress_tracker import READ_LIMIT_BYTES
 from trimaran.cluster.runtime.links.ingress import Ingress
-from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
+from trimaran.cluster.runtime.links.ingress_bytes import IngressBytes
 from trimaran.service_api import LocalProtocolError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net.transport import SOCKETS, Purpose
@@ -243,7 +244,7 @@ def test_member_that_does_not_lead_drops_session_messages_without_an_event_for_e
     3. At 65,536 of them, 6 MB of small messages, the node stopped itself.
     """
     client = Client(ingress)
-    client.connection.unbind()
+    client.connection.life.unbind()
     owner.publisher = None
 
     client.send(session_message(b"late") * 100 + control(keep_alive()))
@@ -262,7 +263,7 @@ async def test_full_window_pauses_every_connection_and_those_that_come_later(
     owner.window_bytes = 96
 
     client.send(session_message(b"a") + session_message(b"b"))
-    late = IngressConnection(ingress, let_in(ingress.gate, Purpose.INGRESS))
+    late = IngressBytes(ingress, let_in(ingress.gate, Purpose.INGRESS))
     late_transport = FakeTransport()
     late.connection_made(late_transport)
 
@@ -360,7 +361,10 @@ def test_clients_that_left_while_nobody_is_read_are_dropped_and_their_messages_a
     """Or a leader that is suspended runs out of sockets: a client gives up a silent connection and dials again."""
 
     def is_set_up(connection_id: int) -> bool:
-        return connection_id in ingress.connections and ingress.connections[connection_id]._is_set_up
+        return (
+            connection_id in ingress.connections
+            and ingress.connections[connection_id].life.state is not ConnectionState.ACCEPTED
+        )
 
     async def connect() -> None:
         await ingress.start(SOCKETS, Endpoint("127.0.0.1", 0))
@@ -372,7 +376,7 @@ def test_clients_that_left_while_nobody_is_read_are_dropped_and_their_messages_a
             writers.append(writer)
             await until(partial(is_set_up, number))
             if number <= 3:
-                ingress.connections[number].bind(ClusterSessionId(SESSION), TERM)
+                ingress.connections[number].life.bind(ClusterSessionId(SESSION), TERM)
         ingress.close_half_open_connections()
         ingress.pause()
         alive, unread, idle, unbound = writers
@@ -404,7 +408,7 @@ def test_many_connections_are_looked_at_in_turn(ingress: Ingress, monkeypatch: p
     """A leader of ten thousand clients must not stand still for it."""
     monkeypatch.setattr(ingress_module, "_LOOK_LIMIT", 2)
     looked: list[int] = []
-    monkeypatch.setattr(IngressConnection, "abort_if_peer_closed", lambda self: looked.append(self.connection_id))
+    monkeypatch.setattr(IngressBytes, "abort_if_peer_closed", lambda self: looked.append(self.connection_id))
     for _ in range(5):
         Client(ingress)
 
@@ -463,17 +467,17 @@ def test_connection_reads_again_only_when_both_reasons_not_to_are_gone(
 
 def test_egress_waits_while_the_socket_is_full_and_goes_out_in_order(owner: FakeIngressOwner, ingress: Ingress) -> None:
     client = Client(ingress)
-    client.connection.write(b"first ")
+    client.connection.egress.write(b"first ")
     client.transport.waiting_bytes = 1 << 20
     client.connection.pause_writing()
 
-    client.connection.write(b"second ")
-    client.connection.write(b"third ")
+    client.connection.egress.write(b"second ")
+    client.connection.egress.write(b"third ")
     before = client.transport.take_written()
     waiting_bytes = ingress.egress_waiting_bytes
     client.transport.waiting_bytes = 0
     client.connection.resume_writing()
-    client.connection.write(b"fourth")
+    client.connection.egress.write(b"fourth")
 
     assert before == b"first "
     assert client.transport.take_written() == b"second third fourth"
@@ -487,11 +491,11 @@ async def test_client_that_does_not_read_its_egress_is_cut_off_at_the_limit_and_
     ingress = Ingress(owner, gate=quiet_gate(), egress_limit_bytes=4 << 20)
     client = Client(ingress)
     client.connection.pause_writing()
-    client.connection.write(bytes(64))
+    client.connection.egress.write(bytes(64))
     client.transport.take_written()
 
-    client.connection.write(bytes(1 << 20))
-    client.connection.write(b"never sent")
+    client.connection.egress.write(bytes(1 << 20))
+    client.connection.egress.write(b"never sent")
 
     (frame,) = FrameParser().feed(client.transport.take_written())
     event = SessionEvent.decode(frame.payload)
@@ -508,7 +512,7 @@ def test_egress_of_a_session_is_discarded_once_its_connection_is_gone(
 ) -> None:
     """Else each message for it would be laid out, for nobody; and not that of a session that moved on."""
     gone, moved = Client(ingress), Client(ingress)
-    moved.connection.unbind()
+    moved.connection.life.unbind()
 
     gone.connection.connection_lost(None)
     moved.connection.connection_lost(None)
@@ -530,12 +534,12 @@ async def test_client_with_too_much_in_its_transport_is_cut_off_without_a_word(o
 async def test_what_still_waits_is_freed_soon_after_the_session_has_ended(
     owner: FakeIngressOwner, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingress_connection, "LINGER_S", 0.0)
+    monkeypatch.setattr(connection_life, "LINGER_S", 0.0)
     client = Client(ingress)
     client.connection.pause_writing()
-    client.connection.write(bytes(1 << 20))
+    client.connection.egress.write(bytes(1 << 20))
 
-    client.connection.release(ClusterSessionId(SESSION))
+    client.connection.life.release(ClusterSessionId(SESSION))
     await until(lambda: client.transport.is_aborted)
 
     assert ingress.egress_waiting_bytes == 0
@@ -556,7 +560,7 @@ async def test_what_still_waits_is_freed_soon_after_the_session_has_ended(
     ids=["no setup frame first", "setup of another stream", "zeros", "ones", "http"],
 )
 def test_connection_that_begins_wrong_is_dropped(owner: FakeIngressOwner, ingress: Ingress, data: bytes) -> None:
-    connection, transport = IngressConnection(ingress, let_in(ingress.gate, Purpose.INGRESS)), FakeTransport()
+    connection, transport = IngressBytes(ingress, let_in(ingress.gate, Purpose.INGRESS)), FakeTransport()
     connection.connection_made(transport)
 
     receive(connection, data)
@@ -616,7 +620,8 @@ def test_answer_that_ends_the_connection_is_written_first(owner: FakeIngressOwne
     client = Client(ingress)
     message = keep_alive()
 
-    client.connection.send(message, close_after=True)
+    client.connection.egress.send(message)
+    client.connection.life.close()
 
     (frame,) = FrameParser().feed(client.transport.take_written())
     assert (frame.stream_id, frame.payload) == (EGRESS_STREAM_ID, message.encode())

@@ -27,9 +27,10 @@ ELECTION = fx.ElectionStarted(Reason(ReasonKind.NODE_STARTED))
 
 
 class FakeOutlet:
-    """Implements `QueryOutlet`: keeps the messages."""
+    """Implements `QueryOutlet`, and the connection that it belongs to: keeps the messages."""
 
     def __init__(self) -> None:
+        self.egress = self
         self.write_count = 0
         self.responses: list[QueryResponse] = []
         self._parser, self._assembler = FrameParser(65504), MessageAssembler()

@@ -17,16 +17,21 @@ from tests.unit.cluster.runtime.ingress_client import (
     control,
     keep_alive,
     session_message,
+    setup,
 )
+from tests.waiting import until
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.runtime.links import connection_life
 from trimaran.cluster.runtime.links.ingress import Ingress
-from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
+from trimaran.cluster.runtime.links.ingress_bytes import IngressBytes
+from trimaran.service_api import InvariantViolation
 from trimaran.service_api.access.identity import STRANGER, Caller, CallerRole, Proof
 from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.frame import FLAG_BEGIN, encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.session import (
+    REFUSES_MESSAGES,
     AdminRequest,
     AdminRequestType,
     ChallengeResponse,
@@ -178,12 +183,10 @@ def test_the_name_of_a_clients_certificate_is_its_principal(role: CallerRole, pr
 # --- another cluster
 
 
-def of_another_cluster(
-    owner: FakeIngressOwner, own: int, named: int
-) -> tuple[Ingress, IngressConnection, FakeTransport]:
+def of_another_cluster(owner: FakeIngressOwner, own: int, named: int) -> tuple[Ingress, IngressBytes, FakeTransport]:
     """A connection whose setup frame names a cluster, to a member of one."""
     ingress = Ingress(owner, gate=quiet_gate(), find_cluster_id=lambda: own)
-    connection, transport = IngressConnection(ingress, let_in(ingress.gate, Purpose.INGRESS)), FakeTransport()
+    connection, transport = IngressBytes(ingress, let_in(ingress.gate, Purpose.INGRESS)), FakeTransport()
     connection.connection_made(transport)
     receive(connection, SetupFrame(session_id=0, stream_id=INGRESS_STREAM_ID, cluster_id=named).encode())
     return ingress, connection, transport
@@ -281,7 +284,7 @@ def test_messages_of_many_sessions_are_stamped_as_they_come(owner: FakeIngressOw
     """Interleaved, of other lengths, messages and requests; a stranger's among them is a stray."""
     client = Client(ingress)
     for session in range(12, 20):
-        client.connection.bind(ClusterSessionId(session), TERM)
+        client.connection.life.bind(ClusterSessionId(session), TERM)
     taken = [(11 + number % 9, b"x" * (number % 3)) for number in range(40)]
     chunk = b"".join(session_message(payload, session=session) for session, payload in taken[:20])
     chunk += session_message(b"stray", session=99)
@@ -306,10 +309,10 @@ def _sessions_and_payloads(content: bytes) -> list[tuple[int, bytes]]:
 
 async def test_what_many_sessions_are_sent_in_a_turn_is_one_write(owner: FakeIngressOwner, ingress: Ingress) -> None:
     client = Client(ingress)
-    client.connection.bind(ClusterSessionId(12), TERM)
+    client.connection.life.bind(ClusterSessionId(12), TERM)
 
     for number in range(100):
-        client.connection.write(b"%02d" % number)
+        client.connection.egress.write(b"%02d" % number)
     before = bytes(client.transport.written)
     await asyncio.sleep(0)
 
@@ -318,11 +321,186 @@ async def test_what_many_sessions_are_sent_in_a_turn_is_one_write(owner: FakeIng
 
 async def test_sessions_of_a_connection_are_unbound_one_by_one(owner: FakeIngressOwner, ingress: Ingress) -> None:
     client = Client(ingress)
-    client.connection.bind(ClusterSessionId(12), TERM)
+    client.connection.life.bind(ClusterSessionId(12), TERM)
 
-    client.connection.release(ClusterSessionId(12))
+    client.connection.life.release(ClusterSessionId(12))
     client.send(session_message(b"gone", session=12) + session_message(b"here"))
 
     assert [type(event) for event in owner.posted] == [ev.ClientStray]
     assert owner.log_buffer.append_position == 96
-    assert client.connection.session_ids
+    assert client.connection.life.session_ids
+
+
+# --- its life, to the end
+
+
+def accept(ingress: Ingress) -> tuple[IngressBytes, FakeTransport]:
+    """Accept a connection that has sent nothing yet."""
+    connection, transport = IngressBytes(ingress, let_in(ingress.gate, Purpose.INGRESS)), FakeTransport()
+    connection.connection_made(transport)
+    return connection, transport
+
+
+def test_connection_that_has_sent_no_setup_frame_is_ended_without_a_message(ingress: Ingress) -> None:
+    connection, transport = accept(ingress)
+
+    connection.life.accepted.refuse("evicted", "it makes room")
+
+    assert transport.is_aborted
+    assert transport.written == b""
+    assert not ingress.connections
+
+
+def test_connection_that_was_ended_before_it_was_made_is_aborted(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    connection, transport = IngressBytes(ingress, let_in(ingress.gate, Purpose.INGRESS)), FakeTransport()
+    connection.life.accepted.refuse("evicted", "it makes room")
+
+    connection.connection_made(transport)
+    connection.connection_lost(None)
+
+    assert transport.is_aborted
+    assert owner.posted == [ev.ClientDisconnected(connection.connection_id)]
+    assert not ingress.connections
+
+
+def test_gate_may_end_a_connection_that_is_closing(ingress: Ingress) -> None:
+    client = Client(ingress, is_bound=False)
+
+    client.connection.life.close()
+    client.accepted.refuse("evicted", "it makes room")
+
+    assert client.transport.is_aborted
+    assert not ingress.connections
+
+
+async def test_connection_that_closes_sends_what_waits_and_nothing_more(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """Its client is read meanwhile: what it sent before it knew must not be lost."""
+    client = Client(ingress)
+    client.connection.egress.write(b"sent ")
+    client.transport.waiting_bytes = 1 << 20
+    client.connection.pause_writing()
+    client.connection.egress.write(b"waits")
+
+    client.connection.life.close()
+    client.connection.egress.write(b"too late")
+    client.send(session_message(b"on its way") + session_message(b"cut")[:40])
+    was_closed = client.transport.is_closed
+    unfinished_bytes = ingress.unfinished_bytes
+    client.transport.waiting_bytes = 0
+    client.connection.resume_writing()
+
+    assert (was_closed, client.transport.is_closed, client.transport.is_aborted) == (False, True, False)
+    assert client.transport.written == b"sent waits"
+    assert owner.log_buffer.append_position == 96
+    assert unfinished_bytes == 0
+
+
+async def test_connection_that_closes_is_cut_off_if_its_client_takes_nothing(
+    ingress: Ingress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_life, "LINGER_S", 0.0)
+    client = Client(ingress)
+    client.transport.waiting_bytes = 1 << 20
+    client.connection.pause_writing()
+
+    client.connection.life.close()
+    await until(lambda: client.transport.is_aborted)
+
+    assert ingress.egress.held_bytes == 0
+
+
+async def test_what_follows_a_refused_message_in_one_chunk_finds_no_session(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """The connection has ended; the end of its client is posted once, and before the stray."""
+    owner.make_publisher(refused_ingress=REFUSES_MESSAGES)
+    client = Client(ingress)
+
+    client.send(session_message(b"refused") + session_message(b"stray"))
+
+    assert [type(event) for event in owner.posted] == [ev.ClientDisconnected, ev.ClientStray]
+    assert ingress.unfinished_bytes == 0
+
+
+async def test_client_that_makes_room_for_unfinished_bytes_of_its_own_is_taken_no_further(
+    owner: FakeIngressOwner,
+) -> None:
+    """It is ended amid the chunk that is too much; what that chunk ends with is not counted."""
+    ingress = Ingress(owner, gate=quiet_gate(), unfinished_limit_bytes=1_000)
+    client = Client(ingress)
+
+    client.send(encode_frame(bytes(2_000), stream_id=INGRESS_STREAM_ID, flags=FLAG_BEGIN) + bytes(16))
+
+    assert not ingress.connections
+    assert ingress.unfinished_bytes == 0
+    client.connection.connection_lost(None)
+    assert ingress.unfinished_bytes == 0
+
+
+async def test_credentials_that_are_too_long_are_no_claim(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    client = Client(ingress, is_bound=False)
+    proof = ChallengeResponse(
+        correlation_id=CorrelationId(1), cluster_session_id=ClusterSessionId(SESSION), encoded_credentials=bytes(5_000)
+    )
+
+    client.send(control(proof))
+
+    assert client.transport.is_aborted
+    assert [type(event) for event in owner.posted] == [ev.ClientDisconnected]
+
+
+async def test_claim_lets_its_client_send_long_frames_before_the_core_has_looked(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    client = Client(ingress, is_bound=False)
+    proof = ChallengeResponse(
+        correlation_id=CorrelationId(1), cluster_session_id=ClusterSessionId(SESSION), encoded_credentials=b"secret"
+    )
+
+    client.send(control(proof) + session_message(bytes(60_000)))
+
+    assert not client.transport.is_aborted
+
+
+async def test_a_connection_keeps_its_rights_after_its_last_session(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    client = Client(ingress)
+
+    client.connection.life.release(ClusterSessionId(SESSION))
+    client.send(encode_frame(bytes(60_000), stream_id=INGRESS_STREAM_ID, flags=FLAG_BEGIN))
+
+    assert not client.transport.is_aborted
+    assert ingress.unfinished_bytes == 60_000
+
+
+def test_a_connection_goes_from_state_to_state_as_its_client_shows_more(ingress: Ingress) -> None:
+    connection, _ = accept(ingress)
+    life, states = connection.life, [connection.life.state]
+    proof = ChallengeResponse(
+        correlation_id=CorrelationId(1), cluster_session_id=ClusterSessionId(SESSION), encoded_credentials=b"secret"
+    )
+
+    for step in (
+        lambda: receive(connection, setup()),
+        lambda: receive(connection, control(proof)),
+        lambda: life.bind(ClusterSessionId(SESSION), TERM),
+        lambda: receive(connection, control(proof)),
+        lambda: life.release(ClusterSessionId(SESSION)),
+        life.close,
+        lambda: life.bind(ClusterSessionId(SESSION), TERM),
+        lambda: connection.connection_lost(None),
+    ):
+        step()
+        states.append(life.state)
+
+    names = [state.name for state in states]
+    assert names == ["ACCEPTED", "SET_UP", "CLAIMED", "OPEN", "OPEN", "OPEN", "ENDING", "ENDING", "CLOSED"]
+
+
+def test_no_session_is_bound_to_a_connection_before_its_setup_frame(ingress: Ingress) -> None:
+    """The core binds what has asked for a session, and nothing is heard of it before."""
+    connection, _ = accept(ingress)
+
+    with pytest.raises(InvariantViolation, match="old='ACCEPTED' new='OPEN'"):
+        connection.life.bind(ClusterSessionId(SESSION), TERM)
