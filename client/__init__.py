@@ -2,11 +2,9 @@
 
 cluster_client   ClusterClient, what applications use      egress       listener, messages, queue
 sync_client      SyncClusterClient, on a loop_thread       streams      iterators: egress, connection_events
-connection       asyncio shell: dials, timer, writes       config       settings; errors: what only a client raises
-asking           coroutines of queries and admin requests
-protocol         the session's state machine, sans-IO; its parts: leader_search, member_link, drain, queries, admin,
-                 session_identity, requests (each run once), ingress_publisher (bytes out),
-                 egress_adapter (bytes in), effects
+conductor        asyncio shell: dials, timer, writes       config       settings; errors: raised by a client only
+connection       sockets to members                        asking       coroutines of queries and admin requests
+protocol         the session's state machine, without I/O
 shared           SharedConnection, many sessions over one connection
 groups           GroupedClient and SyncGroupedClient, which go to the group that owns a key
 outbox_worker    does what services want done outside

@@ -17,7 +17,7 @@ TASK_OWNERS = {
     "archive/store/whole_jobs.py": "awaits the executor's future itself, shielded, so that file work is never left",
     "archive/store/recording.py": "owns the task that prepares the next segment; stop() and failure join it",
     "archive/net/server/replication_session.py": "outlives connections; stop() joins it, and so the server's aclose()",
-    "client/connection.py": "owns its dials; closing cancels and joins them",
+    "client/conductor.py": "owns its dials; closing cancels and joins them",
     "client/shared/shared_link.py": "owns its dial; SharedConnection.aclose() joins it",
     "client/ready_made/locks.py": "renewals, which release() joins, and releases; both end with the session",
     "service_api/net/transport.py": "makes a connection of what it accepted; ends by itself, wait_closed() joins it",

@@ -1,9 +1,9 @@
-"""The test kit: what tests of a service need, in one process and on virtual time.
+"""The lab: the test kit for services, in one process and on virtual time; the simulator; the lint.
 
 `harness` runs one service without a cluster (`typed_harness` a typed one, `strategies` make its messages, `machines`
-run it beside a model),
-`memory_cluster` a whole cluster, `simulating` many seeds under faults,
-`replaying` recorded traffic; `plugin` is what pytest loads, and imports the others when a test needs them.
+run it beside a model), `memory_cluster` a whole cluster, `simulating` many seeds under faults, `replaying` recorded
+traffic. `plugin` is loaded by pytest, and imports the others when a test needs them. `simulation` is the simulator
+itself, `check` the lint of services.
 """
 
 from typing import TYPE_CHECKING

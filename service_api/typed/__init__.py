@@ -4,7 +4,6 @@ messages         Command, Query, Reply, Event, ...            handlers   @handle
 declared_state   `state`: kept, undone, compared              snapshots  the declared state in a snapshot
 schema           what a type looks like in bytes, as data     codec      values and messages in bytes
 context          what a handler works with                    service    TypedService
-directory        the typed services of a node by name
 """
 
 from .context import Context as Context

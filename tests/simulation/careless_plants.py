@@ -160,7 +160,7 @@ def an_entry_that_a_majority_cannot_deliver(scene: Scene) -> None:
     scene.cluster.start(third.member_id)
     scene.run_until(lambda: position in _skipped_entries(third), 20, "a member learns of what it had delivered")
     _forget(scene, position, skip_position)
-    scene.referee.delivered.update(delivered)
+    scene.referee.services.delivered.update(delivered)
     count = scene.history.acknowledged_count
     scene.add_client()
     scene.run_until(lambda: scene.history.acknowledged_count > count + 20, 30, "a cluster serves after a skip")
@@ -169,7 +169,7 @@ def an_entry_that_a_majority_cannot_deliver(scene: Scene) -> None:
 
 def _forget(scene: Scene, begin: int, end: int | None) -> dict[int, Any]:
     """Let the referee forget what services were given from one position up to before another one; give that."""
-    delivered = scene.referee.delivered
+    delivered = scene.referee.services.delivered
     found = [position for position in delivered if begin <= position and (end is None or position < end)]
     return {position: delivered.pop(position) for position in found}
 

@@ -101,10 +101,9 @@ def _flip_in_old_entry(scene: Scene, offset: int, bit: int | None = 1, *, has_sn
     assert victim.node is not None
     path = victim.config.directory / "archive" / f"{victim.node.module.ctx.log_recording_id}-0.rec"
     scene.cluster.kill(victim.member_id)
-    ends = sorted(scene.referee.delivered)
-    begin = next(
-        begin for begin, end in pairwise(ends) if begin > 70_000 and scene.referee.delivered[end][0] == "message"
-    )
+    delivered = scene.referee.services.delivered
+    ends = sorted(delivered)
+    begin = next(begin for begin, end in pairwise(ends) if begin > 70_000 and delivered[end][0] == "message")
     header = unpack_header(victim.machine.disk.durable_read(path, HEADER_LENGTH, begin))
     expect(header.type == TYPE_DATA, "an entry begins where the one before it ends", header=header)
     if bit is None:

@@ -106,8 +106,8 @@ class Scene:
     trace: Trace = field(init=False)
 
     def __post_init__(self) -> None:
-        make_others = partial(self.referee.make_others, has_relay=self.has_relays)
-        self.cluster = SimulatedCluster(1, self.settings, self.referee.make_service, make_others=make_others)
+        make_others = partial(self.referee.services.make_others, has_relay=self.has_relays)
+        self.cluster = SimulatedCluster(1, self.settings, self.referee.services.make_service, make_others=make_others)
         self.trace = Trace(self.cluster, None)
         self.referee.watch(self.cluster, self.trace)
         self.cluster.on_member_exit = self._on_exit

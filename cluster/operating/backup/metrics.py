@@ -6,22 +6,19 @@ What `trimaran backup status` shows, as numbers: of the agent, and of each store
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import structlog
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from trimaran.cluster.auth.metrics_access import MetricsAccess
 from trimaran.cluster.operating.backup.states import BackupState
 from trimaran.cluster.operating.backup.status import STATUS_INTERVAL_S, BackupStatus
 from trimaran.cluster.operating.backup.store_status import StoreStatus, read_store_statuses
-from trimaran.cluster.runtime.answering.metric_row import Labelled, SourceRow, rows_as_markdown
+from trimaran.cluster.runtime.answering.metrics_page import Labelled, RowsPage, SourceRow, rows_as_markdown
 from trimaran.cluster.runtime.answering.metrics_server import MetricsServer
 from trimaran.cluster.runtime.ground.host import Host
 from trimaran.service_api import ClusterError, ConfigurationError
@@ -175,7 +172,7 @@ def backup_metrics_as_markdown() -> str:
     return rows_as_markdown(BACKUP_METRICS)
 
 
-class BackupMetrics(Collector):
+class BackupMetrics(RowsPage[BackupView]):
     """Serves the metrics of the agent that `describe` asks, and of the stores of a directory."""
 
     def __init__(self, describe: Callable[[], BackupStatus | None], directory: Path, host: Host) -> None:
@@ -183,27 +180,14 @@ class BackupMetrics(Collector):
         self._directory = directory
         self._host = host
         self._stores: tuple[StoreStatus, ...] = ()
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
+        super().__init__(BACKUP_METRICS, self._view)
 
     def __repr__(self) -> str:
         return f"<BackupMetrics {self._directory}>"
 
-    def collect(self) -> Iterator[Metric]:
-        """Read all of them; none while there is no agent yet."""
+    def _view(self) -> BackupView | None:
         status = self._describe()
-        if status is None:
-            return
-        view = BackupView(status, self._stores, self._host.clock.epoch_time())
-        for row in BACKUP_METRICS:
-            family = row.family(view)
-            if family.samples:
-                yield family
-
-    def render(self) -> bytes:
-        """Write them in Prometheus' text format."""
-        return generate_latest(self._registry)
+        return None if status is None else BackupView(status, self._stores, self._host.clock.epoch_time())
 
     def why_not_ready(self) -> str | None:
         """Return why the agent does not follow the log; None if it does."""

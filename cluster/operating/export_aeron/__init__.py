@@ -2,5 +2,5 @@
 
 `foreign_entries` finds what Aeron would misread in a log, `rewriting` writes it so that Aeron reads it as it was meant,
 `request_decisions` says which requests ran, and `plan` where the log can begin. The command is
-`cli.interchange.export_aeron`; the directory is written by `import_aeron.copying`.
+`cli.interchange.export_aeron`; `directories.copying` writes the directory.
 """

@@ -12,29 +12,32 @@ Source: aeron.md §5.9, the counters of Aeron.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import HistogramMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from trimaran.cluster.core.vocabulary.members import ClusterMember, is_active, quorum_threshold
-from trimaran.cluster.runtime.answering.connection_metrics import CONNECTION_METRICS
-from trimaran.cluster.runtime.answering.loop_metrics import LOOP_METRICS
-from trimaran.cluster.runtime.answering.metric_row import Labelled, MetricRow, rows_as_markdown
+from trimaran.cluster.runtime.answering.metrics_page import Labelled, RowsPage, SourceRow, rows_as_markdown
 from trimaran.cluster.runtime.answering.vitals import Vitals
+from trimaran.cluster.runtime.watching.stall_tracker import LOOP
 from trimaran.cluster.runtime.watching.sync_timer import DurationHistogram
 from trimaran.service_api import Role
 from trimaran.service_api.cluster_id import format_cluster_id
 from trimaran.service_api.distribution import installed_version
+from trimaran.service_api.net.connection_gate import REFUSAL_KINDS
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 _NS_PER_S: Final = 1_000_000_000
 _CLOSED_STATE: Final = 17
 _ROLES: Final = {Role.FOLLOWER: 0, Role.CANDIDATE: 1, Role.LEADER: 2}
+
+
+class MetricRow(SourceRow[Vitals]):
+    """One metric of a member."""
+
+    __slots__ = ()
 
 
 def _followers(vitals: Vitals, read: Callable[[ClusterMember], float | None]) -> Labelled:
@@ -121,6 +124,35 @@ def _identity(vitals: Vitals) -> tuple[str, str, str, str]:
     ctx = vitals.module.ctx
     group = ctx.config.group.label
     return format_cluster_id(ctx.cluster_id) or "", group, str(ctx.config.member_id), installed_version()
+
+
+def _stalls(read: Callable[[Vitals, str], float]) -> Callable[[Vitals], Labelled]:
+    """Read something of every culprit; the loop itself is always among them."""
+    return lambda vitals: [((name,), read(vitals, name)) for name in dict.fromkeys((*vitals.stalls.culprits, LOOP))]
+
+
+def _stall_count(vitals: Vitals, name: str) -> float:
+    found = vitals.stalls.culprits.get(name)
+    return 0 if found is None else found.count
+
+
+def _stall_seconds(vitals: Vitals, name: str) -> float:
+    found = vitals.stalls.culprits.get(name)
+    return 0 if found is None else found.total_ns / _NS_PER_S
+
+
+def _stall_max(vitals: Vitals, name: str) -> float:
+    found = vitals.stalls.culprits.get(name)
+    return 0 if found is None else found.max_ns / _NS_PER_S
+
+
+def _slow_spans(vitals: Vitals) -> Iterator[tuple[str, DurationHistogram]]:
+    yield from vitals.stalls.slow_spans.items()
+
+
+def _request_stages(vitals: Vitals) -> Iterator[tuple[str, DurationHistogram]]:
+    for stage, durations in vitals.ingress.stages.durations.items():
+        yield stage.name.lower(), durations
 
 
 METRICS: Final = (
@@ -500,7 +532,69 @@ METRICS: Final = (
         "client connections to this member; a client keeps one to every member",
         lambda v: len(v.ingress.connections),
     ),
-    *CONNECTION_METRICS,
+    MetricRow(
+        "trimaran_connections",
+        "gauge",
+        "accepted connections by endpoint",
+        lambda v: [((purpose.value,), v.gate.count(purpose)) for purpose in v.gate.purposes],
+        ("endpoint",),
+    ),
+    MetricRow(
+        "trimaran_connections_pending",
+        "gauge",
+        "of these, connections that no session or member has been found for yet",
+        lambda v: [((purpose.value,), v.gate.pending_count(purpose)) for purpose in v.gate.purposes],
+        ("endpoint",),
+    ),
+    MetricRow(
+        "trimaran_connection_limit",
+        "gauge",
+        "the limit of connections by endpoint",
+        lambda v: [((purpose.value,), v.gate.limits(purpose).connection_limit) for purpose in v.gate.purposes],
+        ("endpoint",),
+    ),
+    MetricRow(
+        "trimaran_connections_refused_total",
+        "counter",
+        "connections that were refused or ended before they were anybody's: at the `limit` or `address_limit`, "
+        "`evicted` for newer ones, past a `deadline`, for want of `descriptors`, `superseded` by newer links of a "
+        "member, without agreement on encryption (`handshake`), of a `foreign_user` at a control socket, meant for an "
+        "`other_cluster`, or with an identity that has `no_right` any more",
+        lambda v: [
+            ((purpose.value, kind), v.gate.refused_counts[purpose.value, kind])
+            for purpose in v.gate.purposes
+            for kind in REFUSAL_KINDS
+        ],
+        ("endpoint", "kind"),
+    ),
+    MetricRow(
+        "trimaran_certificate_expires_seconds",
+        "gauge",
+        "seconds until the first certificate of those that it works with expires; none without TLS",
+        lambda v: (
+            None
+            if (certificate := v.certificate()) is None
+            else (certificate.expires_at_ms - v.clock.epoch_time()) / 1_000
+        ),
+    ),
+    MetricRow(
+        "trimaran_unfinished_bytes",
+        "gauge",
+        "bytes of clients' messages that have begun and not ended",
+        lambda v: v.ingress.unfinished_bytes,
+    ),
+    MetricRow(
+        "trimaran_open_descriptors",
+        "gauge",
+        "files and connections that the process has open; 0 if that is not known",
+        lambda v: 0 if v.gate.descriptors is None else v.gate.descriptors.used_count,
+    ),
+    MetricRow(
+        "trimaran_descriptor_limit",
+        "gauge",
+        "how many it may have open; 0 if that is not limited",
+        lambda v: 0 if v.gate.descriptors is None else v.gate.descriptors.limit,
+    ),
     MetricRow(
         "trimaran_window_bytes",
         "gauge",
@@ -588,7 +682,63 @@ METRICS: Final = (
         "errors that could not be written to that file, because it is full or the disk failed",
         lambda v: v.errors.dropped_count,
     ),
-    *LOOP_METRICS,
+    MetricRow(
+        "trimaran_loop_stalls_total",
+        "counter",
+        "how often the event loop was blocked for longer than the threshold, by culprit: a callback of the service, "
+        "`delivery`, `gc0` to `gc2`, or `loop`",
+        _stalls(_stall_count),
+        ("culprit",),
+        "217, 219",
+    ),
+    MetricRow(
+        "trimaran_loop_stall_seconds_total",
+        "counter",
+        "total duration of these stalls",
+        _stalls(_stall_seconds),
+        ("culprit",),
+    ),
+    MetricRow(
+        "trimaran_loop_stall_max_seconds",
+        "gauge",
+        "duration of the longest stall",
+        _stalls(_stall_max),
+        ("culprit",),
+    ),
+    MetricRow(
+        "trimaran_loop_busy_max_seconds",
+        "gauge",
+        "the longest time that one callback kept the loop busy; at least 5 ms, and it need not be a stall",
+        lambda v: v.stalls.max_ns / _NS_PER_S,
+        (),
+        "216, 218",
+    ),
+    MetricRow(
+        "trimaran_loop_stall_threshold_seconds",
+        "gauge",
+        "the threshold of a stall: the setting `stall_threshold_ms`",
+        lambda v: v.stalls.threshold_ns / _NS_PER_S,
+    ),
+    MetricRow(
+        "trimaran_loop_slow_seconds",
+        "histogram",
+        "what held the event loop for longer than the setting `loop_slow_ms`, by culprit: as of stalls, or a stage of "
+        "the log: `ingress`, `append`, `sync`, `egress`",
+        lambda v: None,
+        ("culprit",),
+        "",
+        _slow_spans,
+    ),
+    MetricRow(
+        "trimaran_request_stage_seconds",
+        "histogram",
+        "on the leader: where the time of a request goes, of one chunk of requests at a time; from one stage to "
+        "the next: `ingress`, `append`, `sync`, `quorum`, `deliver`, `egress`",
+        lambda v: None,
+        ("stage",),
+        "",
+        _request_stages,
+    ),
     MetricRow(
         "trimaran_clock_difference_seconds",
         "gauge",
@@ -616,47 +766,11 @@ METRICS: Final = (
 """Every metric, in the order in which it is shown."""
 
 
-class MetricsCollector(Collector):
-    """Reads every metric of one member when the registry asks."""
-
-    def __init__(self, vitals: Vitals) -> None:
-        self._vitals = vitals
-
-    def __repr__(self) -> str:
-        return f"<MetricsCollector {self._vitals.module!r}>"
-
-    def collect(self) -> Iterator[Metric]:
-        """Read all of them."""
-        for row in METRICS:
-            family = self._histogram(row) if row.kind == "histogram" else row.family(self._vitals)
-            if family.samples:
-                yield family
-
-    def _histogram(self, row: MetricRow) -> Metric:
-        family = HistogramMetricFamily(row.name, row.meaning, labels=row.labels)
-        for label, durations in row.find_histograms(self._vitals):
-            _add_histogram(family, label, durations)
-        return family
-
-
-def _add_histogram(family: HistogramMetricFamily, call: str, durations: DurationHistogram) -> None:
-    buckets: Sequence[tuple[str, float]] = [
-        ("+Inf" if bound == float("inf") else repr(bound), float(count)) for bound, count in durations.cumulative()
-    ]
-    family.add_metric([call], buckets, durations.total_ns / _NS_PER_S)
-
-
-class MetricsPage:
+class MetricsPage(RowsPage[Vitals]):
     """The page that Prometheus fetches from one member."""
 
     def __init__(self, vitals: Vitals) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(MetricsCollector(vitals))
-        ProcessCollector(registry=self._registry)
-
-    def render(self) -> bytes:
-        """Read everything and write it in Prometheus' text format."""
-        return generate_latest(self._registry)
+        super().__init__(METRICS, lambda: vitals)
 
 
 def metrics_as_markdown() -> str:

@@ -55,12 +55,12 @@ class ConnectionHub(FarewellHub, Protocol):
     owner: IngressOwner
     session_open_timeout_s: float
     find_cluster_id: Callable[[], int]
-    """Gives the cluster that this member belongs to; 0 while that is not known."""
+    """The source of the id of this member's cluster: 0 while that is not known."""
     whole_cluster_id: int
 
     @property
     def egress(self) -> EgressTracker:
-        """What waits for clients."""
+        """The tracker of egress that waits for clients."""
 
     def forget(self, connection_id: int) -> None:
         """Tell the core that a connection is gone, once."""
@@ -88,6 +88,8 @@ class Incoming(Protocol):
 class ConnectionLife:
     """The state of one client's connection, its sessions and its end."""
 
+    __slots__ = ("_incoming", "accepted", "connection_id", "egress", "ingress", "prefixes", "session_ids", "state")
+
     def __init__(self, ingress: ConnectionHub, accepted: AcceptedConnection, incoming: Incoming) -> None:
         self.state = ConnectionState.ACCEPTED
         self.connection_id = 0
@@ -99,7 +101,7 @@ class ConnectionLife:
         self.session_ids: Final[dict[ClusterSessionId, int]] = {}
         """The sessions whose messages are taken on it, and the term of each binding."""
         self.prefixes: Final[dict[bytes, ClusterSessionId]] = {}
-        """What the messages and requests of the sessions on it begin with; both of each session, while it is bound."""
+        """The beginnings of the messages and of the requests of its sessions, each with its session."""
         self.egress: Final = EgressPipe(self, ingress.egress, self.session_ids)
 
     def __repr__(self) -> str:
@@ -115,7 +117,7 @@ class ConnectionLife:
         return self.accepted.is_admitted or self.ingress.owner.holds_session(self.connection_id)
 
     def has_shown_session(self) -> bool:
-        """Return the same; a claim of this pass of the loop counts, too."""
+        """Return whether its client has a session here; a claim of this pass of the loop counts, too."""
         if self.state is ConnectionState.CLAIMED and not self.holds_session():
             self.ingress.owner.take_soon()
         return self.holds_session()
@@ -248,7 +250,8 @@ class ConnectionLife:
             transport.close()
 
     def lost(self) -> None:
-        """End: the connection is gone."""
+        """End: the connection is gone. A lost transport of TLS may say that it is not closing."""
+        self.egress.transport = None
         self.accepted.leave()
         self.ingress.forget(self.connection_id)
         self._enter(ConnectionState.CLOSED)

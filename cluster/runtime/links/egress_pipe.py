@@ -35,7 +35,9 @@ class PipeOwner(Protocol):
 
 
 class EgressPipe:
-    """What one client is sent."""
+    """The egress of one client's connection."""
+
+    __slots__ = ("_batch", "_life", "_session_ids", "_tracker", "transport", "waiting")
 
     def __init__(self, life: PipeOwner, tracker: EgressTracker, session_ids: Sized) -> None:
         self._life = life
@@ -45,16 +47,16 @@ class EgressPipe:
         self.transport: asyncio.Transport | None = None
         """The transport of the connection; None until it is made, and once it is left to end by itself."""
         self._batch: bytearray | None = None
-        """What goes out at the end of this turn, where more than one session is bound."""
+        """The bytes that go out at the end of this turn, where more than one session is bound."""
         self.waiting: WaitingEgress | None = None
-        """None while the socket takes what it is given."""
+        """The egress that waits with the tracker; None while the socket takes what it is given."""
 
     def __repr__(self) -> str:
         return f"<EgressPipe waiting={self.waiting} unsent={self.unsent_bytes}>"
 
     @property
     def unsent_bytes(self) -> int:
-        """How much the transport holds that the socket has not taken."""
+        """Return how many bytes the transport holds that the socket has not taken."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def send(self, message: Message) -> None:

@@ -37,10 +37,10 @@ _ENDING: Final = ConnectionState.ENDING
 
 
 class IngressHub(ConnectionHub, Protocol):
-    """What all connections of a member's ingress share."""
+    """The ingress of a member, as the incoming bytes of its connections see it."""
 
     buffer: bytearray
-    """Where every connection receives."""
+    """The buffer that every connection receives into."""
     view: memoryview
     stages: StageWatch
     gathered: GatheredIngress
@@ -53,7 +53,24 @@ class IngressHub(ConnectionHub, Protocol):
 
 
 class IngressBytes(asyncio.BufferedProtocol):
-    """What one client sends."""
+    """The incoming bytes of one client's connection."""
+
+    __slots__ = (
+        "_assembler",
+        "_carry",
+        "_holds",
+        "_ingress",
+        "_kept_bytes",
+        "_meant_cluster_id",
+        "_prefixes",
+        "connection_id",
+        "egress",
+        "frame_limit",
+        "last_activity_ns",
+        "life",
+        "sole_prefix",
+        "unfinished_bytes",
+    )
 
     def __init__(self, ingress: IngressHub, accepted: AcceptedConnection) -> None:
         self._ingress = ingress
@@ -66,7 +83,7 @@ class IngressBytes(asyncio.BufferedProtocol):
         self._carry = b""
         self._prefixes = self.life.prefixes
         self.sole_prefix = b""
-        """What the messages of the only session on it begin with; empty where there are none, or many."""
+        """The beginning of the messages of its only session; empty if it has no session, or many."""
         self.frame_limit = UNOPENED_FRAME_LIMIT
         """The longest frame that is believed of a client that holds no session."""
         self._meant_cluster_id: int | None = None
@@ -75,14 +92,14 @@ class IngressBytes(asyncio.BufferedProtocol):
         self._holds = 0
         """The reasons why it is not read: a set of bits."""
         self._kept_bytes = 0
-        """How much of `_carry` was gathered, but came too late to be taken: whole frames may be in it."""
+        """The bytes of `_carry` that were gathered and came too late to be taken: whole frames may be among them."""
 
     def __repr__(self) -> str:
         return f"<IngressBytes id={self.connection_id} {self.life.state.name} unfinished={self.unfinished_bytes}>"
 
     @property
     def next_prefix(self) -> bytes:
-        """What its next bytes begin with if they are a message: `sole_prefix`, or empty within a frame or a message."""
+        """Return how its next bytes begin if they are a message: `sole_prefix`, empty within a frame or a message."""
         return b"" if self._carry or self._assembler.is_assembling else self.sole_prefix
 
     # --- asyncio
@@ -239,7 +256,7 @@ class IngressBytes(asyncio.BufferedProtocol):
     # --- frames
 
     def _receive(self, buffer: bytearray, offset: int, end: int) -> int:
-        """Take every whole frame of `buffer[offset:end]`; gives the offset of the incomplete one."""
+        """Take every whole frame of `buffer[offset:end]`; return the offset of the incomplete one."""
         owner, stages = self._ingress.owner, self._ingress.stages
         publisher = owner.publisher
         while True:

@@ -32,6 +32,7 @@ class OwnGreeting:
 
     @cluster_id.setter
     def cluster_id(self, cluster_id: ClusterId) -> None:
+        """Set it once it is known."""
         self._fixed_settings = self._fixed_settings.model_copy(update={"cluster_id": cluster_id})
 
     @property

@@ -1,7 +1,7 @@
 """The lint of services, `trimaran check`.
 
 `modules` reads the user's modules; `service_check` follows the callbacks of a service through them; `walk` looks at one
-function and `rules` says what each finding means.
+function. `service.strict.rules` says what each finding means.
 """
 
 from trimaran.cluster.service.strict.guard import StrictFinding as StrictFinding

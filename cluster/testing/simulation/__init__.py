@@ -1,8 +1,8 @@
 """A deterministic simulator: the real node and client code on virtual time, with a network and disks that fail.
 
-time and processes: scheduler, loop, machine, network · cluster: members on machines · faults: what goes wrong
-referee: what must hold · workload, history, linearizability: what clients do, saw, and may have seen
-run: one seed · campaign, shrink: many seeds, and what is left of a failure
+`world` has time and processes: scheduler, loop, machine, network. `cluster` puts members on machines; `faults` strike
+them; `rules` holds what every run must keep. `clients` are the workload, its history, and the check that it is
+linearizable. `run` runs one seed; `campaign` many, and `shrink` makes a failure smaller.
 """
 
 from trimaran.cluster.testing.simulation.run import Failure as Failure

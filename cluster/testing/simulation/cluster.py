@@ -81,6 +81,11 @@ class Settings:
     scrub_bytes_per_s: int = 0
     scrub_interval_ms: int = 60_000
 
+    @property
+    def leader_heartbeat_timeout_ns(self) -> int:
+        """The unit of time of faults and of what clients do."""
+        return self.leader_heartbeat_timeout_ms * 1_000_000
+
 
 class Member:
     """One member: its machine, and the node on it while it runs."""

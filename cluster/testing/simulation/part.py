@@ -20,6 +20,7 @@ from trimaran.cluster.testing.simulation.clients.linearizability import (
 from trimaran.cluster.testing.simulation.clients.queries import QUERY_KIND, check_stale_reads
 from trimaran.cluster.testing.simulation.clients.register_model import RegisterModel, explained
 from trimaran.cluster.testing.simulation.cluster import Settings, SimulatedCluster, World
+from trimaran.cluster.testing.simulation.faults.hidden_flip import mend_flip
 from trimaran.cluster.testing.simulation.faults.nemesis import Nemesis
 from trimaran.cluster.testing.simulation.groups.drawing import keys_of, seed_of_group
 from trimaran.cluster.testing.simulation.rules.cold_rules import COLD, waiting_bytes
@@ -94,8 +95,8 @@ class Part:
         self.cluster = SimulatedCluster(
             self.seed,
             settings,
-            self.referee.make_service,
-            make_others=partial(self.referee.make_others, has_relay=self._has_relay),
+            self.referee.services.make_service,
+            make_others=partial(self.referee.services.make_others, has_relay=self._has_relay),
             clock_skew=_draw_skew,
             world=world,
             group=group,
@@ -184,9 +185,9 @@ class Part:
     def expect_equal(self) -> None:
         """Check the members at rest."""
         core = self.nemesis.core()
-        self.nemesis.hidden_flip.mend()  # the members have come to rest before it looked again
+        mend_flip(self.nemesis.target)  # the members have come to rest before it looked again
         self.referee.expect_equal(core)
-        self.referee.look_at_rest(core)
+        self.referee.services.look_at_rest(core)
 
     def expect_kept_elsewhere(self, limit_ns: int) -> None:
         """Wait until cold storage and the backup have everything, and make a cluster of the backup."""
@@ -201,8 +202,8 @@ class Part:
 
     def _check_restored(self, backup: BackupActor) -> None:
         """Make a cluster of what is in the store, up to some position, and have it come to what this one was there."""
-        referee = self.referee
-        delivered = [referee.delivered, *referee.further, *([referee.relayed] if self._has_relay else [])]
+        rules = self.referee.services
+        delivered = [rules.delivered, *rules.further, *([rules.relayed] if self._has_relay else [])]
         services = [*zip(self._makers, delivered, strict=True)]
         RestoredCluster(self.cluster, backup.machine, services, backup.place).check()
 
@@ -218,7 +219,7 @@ class Part:
         for operation in operations:
             if operation.is_acknowledged and not operation.is_query:
                 expect(
-                    operation.log_position in self.referee.delivered,
+                    operation.log_position in self.referee.services.delivered,
                     "what was acknowledged is in the log",
                     operation=str(operation),
                 )
@@ -255,7 +256,7 @@ class Part:
     def find_requests(self) -> dict[tuple[int, int], list[RanAt]]:
         """Return where each request ran, by client and sequence; each in one place."""
         ran: dict[tuple[int, int], list[RanAt]] = {}
-        for position, (kind, *what) in sorted(self.referee.delivered.items()):
+        for position, (kind, *what) in sorted(self.referee.services.delivered.items()):
             if kind != "request":
                 continue
             assert isinstance(what[1], bytes)

@@ -215,7 +215,7 @@ class _Run:
     ) -> None:
         self._seed, self._options, self._make_workload = seed, options, make_workload
         settings = draw_settings(seed, options.member_count, options.witness_count, without=options.without)
-        self._unit_ns = settings.leader_heartbeat_timeout_ms * _MS
+        self._unit_ns = settings.leader_heartbeat_timeout_ns
         self._has_histories = services.has_histories
         group_count, self._session_count = _draw_sizes(seed, options, settings, is_drawn=self._has_histories)
         self._world, self._parts = World(seed), list[Part]()

@@ -64,7 +64,7 @@ class BackupActor:
 
     def __init__(self, cluster: SimulatedCluster, referee: Referee) -> None:
         self._cluster, self._referee = cluster, referee
-        self._unit_ns = cluster.settings.leader_heartbeat_timeout_ms * 1_000_000
+        self._unit_ns = cluster.settings.leader_heartbeat_timeout_ns
         self._random = random = Random(f"{cluster.seed} what happens to the {BACKUP}")
         self._rules = BackupRules(referee.committed)
         self._agent: BackupAgent | None = None

@@ -20,7 +20,7 @@ from trimaran.cluster.operating.backup.fetching import fetch_backup
 from trimaran.cluster.operating.backup.manifest import Manifest
 from trimaran.cluster.operating.backup.restoring import restore_backup
 from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Member, SimulatedCluster
-from trimaran.cluster.testing.simulation.services.observed_service import ObservedService
+from trimaran.cluster.testing.simulation.services.observed_service import EntryObserver, ObservedService
 from trimaran.cluster.testing.simulation.world.expect import FoundInside, RuleBroken, expect
 from trimaran.cluster.testing.simulation.world.machine import Machine
 from trimaran.service_api import ClusteredService, ClusterError
@@ -127,18 +127,10 @@ class RestoredCluster:
 
     def _observed(self, number: int) -> ObservedService:
         make, delivered = self._services[number]
+        return ObservedService(make(), _Comparison(self, number, delivered))
 
-        def on_entry(position: int, timestamp: int, what: tuple[object, ...]) -> None:
-            self._compare(number, position, delivered.get(position, what), what)
-
-        def on_loaded(position: int, state_hash: object) -> None:
-            newest = max((at for at in delivered if at <= position), default=None)
-            expected = state_hash if newest is None else delivered[newest][-1]
-            self._compare(number, position, (expected,), (state_hash,))
-
-        return ObservedService(make(), on_entry, on_loaded=on_loaded)
-
-    def _compare(self, number: int, position: int, expected: tuple[object, ...], actual: tuple[object, ...]) -> None:
+    def compare(self, number: int, position: int, expected: tuple[object, ...], actual: tuple[object, ...]) -> None:
+        """Keep a difference at a position, unless it lies after what was restored."""
         if position > self._end_position:
             return
         self._reached[number] = position
@@ -147,6 +139,23 @@ class RestoredCluster:
 
     def _on_exit(self, member: Member, error: BaseException | None) -> None:
         self._inside.keep(RuleBroken(_STARTED, place=self._place, error=repr(error)))
+
+
+class _Comparison(EntryObserver):
+    """Compares what a service is given and becomes with what was delivered in the old cluster."""
+
+    def __init__(self, cluster: RestoredCluster, number: int, delivered: Delivered) -> None:
+        self._cluster, self._number, self._delivered = cluster, number, delivered
+
+    def on_entry(self, position: int, timestamp: int, what: tuple[object, ...]) -> None:
+        """Compare an entry."""
+        self._cluster.compare(self._number, position, self._delivered.get(position, what), what)
+
+    def on_loaded(self, position: int, state_hash: object) -> None:
+        """Compare the state with that after the newest entry before the snapshot."""
+        newest = max((at for at in self._delivered if at <= position), default=None)
+        expected = state_hash if newest is None else self._delivered[newest][-1]
+        self._cluster.compare(self._number, position, (expected,), (state_hash,))
 
 
 def _copy(directory: Path, member: Member) -> None:

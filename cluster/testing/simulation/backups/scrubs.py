@@ -32,7 +32,7 @@ class Scrubs:
         self.asked_count = 0
         self._cluster, self._referee = cluster, referee
         self._random = Random(f"{cluster.seed} when to {SCRUB}")
-        self._unit_ns = cluster.settings.leader_heartbeat_timeout_ms * 1_000_000
+        self._unit_ns = cluster.settings.leader_heartbeat_timeout_ns
         self._seen: dict[MemberId, tuple[Node, int]] = {}
         """How many places the node of each member had mended when it was last looked at."""
         self._plan()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 from trimaran.cluster.core.events import ActionRequested, TransferRequested
 from trimaran.cluster.core.vocabulary.configuration import (
@@ -26,7 +26,7 @@ from trimaran.cluster.core.vocabulary.member_change import MemberChange, MemberC
 from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
 from trimaran.cluster.settings.config import parse_members
 from trimaran.cluster.testing.simulation.cluster import PLACE_LIMIT, Member, SimulatedCluster
-from trimaran.cluster.testing.simulation.faults.operator import post
+from trimaran.cluster.testing.simulation.faults.ordinary import draw_timing
 from trimaran.cluster.testing.simulation.rules.membership_rules import MembershipRules
 from trimaran.cluster.testing.simulation.world.loop import SimulatedLoop
 from trimaran.service_api import NodeTerminatedError
@@ -62,25 +62,25 @@ class _Wish:
     attempts: int = 0
 
 
+class MemberKeeper(Protocol):
+    """Starts and stops the processes of members, and knows whose files are sound."""
+
+    def is_safe(self, configuration: Configuration) -> bool:
+        """Whether members with sound files are a majority of the voters."""
+
+    def start(self, member: Member) -> None:
+        """Start a member."""
+
+    def stop(self, member: Member) -> bool:
+        """End a process that is to go on with other settings; False if there is none to end."""
+
+
 class MemberOrders:
     """Changes the members. Each kind of change returns whether there was something to do."""
 
-    def __init__(
-        self,
-        cluster: SimulatedCluster,
-        rules: MembershipRules,
-        *,
-        unit_ns: int,
-        after: Callable[..., None],
-        is_safe: Callable[[Configuration], bool],
-        start: Callable[[Member], None],
-        stop: Callable[[Member], bool],
-        on_added: Callable[[Member], None],
-    ) -> None:
-        self._cluster, self._rules = cluster, rules
-        self._unit_ns, self._after = unit_ns, after
-        self._is_safe, self._start, self._stop = is_safe, start, stop
-        self._on_added = on_added
+    def __init__(self, cluster: SimulatedCluster, rules: MembershipRules, keeper: MemberKeeper) -> None:
+        self._cluster, self._rules, self._keeper = cluster, rules, keeper
+        self._unit_ns, self._after = cluster.settings.leader_heartbeat_timeout_ns, cluster.scheduler.call_after
         self._orders: dict[_Order, None] = {}
         self._added_count = 0
         self._early: dict[MemberId, int] = {}
@@ -89,7 +89,7 @@ class MemberOrders:
         self._led_ns = 0
         """When there was a leader last."""
         self._is_over = False
-        self._after(unit_ns // 2, self._settle)
+        self._after(self._unit_ns // 2, self._settle)
 
     def __repr__(self) -> str:
         return f"<MemberOrders added={self._added_count} outstanding={len(self._orders)}>"
@@ -124,10 +124,10 @@ class MemberOrders:
 
     def follow(self, member: Member, log_source_id: MemberId | None) -> bool:
         """A standby is started again, to take the log from another member; None: from the leader."""
-        was_running = self._stop(member)
+        was_running = self._keeper.stop(member)
         self._cluster.set_log_source(member, log_source_id)
         if was_running:
-            self._start(member)
+            self._keeper.start(member)
         return was_running
 
     def promote(self, member_id: MemberId, random: Random) -> bool:
@@ -231,10 +231,10 @@ class MemberOrders:
         self._added_count += 1
         number = max(current.high_member_id, *self._cluster.members) + 1
         member = self._cluster.add_member(number, current.members, is_standby=kind is MemberChangeKind.ADD_STANDBY)
-        self._on_added(member)
+        draw_timing(self._cluster, member)
         change = MemberChange(kind, number, self._cluster.endpoints_at(number, 0))
         self._wish(_Wish(change, lambda: self._rules.current.find(number) is not None), random)
-        self._after(delay_ns, self._start, member)
+        self._after(delay_ns, self._keeper.start, member)
         return number
 
     def _promotion(self, number: int) -> _Wish:
@@ -263,16 +263,12 @@ class MemberOrders:
             is_move, leader = wish.change.kind is MemberChangeKind.MOVE, self._cluster.leader()
             is_leading = leader is not None and leader.member_id == wish.change.member_id
             if leader is not None and is_move and is_leading and random.random() < 0.8:
-                self._hand_over(leader)  # a member that leads is not moved
+                post(leader, TransferRequested(0, None))  # a member that leads is not moved
             else:
                 self._order(wish.change, random)
             self._after(self._unit_ns // random.choice((2, 4, 16)), self._pursue, wish, random)
 
     # --- orders
-
-    def _hand_over(self, leader: Member) -> None:
-        if leader.node is not None and leader.machine.loop is not None and not leader.is_paused:
-            leader.machine.loop.call_soon(leader.node.agent.post, TransferRequested(0, None))
 
     def _order(self, change: MemberChange, random: Random) -> None:
         members = [*self._cluster.members.values()]
@@ -287,7 +283,9 @@ class MemberOrders:
 
     def _may_order(self, change: MemberChange) -> bool:
         made = [_apply(change, each) for each in self.reachable()]
-        return all(each is None or (len(each.voter_ids) <= _VOTER_LIMIT and self._is_safe(each)) for each in made)
+        return all(
+            each is None or (len(each.voter_ids) <= _VOTER_LIMIT and self._keeper.is_safe(each)) for each in made
+        )
 
     async def _drive(self, order: _Order, agent: ConsensusModuleAgent) -> None:
         try:
@@ -318,7 +316,7 @@ class MemberOrders:
                 self._move_to(member, place)
             self._correct_seeds(member)
             if self._is_over:
-                self._start(member)
+                self._keeper.start(member)
         self._after(self._unit_ns // 2, self._settle)
 
     def _correct_seeds(self, member: Member) -> None:
@@ -327,17 +325,17 @@ class MemberOrders:
         asked = {seed.consensus for seed in parse_members(member.config.join)} if member.config.join else set()
         if not asked or member.node is not None or any(one.consensus in asked for one in others) or not others:
             return
-        was_running = self._stop(member)
+        was_running = self._keeper.stop(member)
         self._cluster.rejoin(member, others)
         if was_running:
-            self._start(member)
+            self._keeper.start(member)
 
     def _move_to(self, member: Member, endpoints: tuple[str, str, str, str, str]) -> None:
-        was_running = self._stop(member)
+        was_running = self._keeper.stop(member)
         if not member.is_running:
             self._cluster.move(member, endpoints)
         if was_running:
-            self._start(member)
+            self._keeper.start(member)
 
 
 def _apply(change: MemberChange, configuration: Configuration) -> Configuration | None:
@@ -345,3 +343,11 @@ def _apply(change: MemberChange, configuration: Configuration) -> Configuration 
         return change.apply_to(configuration)
     except ChangeRefusedError:
         return None
+
+
+def post(member: Member | None, order: ActionRequested | TransferRequested) -> bool:
+    """Give an order to a member, which need not obey. False if it cannot be given one."""
+    if member is None or member.node is None or member.machine.loop is None or member.is_paused:
+        return False
+    member.machine.loop.call_soon(member.node.agent.post, order)
+    return True

@@ -3,22 +3,20 @@
 A standby that follows another member, its *source*, has to come to everything by itself, whatever its source does: it
 dies, stands still, loses its disk, is removed, is promoted, or cannot be reached from the standby alone. The acts are
 aimed at sources, which other kinds of faults meet seldom. In the end a source may be left for dead while it is
-followed: then the standby is among those that come to rest, all equal.
+followed: then the standby is among those that come to rest, all equal. `SourceRule` checks whom standbys follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from trimaran.cluster.core.vocabulary.configuration import MemberKind
-from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
-from trimaran.cluster.testing.simulation.faults.member_orders import MemberOrders
-from trimaran.cluster.testing.simulation.rules.membership_rules import MembershipRules
-from trimaran.cluster.testing.simulation.world.expect import expect
-from trimaran.service_api.types import MemberId
+from trimaran.cluster.testing.simulation.cluster import Member
+from trimaran.cluster.testing.simulation.faults.damage import wipe_member
+from trimaran.cluster.testing.simulation.faults.network_faults import cut_between
+from trimaran.cluster.testing.simulation.faults.process_faults import kill_member, pause_member
+from trimaran.cluster.testing.simulation.faults.target import FaultTarget
 
 CHAIN: Final = "chain"
 """Standbys follow other members, mostly standbys."""
@@ -30,124 +28,74 @@ _DEAD_CHANCE: Final = 0.6
 """How often a standby that is followed is left for dead in the end."""
 
 
-@dataclass(slots=True, frozen=True)
-class SourceFaults:
-    """What can become of a source, by those who do it. Each returns whether it could be done."""
-
-    kill: Callable[[Member, Random], bool]
-    pause: Callable[[Member, Random], bool]
-    wipe: Callable[[Member, Random], bool]
-    cut: Callable[[Member, Member, Random], bool]
-    """Cuts the links between two members."""
+def chain(target: FaultTarget, random: Random) -> bool:
+    """Have a standby follow another member, or do something to one that is followed."""
+    wants_link, links = random.random() < _LINK_CHANCE, find_links(target)
+    if wants_link or not links:
+        return _link(target, random)
+    follower, source = random.choice(links)
+    return act_on(target, random.choice(SOURCE_ACTS), follower, source, random)
 
 
-class StandbyChains:
-    """Has standbys follow other members, strikes at those, and judges from whom a standby takes the log."""
+def act_on(target: FaultTarget, act: str, follower: Member, source: Member, random: Random) -> bool:
+    """Do something to a source, or to what is between it and its follower; False if it could not be done."""
+    match act:
+        case "kill":
+            return kill_member(target, source, random)
+        case "pause":
+            return pause_member(target, source, random)
+        case "cut":
+            return cut_between(target, follower, source, random)
+        case "wipe":
+            return wipe_member(target, source, random)
+        case "remove":
+            return target.orders.remove_member(source.member_id, random)
+        case "promote":
+            return target.orders.promote(source.member_id, random)
+        case _:
+            return target.orders.follow(follower, None)
 
-    def __init__(
-        self,
-        cluster: SimulatedCluster,
-        rules: MembershipRules,
-        orders: MemberOrders,
-        faults: SourceFaults,
-    ) -> None:
-        self.relayed_count = 0
-        """How often a standby was seen that took the log from another member than the leader."""
-        self._cluster, self._rules, self._orders, self._faults = cluster, rules, orders, faults
-        self._unit_ns = cluster.settings.leader_heartbeat_timeout_ms * 1_000_000
-        self._random_end = Random(f"{cluster.seed} end of the {CHAIN}")
-        self._look()
 
-    def __repr__(self) -> str:
-        return f"<StandbyChains {[(one.member_id, source.member_id) for one, source in self.links()]}>"
+SOURCE_ACTS: Final = ("kill", "kill", "pause", "cut", "wipe", "remove", "promote", "unlink")
+"""What is done to sources; the second `kill` makes it as likely as two others."""
 
-    def strike(self, random: Random) -> bool:
-        """Have a standby follow another member, or do something to one that is followed."""
-        wants_link, links = random.random() < _LINK_CHANCE, self.links()
-        if wants_link or not links:
-            return self._link(random)
-        follower, source = random.choice(links)
-        act = random.choice(
-            (self._kill, self._kill, self._pause, self._cut, self._wipe, self._remove, self._promote, self._unlink)
-        )
-        return act(follower, source, random)
 
-    def links(self) -> list[tuple[Member, Member]]:
-        """Return the standbys whose settings name a member to take the log from, each with that member."""
-        found = []
-        for follower in self._standbys():
-            source_id = follower.config.log_source_id
-            if source_id is not None and self._rules.current.find(source_id) is not None:
-                found.append((follower, self._cluster.members[source_id]))
-        return found
+def find_links(target: FaultTarget) -> list[tuple[Member, Member]]:
+    """Return the standbys whose settings name a member to take the log from, each with that member."""
+    found = []
+    for follower in _standbys(target):
+        source_id = follower.config.log_source_id
+        if source_id is not None and target.referee.membership.current.find(source_id) is not None:
+            found.append((follower, target.cluster.members[source_id]))
+    return found
 
-    def draw_dead(self) -> list[Member]:
-        """Draw which standbys are to be left for dead in the end although others follow them: at most one."""
-        standbys = self._standbys()
-        followed = [source for _, source in self.links() if source in standbys]
-        if not followed or self._random_end.random() >= _DEAD_CHANCE:
-            return []
-        return [self._random_end.choice(followed)]
 
-    # --- what the operator does
+def draw_dead_source(target: FaultTarget) -> list[Member]:
+    """Draw which standbys are to be left for dead in the end although others follow them: at most one."""
+    standbys, random = _standbys(target), target.chain_end_random
+    followed = [source for _, source in find_links(target) if source in standbys]
+    if not followed or random.random() >= _DEAD_CHANCE:
+        return []
+    return [random.choice(followed)]
 
-    def _standbys(self) -> list[Member]:
-        current = self._rules.current
-        standby_ids = [one.member_id for one in current.members if one.kind is MemberKind.STANDBY]
-        return [self._cluster.members[member_id] for member_id in sorted(standby_ids)]
 
-    def _link(self, random: Random) -> bool:
-        """A standby is to follow another one, or any member that is older; or a new one comes, which follows."""
-        standbys, may_follow_any = self._standbys(), random.random() < 0.2
-        if not standbys:
-            return False
-        if len(standbys) == 1 or random.random() < 0.3:
-            return self._orders.add_standby(random, log_source_id=random.choice(standbys).member_id)
-        follower = random.choice(standbys[1:])
-        older_ids = [
-            one.member_id
-            for one in self._rules.current.members
-            if one.member_id < follower.member_id and (may_follow_any or one.kind is MemberKind.STANDBY)
-        ]
-        return self._orders.follow(follower, random.choice(older_ids))
+def _standbys(target: FaultTarget) -> list[Member]:
+    current = target.referee.membership.current
+    standby_ids = [one.member_id for one in current.members if one.kind is MemberKind.STANDBY]
+    return [target.cluster.members[member_id] for member_id in sorted(standby_ids)]
 
-    def _unlink(self, follower: Member, source: Member, random: Random) -> bool:
-        return self._orders.follow(follower, None)
 
-    def _remove(self, follower: Member, source: Member, random: Random) -> bool:
-        return self._orders.remove_member(source.member_id, random)
-
-    def _promote(self, follower: Member, source: Member, random: Random) -> bool:
-        return self._orders.promote(source.member_id, random)
-
-    # --- what becomes of sources
-
-    def _kill(self, follower: Member, source: Member, random: Random) -> bool:
-        return self._faults.kill(source, random)
-
-    def _pause(self, follower: Member, source: Member, random: Random) -> bool:
-        return self._faults.pause(source, random)
-
-    def _wipe(self, follower: Member, source: Member, random: Random) -> bool:
-        return self._faults.wipe(source, random)
-
-    def _cut(self, follower: Member, source: Member, random: Random) -> bool:
-        return self._faults.cut(follower, source, random)
-
-    # --- the rule
-
-    def _look(self) -> None:
-        for member in self._cluster.running():
-            if member.node is not None and member.node.module.ctx.is_relayed:
-                self._on_relayed(member, member.node.module.ctx.log_source_id)
-        self._cluster.scheduler.call_after(self._unit_ns // 8, self._look)
-
-    def _on_relayed(self, member: Member, source_id: MemberId | None) -> None:
-        self.relayed_count += 1
-        expect(
-            source_id is not None and source_id == member.config.log_source_id and source_id < member.member_id,
-            "a member takes the log from the leader, or from the older member that its settings name",
-            member=member.member_id,
-            source=source_id,
-            wanted=member.config.log_source_id,
-        )
+def _link(target: FaultTarget, random: Random) -> bool:
+    """Have a standby follow another one, or any member that is older; or have a new one come, which follows."""
+    standbys, may_follow_any = _standbys(target), random.random() < 0.2
+    if not standbys:
+        return False
+    if len(standbys) == 1 or random.random() < 0.3:
+        return target.orders.add_standby(random, log_source_id=random.choice(standbys).member_id)
+    follower = random.choice(standbys[1:])
+    older_ids = [
+        one.member_id
+        for one in target.referee.membership.current.members
+        if one.member_id < follower.member_id and (may_follow_any or one.kind is MemberKind.STANDBY)
+    ]
+    return target.orders.follow(follower, random.choice(older_ids))

@@ -1,1 +1,1 @@
-"""Clusters with groups: `drawing` says which seeds have them, `rules` what holds, `stranger` is a bad client."""
+"""Clusters with groups: `drawing` says which seeds have them, `stranger` is a bad client; `rules` has their rules."""

@@ -8,32 +8,26 @@ Source: Raft paper figure 3; DESIGN §5; aeron.md §10.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from trimaran.archive.format.segment_names import segment_base_positions
-from trimaran.cluster.core.service_messages import TrackerState
 from trimaran.cluster.messages.consensus import AppendPosition, RequestVote, Vote
 from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
 from trimaran.cluster.testing.simulation.kept_log import complete_snapshot_positions, read_kept_log
 from trimaran.cluster.testing.simulation.member_disks import MemberDisks, durable_candidate_term, durable_last_term
 from trimaran.cluster.testing.simulation.rules.action_rules import ActionRules
-from trimaran.cluster.testing.simulation.rules.agreement_rules import (
-    expect_agreement,
-    expect_same,
-    expect_snapshots_committed,
-)
+from trimaran.cluster.testing.simulation.rules.agreement_rules import expect_agreement, expect_snapshots_committed
 from trimaran.cluster.testing.simulation.rules.clock_rules import ClockRules
 from trimaran.cluster.testing.simulation.rules.cold_rules import ColdRules
 from trimaran.cluster.testing.simulation.rules.group_rules import GroupRules, KeyOf, no_key
 from trimaran.cluster.testing.simulation.rules.membership_rules import MembershipRules
-from trimaran.cluster.testing.simulation.rules.role_rules import expect_nothing_of_clients, expect_role, overdue_timers
+from trimaran.cluster.testing.simulation.rules.role_rules import expect_nothing_of_clients, overdue_timers
+from trimaran.cluster.testing.simulation.rules.service_rules import Counts, ServiceRules
 from trimaran.cluster.testing.simulation.services.messenger import Messenger
-from trimaran.cluster.testing.simulation.services.observed_service import Hooks, ObservedService
 from trimaran.cluster.testing.simulation.services.relay import Relay
 from trimaran.cluster.testing.simulation.trace import Trace
 from trimaran.cluster.testing.simulation.world.expect import (
@@ -53,10 +47,6 @@ from trimaran.service_api.wire.message import Message, decode_message, registry_
 
 _WATCHED: Final = registry_of(RequestVote, Vote, AppendPosition)
 _WATCHED_TEMPLATE_IDS: Final = {message.TEMPLATE_ID for message in (RequestVote, Vote, AppendPosition)}
-_FREQUENT: Final = ("message", "request", "service message")
-_LOOKS_AT: Final = 3 << 5
-"""Of the frequent entries those are looked at from all sides whose positions have these bits clear: one in four."""
-
 _FRAME_HEADER_BYTES: Final = 32
 _TEMPLATE_ID_OFFSET: Final = _FRAME_HEADER_BYTES + 2
 
@@ -77,18 +67,6 @@ class _View:
     """Of its recording log, ever."""
 
 
-@dataclass(slots=True)
-class Counts:
-    """What a run has met."""
-
-    elections: int = 0
-    committed_bytes: int = 0
-    delivered_entries: int = 0
-    votes: int = 0
-    loaded_snapshots: int = 0
-    by_kind: dict[str, int] = field(default_factory=dict)
-
-
 class Referee:
     """Watches one cluster. Every method may raise `RuleBroken`."""
 
@@ -102,19 +80,9 @@ class Referee:
         key_of: KeyOf = no_key,
     ) -> None:
         self._checks, self._key_of = checks, key_of
-        self._group_rules = GroupRules(ONLY_GROUP)
+        self.group_rules = GroupRules(ONLY_GROUP)
         self.committed = bytearray()
         """The log as far as any member has called it committed."""
-        self.delivered: dict[int, tuple[object, ...]] = {}
-        """Every delivered entry by its end position: what it was, and the hash of the service's state after it."""
-        self._modules: dict[int, tuple[frozenset[int], frozenset[tuple[int, int]], tuple[TrackerState, ...]]] = {}
-        """The open sessions, the timers and what services have offered, by the end position of each delivered entry."""
-        self.relayed: dict[int, tuple[object, ...]] = {}
-        """As `delivered`, of the relay, where there is one."""
-        self.further: list[dict[int, tuple[object, ...]]] = [{} for _ in make_further]
-        """As `delivered`, of the services after the first."""
-        self._kept: dict[int, dict[int, int]] = {}
-        """What containers keep of requests, by the end position of each delivered entry: session id to a hash."""
         self.counts = Counts()
         self.leaders: dict[int, MemberId] = {}  # by term
         self._witness_terms: set[int] = set()
@@ -127,13 +95,7 @@ class Referee:
         self.membership = MembershipRules(self.disks)
         self._cluster: SimulatedCluster | None = None
         self._trace: Trace | None = None
-        self._make_service, self._make_relay, self._make_further = make_service, make_relay, make_further
         self._views: dict[MemberId, _View] = {}
-        self._services: dict[MemberId, ClusteredService] = {}
-        """The first one of the newest process of each member."""
-        self._further_services: dict[MemberId, list[ClusteredService]] = {}
-        """Those after the first, without the relay."""
-        self._relays: dict[MemberId, Relay | Messenger] = {}
         self._held: dict[MemberId, tuple[object, int]] = {}
         """How much of the committed log each member was seen to have, and on which disk."""
         self._votes: dict[tuple[MemberId, int], tuple[MemberId, object]] = {}
@@ -143,49 +105,20 @@ class Referee:
         self._reports: dict[MemberId, tuple[int, int]] = {}
         """The last position that each member has reported, and in which term."""
         self._addresses: dict[str, Member] = {}
-        self._clocks, self._newest_time, self._newest_position = ClockRules(), 0, 0
-        self._inside = FoundInside()
+        self._clocks = ClockRules()
+        self.inside = FoundInside()
+        self.services = ServiceRules(self, make_service, make_relay, make_further, checks)
 
     def __repr__(self) -> str:
-        return f"<Referee committed={len(self.committed)} delivered={len(self.delivered)}>"
+        return f"<Referee committed={len(self.committed)} delivered={len(self.services.delivered)}>"
 
     # --- joining a cluster
-
-    def make_service(self, member: Member) -> ObservedService:
-        """Give a member its service, observed."""
-        service = self._services[member.member_id] = self._make_service()
-        return ObservedService(service, partial(self._on_entry, member), **self._hooks(member, self.delivered))
-
-    def make_others(self, member: Member, *, has_relay: bool = True) -> list[ObservedService]:
-        """Give a member the services after the first, observed, and the relay as the last one."""
-        made = self._further_services[member.member_id] = [make_service() for make_service in self._make_further]
-        pairs = zip(made, self.further, strict=True)
-        others = [self._observe(member, service, delivered) for service, delivered in pairs]
-        if has_relay:
-            relay = self._relays[member.member_id] = self._make_relay()
-            others.append(self._observe(member, relay, self.relayed))
-        return others
-
-    def _observe(
-        self, member: Member, service: ClusteredService, delivered: dict[int, tuple[object, ...]]
-    ) -> ObservedService:
-        def on_entry(position: int, timestamp: int, what: tuple[object, ...]) -> None:
-            self._on_further(member, service, position, what, delivered)
-
-        return ObservedService(service, on_entry, **self._hooks(member, delivered))
-
-    def _hooks(self, member: Member, delivered: dict[int, tuple[object, ...]]) -> Hooks:
-        return {
-            "on_error": partial(self._on_service_error, member),
-            "on_loaded": lambda position, state_hash: self._on_loaded(member, position, state_hash, delivered),
-            "fail": member.service_failure.on_entry,
-        }
 
     def watch(self, cluster: SimulatedCluster, trace: Trace) -> None:
         """Look at everything that happens in this cluster."""
         self._cluster = cluster
         self._trace = trace
-        self._group_rules = GroupRules(cluster.group, self._key_of)
+        self.group_rules = GroupRules(cluster.group, self._key_of)
         self.membership.start(cluster.founding)
         for member in cluster.members.values():
             self._on_member(member)
@@ -203,7 +136,7 @@ class Referee:
         assert loop is not None
         assert member.node is not None
         append_position = member.node.module.ctx.append_position
-        with self._inside.keeping():
+        with self.inside.keeping():
             self._expect_kept(member, append_position)
         view = self._views[member.member_id] = _View(
             append_position=append_position, log_start_position=member.node.log_start_position
@@ -217,17 +150,17 @@ class Referee:
     def _on_left_log(self, member: Member, place: str) -> None:
         """Runs inside a service's callback."""
         position = 0 if member.node is None else member.node.service_agent.log_position
-        self._inside.keep(RuleBroken(STRICT_RULE, member=member.member_id, position=position, place=place))
+        self.inside.keep(RuleBroken(STRICT_RULE, member=member.member_id, position=position, place=place))
 
     def _on_object(self, store: SimulatedStore, url: str) -> None:
-        with self._inside.keeping():
+        with self.inside.keeping():
             self.cold.on_object(url, store.objects)
 
     # --- looking
 
     def look(self, member: Member, view: _View) -> None:
         """Look at a member after each thing that it did; cheap when nothing has changed."""
-        self._inside.tell()
+        self.inside.tell()
         node = member.node
         if node is None:
             return
@@ -261,7 +194,7 @@ class Referee:
                 self._on_leader(member)
         self.actions.look(member)
         self.membership.look(member)
-        self._group_rules.look(member)
+        self.group_rules.look(member)
         expect_agreement(member)
         entry_count = module.ctx.recording_log.next_entry_index
         if entry_count != view.entry_count:
@@ -341,11 +274,11 @@ class Referee:
         if base_position is None:
             return
         if base_position < kept.start_position:
-            with self._inside.keeping():
+            with self.inside.keeping():
                 self.cold.expect_kept(member, base_position, path)
             return
         if base_position < (held := self._held_position(member)):
-            self._inside.keep(
+            self.inside.keep(
                 RuleBroken(
                     "a segment goes when the catalog knows, durably, that the log begins after it",
                     member=member.member_id,
@@ -424,7 +357,7 @@ class Referee:
         if sender is None or transport.peer_address[1] != receiver.consensus_port:
             return
         message = decode_message(bytes(data), _FRAME_HEADER_BYTES, registry=_WATCHED)
-        with self._inside.keeping():
+        with self.inside.keeping():
             self._on_said(sender, message)
 
     def _on_said(self, member: Member, message: Message) -> None:
@@ -490,155 +423,7 @@ class Referee:
             votes=(voted, candidate_id),
         )
 
-    def _on_entry(self, member: Member, position: int, timestamp: int, what: tuple[object, ...]) -> None:
-        """Look at an entry just delivered, from the service's side and from the module's."""
-        self._on_delivered(member, position, timestamp, what)
-        if what[0] in _FREQUENT and position & _LOOKS_AT:
-            return  # what a module or a container has wrong it still has at the next one that is looked at
-        self._on_module(member, position)
-        self._on_container(member, position)
-
-    def _on_delivered(self, member: Member, position: int, timestamp: int, what: tuple[object, ...]) -> None:
-        """Runs inside a service's callback: what is found is kept until the next look."""
-        if member.node is None:
-            return  # its machine lost power in the middle of this callback: nobody hears of what is left of it
-        with self._inside.keeping():
-            expect(
-                position <= len(self.committed) or self._is_committing(member, position),
-                "only what is committed is delivered",
-                member=member.member_id,
-                position=position,
-                committed=len(self.committed),
-            )
-            expect_role(member, position)
-            expect_same(member, position, self.delivered.setdefault(position, what), what)
-            self._checks.look(self._services[member.member_id], member=member.member_id, position=position)
-            if position > self._newest_position:
-                expect(
-                    timestamp >= self._newest_time,
-                    "log time never goes backwards",
-                    member=member.member_id,
-                    position=position,
-                    before=self._newest_time,
-                    now=timestamp,
-                )
-                self._newest_position, self._newest_time = position, timestamp
-                self._group_rules.on_entry(position, what)
-                self.counts.delivered_entries += 1
-                self.counts.by_kind[str(what[0])] = self.counts.by_kind.get(str(what[0]), 0) + 1
-
-    def _on_module(self, member: Member, position: int) -> None:
-        """What consensus modules keep for services: the same on all, whether from the log or from a snapshot."""
-        if member.node is None:
-            return
-        module = member.node.module
-        sessions = frozenset(
-            [s.cluster_session_id for s in module.sessions.sessions.values() if s.opened_log_position <= position]
-        )
-        timers = frozenset(module.timers.pending())
-        pending = tuple([tracker.state() for tracker in module.service_messages.trackers])
-        now = (sessions, timers, pending)
-        first = self._modules.setdefault(position, now)
-        if first == now:
-            return
-        if first[2] != pending:
-            rule = "every consensus module has the same messages of services at the same position"
-            facts: dict[str, object] = {"expected": first[2], "actual": pending}
-        else:
-            rule = "every consensus module has the same sessions and timers at the same position"
-            facts = {"sessions": sorted(first[0] ^ sessions), "timers": sorted(first[1] ^ timers)}
-        self._inside.keep(RuleBroken(rule, member=member.member_id, position=position, **facts))
-
-    def _on_container(self, member: Member, position: int) -> None:
-        """What containers keep of requests: the same on all, whether from the log or from a snapshot."""
-        if member.node is None:
-            return
-        sessions = member.node.service_agent.requests.sessions
-        kept = {int(key): hash((replies.first_sequence, *replies.kept)) for key, replies in sessions.items()}
-        first = self._kept.setdefault(position, kept)
-        if first != kept:
-            self._inside.keep(
-                RuleBroken(
-                    "every container keeps the same replies at the same position",
-                    member=member.member_id,
-                    position=position,
-                    sessions=sorted(key for key in {*first, *kept} if first.get(key) != kept.get(key)),
-                )
-            )
-
-    def _on_further(
-        self,
-        member: Member,
-        service: ClusteredService,
-        position: int,
-        what: tuple[object, ...],
-        delivered: dict[int, tuple[object, ...]],
-    ) -> None:
-        """Look at what a service after the first was given, and at what its messages have become."""
-        if member.node is None:
-            return
-        faults = getattr(service, "faults", ())
-        with self._inside.keeping():
-            expect_same(member, position, delivered.setdefault(position, what), what)
-            if delivered is not self.relayed:
-                self._checks.look(service, member=member.member_id, position=position)
-            expect(
-                not faults,
-                "a message of a service is delivered once, in the order offered",
-                member=member.member_id,
-                position=position,
-                faults=faults[:3],
-            )
-            expect(
-                member.node.module.service_messages.divergence_count == 0,
-                "the log holds what services have offered",
-                member=member.member_id,
-                position=position,
-            )
-
-    def _on_loaded(
-        self, member: Member, position: int, state_hash: object, delivered: dict[int, tuple[object, ...]]
-    ) -> None:
-        """A service was given a snapshot: it must be what every service was at that position, and go on right there.
-
-        What it goes on with is told from its state too: were an entry given twice or never, its hash would differ.
-        """
-        self.counts.loaded_snapshots += 1
-        newest = max((end for end in delivered if end <= position), default=None)
-        expected = None if newest is None else delivered[newest][-1]
-        with self._inside.keeping():
-            expect(
-                position <= len(self.committed),
-                "a snapshot holds only what is committed",
-                member=member.member_id,
-                position=position,
-                committed=len(self.committed),
-            )
-            expect(
-                newest is None or state_hash == expected,
-                "a service loaded from a snapshot is what every service was at that position",
-                member=member.member_id,
-                position=position,
-                newest=newest,
-                expected=expected,
-                actual=state_hash,
-            )
-
-    def _on_service_error(self, member: Member, position: int, error: Exception) -> None:
-        """Runs inside a service's callback. A cluster goes on when one raises, but a service under test should not."""
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        self._inside.keep(
-            RuleBroken(
-                "no callback of a service raises",
-                member=member.member_id,
-                position=position,
-                error=error,
-                file=where.filename,
-                line=where.lineno,
-            )
-        )
-
-    def _is_committing(self, member: Member, position: int) -> bool:
+    def is_committing(self, member: Member, position: int) -> bool:
         """Whether this very callback is the first to hear of the commit: then it is checked right here."""
         if member.node is None:
             return False
@@ -671,19 +456,11 @@ class Referee:
                 "members at rest have the same log",
                 member=member.member_id,
             )
-            service = self._services.get(member.member_id)  # a witness has none
+            service = self.services.first.get(member.member_id)  # a witness has none
             faults = getattr(service, "faults", [])
             expect(not faults, "a service is given nothing impossible", member=member.member_id, faults=faults[:3])
             overdue = overdue_timers(member) if ctx.role is Role.LEADER else []
             expect(not overdue, "a timer that is due fires", member=member.member_id, overdue=overdue[:3])
-
-    def look_at_rest(self, members: Sequence[Member]) -> None:
-        """Hand the services of members that have the same log to the check of the user's."""
-        ids = [one.member_id for one in members if not one.config.is_witness]
-        if self._make_further:
-            self._checks.look_at_rest([(self._services[each], *self._further_services[each]) for each in ids])
-        else:
-            self._checks.look_at_rest([self._services[each] for each in ids])
 
     def has_committed(self, member: Member) -> bool:
         """Whether a member has, durably, everything that was ever committed, or a snapshot and all that follows."""

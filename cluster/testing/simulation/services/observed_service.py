@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import TypedDict, Unpack
 
 from trimaran.service_api import CloseReason, Cluster, ClusteredService, Role
 from trimaran.service_api.cluster import SnapshotImage, SnapshotPublication
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import TimeUnit
 
-Observer = Callable[[int, int, tuple[object, ...]], None]
-"""Called after each entry with its end position, its timestamp, and what it was."""
 
+class EntryObserver:
+    """Looks on while a service is given the entries of the log; each method does nothing unless it is overridden."""
 
-class Hooks(TypedDict, total=False):
-    """What else an observer wants to be told, or to do."""
+    def on_begin(self, position: int) -> None:
+        """Called before the service is given the entry that ends there; what it raises, the service raises."""
 
-    on_error: Callable[[int, Exception], None]
-    """Called with the end of the entry at which the service raised."""
-    on_loaded: Callable[[int, object], None]
-    """Called with the position of a snapshot that was loaded, and the hash of the state."""
-    fail: Callable[[int, bool], None]
-    """Called before the service is given an entry and after; what it raises, the service raises."""
+    def on_entry(self, position: int, timestamp: int, what: tuple[object, ...]) -> None:
+        """Called after the entry with what it was; what it raises, the service raises."""
+
+    def on_error(self, position: int, error: Exception) -> None:
+        """Called if the service raised at the entry that ends there."""
+
+    def on_loaded(self, position: int, state_hash: object) -> None:
+        """Called with the position of a snapshot that was loaded, and the hash of the state."""
 
 
 class ObservedService(ClusteredService):
     """Hands every callback on, and tells an observer of each log entry after the service has processed it."""
 
-    def __init__(self, service: ClusteredService, observe: Observer, **hooks: Unpack[Hooks]) -> None:
+    def __init__(self, service: ClusteredService, observer: EntryObserver) -> None:
         self.service = service
         self.feature_level = service.feature_level
         self.typed_name = service.typed_name
-        self._observe = observe
-        self._on_error, self._on_loaded = hooks.get("on_error"), hooks.get("on_loaded")
-        self._fail = hooks.get("fail", _never)
+        self._observer = observer
         self._cluster: Cluster | None = None
 
     def __repr__(self) -> str:
@@ -48,8 +47,8 @@ class ObservedService(ClusteredService):
         result = self.service.on_start(cluster, snapshot)
         if result is not None:
             await result
-        if snapshot is not None and self._on_loaded is not None:
-            self._on_loaded(cluster.log_position, self._state_hash())
+        if snapshot is not None:
+            self._observer.on_loaded(cluster.log_position, self._state_hash())
 
     def on_session_open(self, session: ClientSession, timestamp: int) -> None:
         """Hand on, and tell."""
@@ -181,12 +180,11 @@ class ObservedService(ClusteredService):
 
     def _tell(self, timestamp: int, *what: object) -> None:
         assert self._cluster is not None
-        self._observe(self._cluster.log_position, timestamp, (*what, self._state_hash()))
-        self._fail(self._cluster.log_position, True)
+        self._observer.on_entry(self._cluster.log_position, timestamp, (*what, self._state_hash()))
 
     def _begin(self) -> None:
         assert self._cluster is not None
-        self._fail(self._cluster.log_position, False)
+        self._observer.on_begin(self._cluster.log_position)
 
     @contextmanager
     def _at_entry(self) -> Iterator[None]:
@@ -201,9 +199,4 @@ class ObservedService(ClusteredService):
     def _raised(self, error: Exception) -> None:
         """Say that the service raised; the container logs it, and goes on or stops."""
         assert self._cluster is not None
-        if self._on_error is not None:
-            self._on_error(self._cluster.log_position, error)
-
-
-def _never(log_position: int, is_after: bool) -> None:
-    """Fail at no entry."""
+        self._observer.on_error(self._cluster.log_position, error)

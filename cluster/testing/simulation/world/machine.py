@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import errno
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from random import Random
@@ -48,6 +49,15 @@ class Site:
         return f"<Site boot={self.boot_count} power={self.has_power}>"
 
 
+def no_fault(name: str, path: object, length: int) -> None:
+    """The disk does what it is asked."""
+
+
+def process_gone(name: str, path: object, length: int) -> None:
+    """Refuse what a process that has ended still tries to do: it must not reach the disk."""
+    raise OSError(errno.EIO, "the process has ended", str(path))
+
+
 class Machine:
     """One machine and the process on it. A process is started from a coroutine and dies alone or with its machine.
 
@@ -77,7 +87,7 @@ class Machine:
         """Called with what nobody in the process caught."""
         self._scheduler, self._network, self._random = scheduler, network, random
         self._graves: list[SimulatedLoop] = []
-        self.on_disk_operation: Callable[[str, object, int], None] = lambda name, path, length: None
+        self.on_disk_operation: Callable[[str, object, int], None] = no_fault
         """Called before each operation of the disk; what it raises the process sees."""
         self.on_remove: Callable[[object], None] = lambda path: None
         """Called before a file is removed."""

@@ -62,7 +62,7 @@ NAMES_OF_FILES: Final = {
     "archive/format/layout.py",
     "archive/format/segment_names.py",
     "archive/format/stored_names.py",
-    "cluster/testing/simulation/faults/disk_faults.py",
+    "cluster/testing/simulation/faults/damage.py",
     "cluster/testing/simulation/member_disks.py",
 }
 """Who writes the suffix of segments by itself: the format, cold storage for its objects, and the simulator, which

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -481,7 +482,7 @@ def test_a_connection_goes_from_state_to_state_as_its_client_shows_more(ingress:
         correlation_id=CorrelationId(1), cluster_session_id=ClusterSessionId(SESSION), encoded_credentials=b"secret"
     )
 
-    for step in (
+    steps: list[Callable[[], object]] = [
         lambda: receive(connection, setup()),
         lambda: receive(connection, control(proof)),
         lambda: life.bind(ClusterSessionId(SESSION), TERM),
@@ -490,7 +491,8 @@ def test_a_connection_goes_from_state_to_state_as_its_client_shows_more(ingress:
         life.close,
         lambda: life.bind(ClusterSessionId(SESSION), TERM),
         lambda: connection.connection_lost(None),
-    ):
+    ]
+    for step in steps:
         step()
         states.append(life.state)
 

@@ -21,6 +21,7 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.log import log_publisher
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.runtime.links import ingress_bytes
+from trimaran.cluster.runtime.links.connection_state import ConnectionState
 from trimaran.cluster.runtime.links.farewell import Farewell
 from trimaran.cluster.runtime.links.gathered_ingress import GATHERED_BYTES, GATHERED_PART_BYTES
 from trimaran.cluster.runtime.links.ingress import Ingress
@@ -477,6 +478,10 @@ async def test_few_connections_do_not_wait_for_the_end_of_the_pass(owner: FakeIn
 # --- with real sockets
 
 
+def is_set_up(connection: IngressBytes) -> bool:
+    return connection.life.state is ConnectionState.SET_UP
+
+
 @asynccontextmanager
 async def listening(ingress: Ingress, count: int) -> AsyncIterator[list[socket.socket]]:
     """Clients on real sockets, with the sessions 1, 2, ... of a member that listens."""
@@ -488,7 +493,7 @@ async def listening(ingress: Ingress, count: int) -> AsyncIterator[list[socket.s
         for _ in range(count):
             clients.append(client := socket.create_connection(("127.0.0.1", port)))
             client.sendall(setup())
-        await until(lambda: len(ingress.connections) == count)
+        await until(lambda: len(ingress.connections) == count and all(map(is_set_up, ingress.connections.values())))
         sessions = {client.getsockname()[1]: session for session, client in enumerate(clients, 1)}
         for connection in ingress.connections.values():
             assert connection.egress.transport is not None

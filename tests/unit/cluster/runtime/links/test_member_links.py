@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.unit.cluster.core.rosters import roster, roster_at
+from tests.unit.cluster.runtime.fake_gate import let_in
 from tests.unit.cluster.runtime.fake_transport import FakeTransport
 from tests.unit.cluster.runtime.links.linked import (
     ASK,
@@ -685,6 +686,19 @@ async def test_the_gate_counts_and_ends_a_connection_whatever_is_spoken_on_it(
     ended = [line for line in logs if line["event"] == "consensus_link.refused"]
     assert [(line["peer_member_id"], line["reason"]) for line in ended] == [(member_id, "why")]
     assert (len(mine.links._inbound), mine.links._inbound._links_of, mine.gate.count(Purpose.CONSENSUS)) == (0, {}, 0)
+
+
+async def test_the_gate_may_end_a_connection_before_it_is_made() -> None:
+    mine = Links()
+    accepted, transport = let_in(mine.gate, Purpose.CONSENSUS), FakeTransport()
+    greeting = mine.links._accept(accepted)
+
+    accepted.refuse("evicted", "why")
+    greeting.connection_made(transport)
+    aborted = transport.is_aborted
+    greeting.connection_lost(None)
+
+    assert (aborted, len(mine.links._inbound), mine.gate.count(Purpose.CONSENSUS)) == (True, 0, 0)
 
 
 async def test_the_oldest_of_too_many_links_of_one_member_goes() -> None:

@@ -57,7 +57,7 @@ class SmallCluster:
         self.lines: list[str] = []
         self.answers: list[bytes] = []
         self.referee = Referee(make_service)
-        self.cluster = SimulatedCluster(seed, settings, self.referee.make_service)
+        self.cluster = SimulatedCluster(seed, settings, self.referee.services.make_service)
         self.trace = Trace(self.cluster, self.lines.append)
         self.referee.watch(self.cluster, self.trace)
 

@@ -75,7 +75,7 @@ class Upgrade:
 
     def totals(self) -> set[int]:
         """What the members' services have come to."""
-        services = self.small.referee._services.values()
+        services = self.small.referee.services.first.values()
         return {service.total for service in services if isinstance(service, Adding)}
 
     def levels(self) -> list[int]:

@@ -13,7 +13,9 @@ from tests.unit.cluster.testing.simulation.small_cluster import QUICK, Counter
 from trimaran.cluster.testing.simulation.clients.history import History
 from trimaran.cluster.testing.simulation.clients.service_workload import ServiceWorkload, key_of_request
 from trimaran.cluster.testing.simulation.cluster import SimulatedCluster, World
+from trimaran.cluster.testing.simulation.faults.machine_faults import cut_power
 from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES, Nemesis
+from trimaran.cluster.testing.simulation.faults.process_faults import kill_member
 from trimaran.cluster.testing.simulation.groups.drawing import draw_group_count, draw_session_count, keys_of
 from trimaran.cluster.testing.simulation.groups.stranger import STRANGER_CLIENT_ID, key_of_register
 from trimaran.cluster.testing.simulation.rules.group_rules import (
@@ -43,7 +45,7 @@ class TwoGroups:
         traces = list[Trace]()
         for index in range(2):
             referee = Referee(Counter)
-            cluster = SimulatedCluster(index, QUICK, referee.make_service, world=world, group=Group(index, 2))
+            cluster = SimulatedCluster(index, QUICK, referee.services.make_service, world=world, group=Group(index, 2))
             traces.append(Trace(cluster, None, beside=traces[0] if traces else None))
             referee.watch(cluster, traces[-1])
             self.clusters.append(cluster)
@@ -82,7 +84,7 @@ def two() -> Iterator[TwoGroups]:
 def test_a_power_loss_takes_the_processes_of_all_groups(two: TwoGroups) -> None:
     member = two.clusters[0].members[next(iter(two.clusters[0].members))]
 
-    two.struck[0]._cut_power(member, Random(1))
+    cut_power(two.struck[0].target, member, Random(1))
 
     assert two.running() == [2, 2]
     assert not two.clusters[1].members[member.member_id].machine.has_power
@@ -92,9 +94,9 @@ def test_a_power_loss_takes_the_processes_of_all_groups(two: TwoGroups) -> None:
 
 def test_a_kill_strikes_one_process_or_all_of_a_machine(two: TwoGroups) -> None:
     member = two.clusters[0].members[next(iter(two.clusters[0].members))]
-    victims = {len(two.struck[0]._victims(member, Random(seed))) for seed in range(20)}
+    victims = {len(two.struck[0].target.draw_victims(member, Random(seed))) for seed in range(20)}
 
-    two.struck[0]._kill_member(member, Random(1))
+    kill_member(two.struck[0].target, member, Random(1))
 
     assert victims == {1, 2}
     assert two.running() == [2, 3]
@@ -102,9 +104,9 @@ def test_a_kill_strikes_one_process_or_all_of_a_machine(two: TwoGroups) -> None:
 
 def test_a_machine_with_damage_of_one_group_keeps_its_power(two: TwoGroups) -> None:
     member_id = next(iter(two.clusters[1].members))
-    two.struck[1]._referee.damaged[member_id] = None
+    two.struck[1].target.referee.damaged[member_id] = None
 
-    assert two.struck[0]._has_damage(two.clusters[0].members[member_id])
+    assert two.struck[0].target.has_damage(two.clusters[0].members[member_id])
 
 
 def test_what_strikes_machines_is_struck_once() -> None:

@@ -53,7 +53,7 @@ def committed(configuration: Configuration) -> bytes:
 def test_a_machine_is_added_promoted_and_serves(small: SmallCluster) -> None:
     nemesis = nemesis_of(small)
 
-    assert nemesis.orders.add(Random(1))
+    assert nemesis.target.orders.add(Random(1))
     small.wait(lambda: current(small).voter_ids == {0, 1, 2, 3})
     small.send(5)
 
@@ -63,7 +63,7 @@ def test_a_machine_is_added_promoted_and_serves(small: SmallCluster) -> None:
 def test_a_member_that_is_removed_stops_and_is_missed_by_nobody(small: SmallCluster) -> None:
     nemesis = nemesis_of(small)
 
-    assert nemesis.orders.remove(Random(2))
+    assert nemesis.target.orders.remove(Random(2))
     small.wait(lambda: len(current(small).members) == 2)
     (removed,) = set(small.cluster.members) - current(small).voter_ids
     small.wait(lambda: not small.cluster.members[removed].is_running)
@@ -78,7 +78,7 @@ def test_a_member_that_is_removed_stops_and_is_missed_by_nobody(small: SmallClus
 def test_a_member_is_replaced(small: SmallCluster) -> None:
     nemesis = nemesis_of(small)
 
-    assert nemesis.orders.replace(Random(3))
+    assert nemesis.target.orders.replace(Random(3))
     small.wait(lambda: len(current(small).voter_ids) == 3 and 3 in current(small).voter_ids)
 
     assert len(current(small).members) == 3
@@ -88,7 +88,7 @@ def test_a_member_is_replaced(small: SmallCluster) -> None:
 def test_a_member_that_moves_is_restarted_where_it_is_dialled(small: SmallCluster, seed: int) -> None:
     nemesis = nemesis_of(small)
 
-    assert nemesis.orders.move(Random(seed))
+    assert nemesis.target.orders.move(Random(seed))
     small.wait(lambda: current(small).cause is ConfigurationCause.MOVE)
     small.cluster.run_for(2 * UNIT_NS)
 
@@ -102,7 +102,7 @@ def test_no_order_is_given_that_leaves_sound_members_no_majority(small: SmallClu
     small.referee.damaged[MemberId(0)] = None
 
     for seed in range(10):
-        nemesis.orders.remove(Random(seed))
+        nemesis.target.orders.remove(Random(seed))
     small.cluster.run_for(4 * UNIT_NS)
 
     voters = [each.voter_ids for each in small.referee.membership._committed]
@@ -171,7 +171,7 @@ def test_a_member_that_once_was_alone_does_not_lead_while_it_copies_the_log_agai
             small.send(5)
         nemesis = nemesis_of(small)
         for voter_ids in ({0, 1}, {0, 1, 2}):
-            assert nemesis.orders.add(Random(1))
+            assert nemesis.target.orders.add(Random(1))
             small.wait(partial(has_voters, small, voter_ids))
         others, held = current(small).voter_ids - {0}, len(small.referee.committed)
         small.cluster.kill(0)

@@ -14,13 +14,20 @@ from trimaran.cluster.core.vocabulary.member_change import MemberChangeKind
 from trimaran.cluster.testing.simulation import part as part_module
 from trimaran.cluster.testing.simulation.cluster import Member
 from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES, Nemesis
-from trimaran.cluster.testing.simulation.faults.standby_chains import CHAIN, StandbyChains
+from trimaran.cluster.testing.simulation.faults.standby_chains import (
+    CHAIN,
+    SOURCE_ACTS,
+    act_on,
+    chain,
+    draw_dead_source,
+    find_links,
+)
+from trimaran.cluster.testing.simulation.rules.source_rule import SourceRule
 from trimaran.cluster.testing.simulation.run import Options, run_seed
 from trimaran.cluster.testing.simulation.world.expect import RuleBroken
 from trimaran.service_api.types import MemberId
 
 FIRST, SECOND = MemberId(3), MemberId(4)
-ACTS = ("_kill", "_pause", "_cut", "_wipe", "_remove", "_promote", "_unlink")
 
 
 @pytest.fixture
@@ -39,7 +46,7 @@ def is_relayed(member: Member) -> bool:
 
 def linked(small: SmallCluster, nemesis: Nemesis) -> Member:
     """Have a second standby come that follows the first."""
-    assert nemesis.chains.strike(Random(1))
+    assert chain(nemesis.target, Random(1))
     small.wait(lambda: SECOND in small.cluster.members and current(small).find(SECOND) is not None)
     small.wait(lambda: is_relayed(small.member(SECOND)))
     return small.member(SECOND)
@@ -50,20 +57,20 @@ def test_a_standby_that_is_there_is_started_again_to_follow(small: SmallCluster)
     nemesis = nemesis_of(small)
 
     seeds = iter(range(100))
-    while not nemesis.chains.links():
-        nemesis.chains.strike(Random(next(seeds)))
+    while not find_links(nemesis.target):
+        chain(nemesis.target, Random(next(seeds)))
 
-    small.wait(lambda: any(is_relayed(follower) for follower, _ in nemesis.chains.links()))
+    small.wait(lambda: any(is_relayed(follower) for follower, _ in find_links(nemesis.target)))
     assert second.config.log_source in ("", str(FIRST))
 
 
-@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("act", dict.fromkeys(SOURCE_ACTS))
 def test_the_follower_has_everything_whatever_becomes_of_its_source(small: SmallCluster, act: str) -> None:
     nemesis = nemesis_of(small)
     follower, source = linked(small, nemesis), small.member(FIRST)
     small.cluster.run_for(UNIT_NS)
 
-    assert getattr(nemesis.chains, act)(follower, source, Random(7))
+    assert act_on(nemesis.target, act, follower, source, Random(7))
     small.cluster.run_for(4 * UNIT_NS)
     small.send(10, members=[small.member(each) for each in range(3)])
     nemesis.end()
@@ -77,7 +84,7 @@ def test_a_source_that_is_left_for_dead_is_missed_by_nobody(small: SmallCluster)
     nemesis = nemesis_of(small)
     follower, source = linked(small, nemesis), small.member(FIRST)
 
-    assert source in {one for _ in range(20) for one in nemesis.chains.draw_dead()}
+    assert source in {one for _ in range(20) for one in draw_dead_source(nemesis.target)}
     while source not in [one for one in small.cluster.members.values() if one not in nemesis.core()]:
         nemesis.end()
 
@@ -96,12 +103,12 @@ def test_a_log_that_comes_from_elsewhere_breaks_a_rule(small: SmallCluster) -> N
 
 
 def test_seeds_draw_chains_and_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[StandbyChains] = []
+    made: list[SourceRule] = []
 
     class Kept(Nemesis):
         def __init__(self, *args: Any, **named: Any) -> None:  # whatever a run gives it
             super().__init__(*args, **named)
-            made.append(self.chains)
+            made.append(self.target.source_rule)
 
     monkeypatch.setattr(part_module, "Nemesis", Kept)
     seed = next(

@@ -89,7 +89,7 @@ def heist(seed: int, successes: list[str]) -> tuple[Thief, list[str]]:
         before = len(answers)
         small.wait(lambda: len(answers) > before + 5)
         assert cluster.clients["holder"].is_running
-        delivered = small.referee.delivered.values()
+        delivered = small.referee.services.delivered.values()
         successes += ["its message" for what in delivered if STOLEN in what]
     return thief, answers
 

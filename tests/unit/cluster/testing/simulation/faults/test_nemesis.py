@@ -12,7 +12,8 @@ import pytest
 from tests.unit.cluster.testing.simulation.small_cluster import QUICK, SmallCluster, small_cluster
 from tests.unit.cluster.testing.simulation.small_world import MS, SECOND
 from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.faults.disk_faults import draw_bit
+from trimaran.cluster.testing.simulation.faults import disk_faults
+from trimaran.cluster.testing.simulation.faults.damage import draw_bit
 from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES, KINDS, Kind, Nemesis
 from trimaran.cluster.testing.simulation.world.expect import RuleBroken
 from trimaran.service_api.wire.frame import TYPE_PADDING, unpack_header
@@ -174,7 +175,7 @@ def test_a_disk_that_was_slow_twice_at_once_is_as_fast_as_before_in_the_end() ->
     with struck_by_hand() as (small, nemesis):
         before = [replace(member.machine.timing) for member in small.cluster.members.values()]
         for seed in range(20):
-            nemesis.disks.slow(Random(seed))  # without planning the next strike
+            disk_faults.slow_disk(nemesis.target, Random(seed))  # without planning the next strike
         small.cluster.run_for(60 * UNIT_NS)
 
         assert [member.machine.timing for member in small.cluster.members.values()] == before
@@ -185,7 +186,7 @@ def test_no_bit_of_padding_is_drawn_for_a_flip_since_nobody_reads_it() -> None:
     with struck_by_hand() as (small, _):
         small.send(60, length=1_000)
         leader = small.leader
-        log, positions = small.referee.committed, small.referee.delivered
+        log, positions = small.referee.committed, small.referee.services.delivered
         types = {at: unpack_header(log, at).type for at in positions if at < len(log)}
         (padding,) = (at for at, frame_type in types.items() if frame_type == TYPE_PADDING)
 

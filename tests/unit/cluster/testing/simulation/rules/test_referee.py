@@ -102,8 +102,8 @@ def test_a_healthy_cluster_breaks_no_rule(small: SmallCluster) -> None:
     assert referee.counts.by_kind["term"] == 2
     assert referee.counts.votes >= 4
     assert referee.counts.committed_bytes == len(referee.committed) > 40 * 32
-    assert referee.counts.delivered_entries == len(referee.delivered)
-    assert max(referee.delivered) <= len(referee.committed)
+    assert referee.counts.delivered_entries == len(referee.services.delivered)
+    assert max(referee.services.delivered) <= len(referee.committed)
     assert all(referee.is_sound(member) for member in small.cluster.members.values())
 
 
@@ -279,23 +279,31 @@ def test_a_service_that_raises_is_found_in_a_run() -> None:
 
 
 def test_a_second_service_that_becomes_another_is_told(small: SmallCluster) -> None:
-    small.referee._on_further(small.leader, Relay(), 64, ("message", 1, "state"), small.referee.relayed)
+    small.referee.services.on_further(
+        small.leader, Relay(), 64, ("message", 1, "state"), small.referee.services.relayed
+    )
 
-    small.referee._on_further(small.follower, Relay(), 64, ("message", 1, "another state"), small.referee.relayed)
+    small.referee.services.on_further(
+        small.follower, Relay(), 64, ("message", 1, "another state"), small.referee.services.relayed
+    )
 
     with told("every service is given the same, and becomes the same"):
         look(small, small.follower)
 
 
 def test_a_service_that_loads_another_state_is_told(small: SmallCluster) -> None:
-    small.referee._on_loaded(small.follower, len(small.referee.committed), b"another state", small.referee.delivered)
+    small.referee.services.on_loaded(
+        small.follower, len(small.referee.committed), b"another state", small.referee.services.delivered
+    )
 
     with told("a service loaded from a snapshot is what every service was at that position"):
         look(small, small.follower)
 
 
 def test_a_snapshot_of_what_is_not_committed_is_told(small: SmallCluster) -> None:
-    small.referee._on_loaded(small.follower, len(small.referee.committed) + 32, b"", small.referee.delivered)
+    small.referee.services.on_loaded(
+        small.follower, len(small.referee.committed) + 32, b"", small.referee.services.delivered
+    )
 
     with told("a snapshot holds only what is committed"):
         look(small, small.follower)
