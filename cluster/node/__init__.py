@@ -1,1 +1,1 @@
-"""One member put together: `node` knows all rooms, `consensus_context` its settings, `member_process` runs it."""
+"""One member put together: `parts` are its rooms, `consensus_context` its settings; `member_process` runs `node`."""

@@ -18,8 +18,8 @@ import structlog
 
 from trimaran.cluster.node.node import Node
 from trimaran.cluster.runtime.files.log_tap import ErrorLogProcessor
+from trimaran.cluster.runtime.ground.agent_door import NodeEnd
 from trimaran.cluster.runtime.ground.garbage import settle_garbage_collector
-from trimaran.cluster.runtime.turns.agent import NodeEnd
 from trimaran.cluster.runtime.turns.failure_report import log_node_failure
 from trimaran.cluster.runtime.watching.process_end import end_on_lost_memory, end_process
 from trimaran.cluster.runtime.watching.watchdog import Watchdog, last_words_of

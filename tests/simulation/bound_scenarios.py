@@ -31,7 +31,7 @@ def clients_that_read_nothing(scene: Scene) -> None:
     """Eight clients send and read nothing: what waits for all of them has one limit, and others are served."""
     leader = scene.start()
     assert leader.node is not None
-    ingress = leader.node._ingress
+    ingress = leader.node.parts.links.ingress
     egress = ingress.egress
     egress.limit_bytes = _EGRESS_LIMIT_BYTES
     scene.add_client()
@@ -55,7 +55,7 @@ def connections_that_say_nothing(scene: Scene) -> None:
     for number in range(_SILENT_COUNT):
         _add_silent_client(scene, f"silent-{number}", Endpoint.parse(leader.config.me.ingress))
     assert leader.node is not None
-    gate = leader.node.gate
+    gate = leader.node.parts.ground.gate
     scene.run_until(lambda: gate.count(Purpose.INGRESS) >= _SILENT_COUNT, 5, "the connections come")
     scene.run(_SETUP_TIMEOUT_S + 1)
     count = gate.count(Purpose.INGRESS)

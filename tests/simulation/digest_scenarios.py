@@ -178,7 +178,7 @@ def a_copy_of_a_log_that_differs(scene: Scene) -> None:
         hashed.expect_nobody_ended()
         for member in cluster.members.values():
             assert member.node is not None
-            member.node.comparer.trust(other.member_id)
+            member.node.parts.repair.comparer.trust(other.member_id)
         hashed.run(lambda: bool(hashed.exits) or not any(map(_holds, cluster.members.values())), 30)
         is_over = hashed.run(lambda: len({service.state for service in hashed.services.values()}) == 1, 60)
         hashed.expect_nobody_ended()

@@ -27,8 +27,7 @@ from trimaran.cluster.core.vocabulary.configuration import ConfigurationHistory
 from trimaran.cluster.node.node import Node
 from trimaran.cluster.runtime.files import node_state_file, recording_log_file
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.turns.log_control import LogControl
+from trimaran.cluster.runtime.ground.agent_door import NodeEnd
 from trimaran.service_api.wire import frame_rules
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, FrameHeader, ReadableBuffer, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
@@ -457,10 +456,9 @@ def _record_other_bytes(planting: Planting) -> None:
 
 
 def _end_the_node_at_a_read_of_damage(planting: Planting) -> None:
-    real = Node._connect
+    real = Node.run
 
-    def connect(self: Node, tasks: ActivityScope) -> LogControl:
-        log = real(self, tasks)
+    async def run(self: Node) -> NodeEnd:
         damage, observe = self.archive.damage, self.archive.damage.on_failed_read
 
         def on_failed_read(error: ArchiveError, descriptor: RecordingDescriptor, position: int) -> None:
@@ -469,9 +467,9 @@ def _end_the_node_at_a_read_of_damage(planting: Planting) -> None:
             self.agent.terminate(error)
 
         damage.on_failed_read = on_failed_read  # type: ignore[method-assign]
-        return log
+        return await real(self)
 
-    planting.replace(Node, "_connect", connect)
+    planting.replace(Node, "run", run)
 
 
 def _lead_on_with_a_damaged_log(planting: Planting) -> None:

@@ -19,6 +19,7 @@ from tests.simulation.plant import CHECKLIST, Plant, planted
 from tests.simulation.plants import PLANTS
 from tests.simulation.scenarios import SCENARIOS, run_scenario
 from trimaran.cluster.testing.simulation.rules.referee import Referee
+from trimaran.cluster.testing.simulation.rules.service_rules import ServiceRules
 
 HARDEST: Final = {
     "torn-frame-believed": 168,
@@ -175,7 +176,8 @@ def test_rule_is_broken_by_a_plant(rule: str) -> None:
 
 def rules_of_the_referee() -> set[str]:
     """Every rule that the referee may report, from its source."""
-    calls = [node for node in ast.walk(ast.parse(inspect.getsource(Referee))) if isinstance(node, ast.Call)]
+    sources = [ast.parse(inspect.getsource(one)) for one in (Referee, ServiceRules)]
+    calls = [node for source in sources for node in ast.walk(source) if isinstance(node, ast.Call)]
     named = [(call, call.func.id) for call in calls if isinstance(call.func, ast.Name)]
     rules = [
         call.args[{"expect": 1, "RuleBroken": 0}[name]] for call, name in named if name in ("expect", "RuleBroken")
@@ -185,8 +187,9 @@ def rules_of_the_referee() -> set[str]:
 
 def test_every_rule_of_the_referee_is_broken_by_a_plant_or_by_a_test() -> None:
     """A new rule needs a plant that breaks it, or a test."""
-    rules = ROOT / "tests" / "unit" / "cluster" / "testing" / "simulation" / "rules"
-    tests = (rules / "test_referee.py").read_text(encoding="utf-8")
+    tests = (ROOT / "tests" / "unit" / "cluster" / "testing" / "simulation" / "rules" / "test_referee.py").read_text(
+        encoding="utf-8"
+    )
 
     assert len(rules_of_the_referee()) >= 20
     assert {rule for rule in rules_of_the_referee() - QUICK.keys() - BY_SCENARIO if f'"{rule}' not in tests} == set()

@@ -205,9 +205,8 @@ class BackupMetrics(RowsPage[BackupView]):
             ConfigurationError: the endpoint cannot be listened on.
         """
         server = MetricsServer(
-            make_page=self.render,
+            self,
             content_type=CONTENT_TYPE_LATEST,
-            why_not_ready=self.why_not_ready,
             monotonic_ns=self._host.clock.monotonic_ns,
             access=MetricsAccess(None),
         )

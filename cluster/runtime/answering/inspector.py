@@ -13,6 +13,7 @@ from trimaran.cluster.core.vocabulary.configuration import ConfiguredMember
 from trimaran.cluster.core.vocabulary.members import ClusterMember
 from trimaran.cluster.core.vocabulary.timers import TimerIds
 from trimaran.cluster.runtime.links.document_server import DocumentRow, answering_once
+from trimaran.cluster.runtime.turns.queries import DeliveredLog
 from trimaran.service_api import Clock, RemoteProtocolError, Role
 from trimaran.service_api.access.permissions import Permission
 from trimaran.service_api.cluster_id import format_cluster_id
@@ -34,7 +35,7 @@ from ...documents.inspection import (
     Topic,
     View,
 )
-from .status_publisher import ROLE_NAMES, member_state_name
+from .status import ROLE_NAMES, member_state_name
 
 _NS_PER_S: Final = 1_000_000_000
 
@@ -47,12 +48,12 @@ class Inspector:
         module: ConsensusModule,
         *,
         clock: Clock,
-        delivered_position: Callable[[], int],
+        delivered: DeliveredLog,
         last_activity_ns: Callable[[int], int | None],
     ) -> None:
         self._module = module
         self._clock = clock
-        self._delivered_position = delivered_position
+        self._delivered = delivered
         self._last_activity_ns = last_activity_ns
 
     def __repr__(self) -> str:
@@ -147,7 +148,7 @@ class Inspector:
             role=ROLE_NAMES[ctx.role],
             state=member_state_name(self._module),
             leadership_term_id=self._term_id,
-            delivered_position=self._delivered_position(),
+            delivered_position=self._delivered.position,
             total_count=len(ids),
             sessions=[self._describe_session(manager.sessions[session_id]) for session_id in ids[window]],
         )

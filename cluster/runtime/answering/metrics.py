@@ -19,6 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from trimaran.cluster.core.vocabulary.members import ClusterMember, is_active, quorum_threshold
 from trimaran.cluster.runtime.answering.metrics_page import Labelled, RowsPage, SourceRow, rows_as_markdown
+from trimaran.cluster.runtime.answering.status import describe_status, describe_unreadiness
 from trimaran.cluster.runtime.answering.vitals import Vitals
 from trimaran.cluster.runtime.watching.stall_tracker import LOOP
 from trimaran.cluster.runtime.watching.sync_timer import DurationHistogram
@@ -84,40 +85,35 @@ def _state(vitals: Vitals) -> float:
 
 
 def _window_bytes(vitals: Vitals) -> float:
-    return max(0, vitals.module.ctx.log_buffer.append_position - vitals.delivered_position())
+    return max(0, vitals.module.ctx.log_buffer.append_position - vitals.status.delivered_position)
 
 
 def _sync_max(vitals: Vitals) -> float | None:
-    disk = vitals.disk
+    disk = vitals.files.member.timed_disk
     return None if disk is None else max(disk.data_syncs.max_ns, disk.file_syncs.max_ns) / _NS_PER_S
 
 
 def _sync_durations(vitals: Vitals) -> Iterator[tuple[str, DurationHistogram]]:
-    if vitals.disk is not None:
-        yield "fdatasync", vitals.disk.data_syncs
-        yield "fsync", vitals.disk.file_syncs
-
-
-def _snapshot_position(vitals: Vitals) -> float:
-    position = vitals.module.snapshots.newest_position
-    return -1 if position is None else position
+    if vitals.files.member.timed_disk is not None:
+        yield "fdatasync", vitals.files.member.timed_disk.data_syncs
+        yield "fsync", vitals.files.member.timed_disk.file_syncs
 
 
 def _snapshot_fetch(vitals: Vitals) -> Labelled:
-    progress = vitals.snapshot_fetch()
+    progress = vitals.status.snapshot_fetch
     yield ("copied",), 0 if progress is None else progress.copied_bytes
     yield ("all",), 0 if progress is None else progress.length_bytes
 
 
 def _standby_age(vitals: Vitals) -> float:
-    return min((one.snapshot_age_s or 0 for one in vitals.describe_status().standbys), default=0)
+    return min((one.snapshot_age_s or 0 for one in vitals.status.standbys), default=0)
 
 
 def _disk_space(vitals: Vitals) -> Labelled:
-    space = vitals.disk_space.newest
-    if space is not None:
-        yield ("free",), space.free_bytes
-        yield ("all",), space.size_bytes
+    status = vitals.status
+    if status.disk_free_bytes is not None and status.disk_size_bytes is not None:
+        yield ("free",), status.disk_free_bytes
+        yield ("all",), status.disk_size_bytes
 
 
 def _identity(vitals: Vitals) -> tuple[str, str, str, str]:
@@ -128,30 +124,32 @@ def _identity(vitals: Vitals) -> tuple[str, str, str, str]:
 
 def _stalls(read: Callable[[Vitals, str], float]) -> Callable[[Vitals], Labelled]:
     """Read something of every culprit; the loop itself is always among them."""
-    return lambda vitals: [((name,), read(vitals, name)) for name in dict.fromkeys((*vitals.stalls.culprits, LOOP))]
+    return lambda vitals: [
+        ((name,), read(vitals, name)) for name in dict.fromkeys((*vitals.ground.stalls.culprits, LOOP))
+    ]
 
 
 def _stall_count(vitals: Vitals, name: str) -> float:
-    found = vitals.stalls.culprits.get(name)
+    found = vitals.ground.stalls.culprits.get(name)
     return 0 if found is None else found.count
 
 
 def _stall_seconds(vitals: Vitals, name: str) -> float:
-    found = vitals.stalls.culprits.get(name)
+    found = vitals.ground.stalls.culprits.get(name)
     return 0 if found is None else found.total_ns / _NS_PER_S
 
 
 def _stall_max(vitals: Vitals, name: str) -> float:
-    found = vitals.stalls.culprits.get(name)
+    found = vitals.ground.stalls.culprits.get(name)
     return 0 if found is None else found.max_ns / _NS_PER_S
 
 
 def _slow_spans(vitals: Vitals) -> Iterator[tuple[str, DurationHistogram]]:
-    yield from vitals.stalls.slow_spans.items()
+    yield from vitals.ground.stalls.slow_spans.items()
 
 
 def _request_stages(vitals: Vitals) -> Iterator[tuple[str, DurationHistogram]]:
-    for stage, durations in vitals.ingress.stages.durations.items():
+    for stage, durations in vitals.links.ingress.stages.durations.items():
         yield stage.name.lower(), durations
 
 
@@ -169,7 +167,7 @@ METRICS: Final = (
         "trimaran_ready",
         "gauge",
         "1 when `/readyz` answers 200: the member knows a leader, its service has started, and it has no problem",
-        lambda v: v.why_not_ready() is None,
+        lambda v: describe_unreadiness(v) is None,
     ),
     # --- consensus
     MetricRow(
@@ -206,7 +204,7 @@ METRICS: Final = (
         "trimaran_leader_member_id",
         "gauge",
         "the id of the current leader, which may be this member; -1 while it knows no leader",
-        lambda v: -1 if v.module.ctx.leader_member_id is None else v.module.ctx.leader_member_id,
+        lambda v: -1 if v.status.leader_member_id is None else v.status.leader_member_id,
     ),
     MetricRow(
         "trimaran_elections_total",
@@ -289,7 +287,7 @@ METRICS: Final = (
         "trimaran_recorded_position_bytes",
         "gauge",
         "the position up to which this member's recording of the log is durable",
-        lambda v: v.module.ctx.append_position,
+        lambda v: v.status.append_position,
         (),
         "100",
     ),
@@ -297,7 +295,7 @@ METRICS: Final = (
         "trimaran_commit_position_bytes",
         "gauge",
         "the position up to which the log is committed and recorded on this member",
-        lambda v: v.module.ctx.commit_position,
+        lambda v: v.status.commit_position,
         (),
         "203",
     ),
@@ -305,7 +303,7 @@ METRICS: Final = (
         "trimaran_delivered_position_bytes",
         "gauge",
         "the position up to which the log was delivered to the service",
-        lambda v: v.delivered_position(),
+        lambda v: v.status.delivered_position,
     ),
     MetricRow(
         "trimaran_held_position_bytes",
@@ -317,7 +315,7 @@ METRICS: Final = (
         "trimaran_committed_bytes_total",
         "counter",
         "bytes committed after the end that the log had when this process started; its rate is the commit rate",
-        lambda v: max(0, v.module.ctx.commit_position - v.start_position),
+        lambda v: max(0, v.status.commit_position - v.start_position),
     ),
     MetricRow(
         "trimaran_log_truncations_total",
@@ -347,33 +345,40 @@ METRICS: Final = (
         "trimaran_damaged_places",
         "gauge",
         "places in this member's archive that are known to be damaged: not valid, or the disk cannot read them",
-        lambda v: len(v.upkeep.damage.places),
+        lambda v: v.status.damaged_place_count,
     ),
     MetricRow(
         "trimaran_damaged_reads_total",
         "counter",
         "reads of this member's archive that met damage and failed",
-        lambda v: v.upkeep.damage.failed_read_count,
-    ),
-    MetricRow("trimaran_mended_places_total", "counter", "places mended", lambda v: v.upkeep.counts.mended_count),
-    MetricRow(
-        "trimaran_lost_places", "gauge", "damaged places no member can mend", lambda v: len(v.upkeep.counts.lost)
+        lambda v: v.repair.upkeep.damage.failed_read_count,
     ),
     MetricRow(
-        "trimaran_scrub_read_bytes", "gauge", "what this or the last pass read", lambda v: v.upkeep.progress.read_bytes
+        "trimaran_mended_places_total", "counter", "places mended", lambda v: v.repair.upkeep.counts.mended_count
     ),
-    MetricRow("trimaran_scrub_passes_total", "counter", "passes of the scrub", lambda v: v.upkeep.progress.pass_count),
+    MetricRow(
+        "trimaran_lost_places", "gauge", "damaged places no member can mend", lambda v: len(v.repair.upkeep.counts.lost)
+    ),
+    MetricRow(
+        "trimaran_scrub_read_bytes",
+        "gauge",
+        "what this or the last pass read",
+        lambda v: v.repair.upkeep.progress.read_bytes,
+    ),
+    MetricRow(
+        "trimaran_scrub_passes_total", "counter", "passes of the scrub", lambda v: v.repair.upkeep.progress.pass_count
+    ),
     MetricRow(
         "trimaran_log_start_position_bytes",
         "gauge",
         "the position where the log on this member's disk begins",
-        lambda v: v.log_start_position,
+        lambda v: v.files.log_start_position,
     ),
     MetricRow(
         "trimaran_cold_pending_bytes",
         "gauge",
         "log that is to leave this member's disk, and is not in cold storage yet",
-        lambda v: v.cold_pending_bytes,
+        lambda v: 0 if v.status.cold_storage is None else v.status.cold_storage.pending_bytes,
     ),
     MetricRow(
         "trimaran_cold_segments_total",
@@ -387,7 +392,7 @@ METRICS: Final = (
         "trimaran_divergences",
         "gauge",
         "kinds of digests (state, outputs, snapshot of a service) in which members differ now; anything but 0 is wrong",
-        lambda v: len(v.module.digests.divergences),
+        lambda v: len(v.status.divergences),
     ),
     MetricRow(
         "trimaran_divergences_total",
@@ -406,25 +411,25 @@ METRICS: Final = (
         "trimaran_snapshot_position_bytes",
         "gauge",
         "the log position of this member's newest complete snapshot; -1 while it has none",
-        _snapshot_position,
+        lambda v: -1 if v.status.snapshot_position is None else v.status.snapshot_position,
     ),
     MetricRow(
         "trimaran_snapshot_age_seconds",
         "gauge",
         "age of this member's newest complete snapshot, or of its log while it has none; 0 before the first term",
-        lambda v: v.describe_status().log_after_snapshot_s or 0,
+        lambda v: v.status.log_after_snapshot_s or 0,
     ),
     MetricRow(
         "trimaran_snapshot_bytes",
         "gauge",
         "length of the services' recordings of this member's newest complete snapshot; 0 while it has none",
-        lambda v: v.describe_status().snapshot_length_bytes or 0,
+        lambda v: v.status.snapshot_length_bytes or 0,
     ),
     MetricRow(
         "trimaran_log_after_snapshot_bytes",
         "gauge",
         "committed log after this member's newest complete snapshot: what a start replays",
-        lambda v: v.module.snapshots.log_after_newest_bytes,
+        lambda v: v.status.log_after_snapshot_bytes,
     ),
     MetricRow(
         "trimaran_snapshots_taken_total",
@@ -483,14 +488,14 @@ METRICS: Final = (
         "trimaran_log_source_id",
         "gauge",
         "the member that this one's log comes from, the leader or another one; -1: none",
-        lambda v: -1 if v.module.ctx.log_source_id is None else v.module.ctx.log_source_id,
+        lambda v: -1 if v.status.log_source_id is None else v.status.log_source_id,
     ),
     # --- clients
     MetricRow(
         "trimaran_sessions",
         "gauge",
         "client sessions of the cluster that are open",
-        lambda v: len(v.module.sessions.sessions),
+        lambda v: v.status.session_count,
     ),
     MetricRow(
         "trimaran_session_limit",
@@ -530,27 +535,29 @@ METRICS: Final = (
         "trimaran_ingress_connections",
         "gauge",
         "client connections to this member; a client keeps one to every member",
-        lambda v: len(v.ingress.connections),
+        lambda v: v.status.connection_count,
     ),
     MetricRow(
         "trimaran_connections",
         "gauge",
         "accepted connections by endpoint",
-        lambda v: [((purpose.value,), v.gate.count(purpose)) for purpose in v.gate.purposes],
+        lambda v: [((purpose.value,), v.ground.gate.count(purpose)) for purpose in v.ground.gate.purposes],
         ("endpoint",),
     ),
     MetricRow(
         "trimaran_connections_pending",
         "gauge",
         "of these, connections that no session or member has been found for yet",
-        lambda v: [((purpose.value,), v.gate.pending_count(purpose)) for purpose in v.gate.purposes],
+        lambda v: [((purpose.value,), v.ground.gate.pending_count(purpose)) for purpose in v.ground.gate.purposes],
         ("endpoint",),
     ),
     MetricRow(
         "trimaran_connection_limit",
         "gauge",
         "the limit of connections by endpoint",
-        lambda v: [((purpose.value,), v.gate.limits(purpose).connection_limit) for purpose in v.gate.purposes],
+        lambda v: [
+            ((purpose.value,), v.ground.gate.limits(purpose).connection_limit) for purpose in v.ground.gate.purposes
+        ],
         ("endpoint",),
     ),
     MetricRow(
@@ -561,8 +568,8 @@ METRICS: Final = (
         "member, without agreement on encryption (`handshake`), of a `foreign_user` at a control socket, meant for an "
         "`other_cluster`, or with an identity that has `no_right` any more",
         lambda v: [
-            ((purpose.value, kind), v.gate.refused_counts[purpose.value, kind])
-            for purpose in v.gate.purposes
+            ((purpose.value, kind), v.ground.gate.refused_counts[purpose.value, kind])
+            for purpose in v.ground.gate.purposes
             for kind in REFUSAL_KINDS
         ],
         ("endpoint", "kind"),
@@ -571,29 +578,25 @@ METRICS: Final = (
         "trimaran_certificate_expires_seconds",
         "gauge",
         "seconds until the first certificate of those that it works with expires; none without TLS",
-        lambda v: (
-            None
-            if (certificate := v.certificate()) is None
-            else (certificate.expires_at_ms - v.clock.epoch_time()) / 1_000
-        ),
+        lambda v: None if v.status.certificate is None else v.status.certificate.expires_in_s,
     ),
     MetricRow(
         "trimaran_unfinished_bytes",
         "gauge",
         "bytes of clients' messages that have begun and not ended",
-        lambda v: v.ingress.unfinished_bytes,
+        lambda v: v.links.ingress.unfinished_bytes,
     ),
     MetricRow(
         "trimaran_open_descriptors",
         "gauge",
         "files and connections that the process has open; 0 if that is not known",
-        lambda v: 0 if v.gate.descriptors is None else v.gate.descriptors.used_count,
+        lambda v: v.status.descriptor_count or 0,
     ),
     MetricRow(
         "trimaran_descriptor_limit",
         "gauge",
         "how many it may have open; 0 if that is not limited",
-        lambda v: 0 if v.gate.descriptors is None else v.gate.descriptors.limit,
+        lambda v: v.status.descriptor_limit or 0,
     ),
     MetricRow(
         "trimaran_window_bytes",
@@ -601,50 +604,55 @@ METRICS: Final = (
         "bytes appended and not delivered; while they exceed the limit, the member reads nothing from clients",
         _window_bytes,
     ),
-    MetricRow("trimaran_window_limit_bytes", "gauge", "the limit of the window", lambda v: v.ingress_window_bytes),
+    MetricRow(
+        "trimaran_window_limit_bytes",
+        "gauge",
+        "the limit of the window",
+        lambda v: v.ground.config.ingress_window_bytes,
+    ),
     MetricRow(
         "trimaran_egress_waiting_bytes",
         "gauge",
         "replies that wait because clients have not read them",
-        lambda v: v.ingress.egress_waiting_bytes,
+        lambda v: v.links.ingress.egress_waiting_bytes,
     ),
     MetricRow(
         "trimaran_egress_limit_bytes",
         "gauge",
         "the limit of these, for all clients together: the setting `egress_limit_bytes`",
-        lambda v: v.ingress.egress.limit_bytes,
+        lambda v: v.links.ingress.egress.limit_bytes,
     ),
     MetricRow(
         "trimaran_egress_dropped_total",
         "counter",
         "client connections that were ended because too many replies waited for them",
-        lambda v: v.ingress.egress.cut_off_count,
+        lambda v: v.links.ingress.egress.cut_off_count,
     ),
     MetricRow(
         "trimaran_kept_replies_bytes",
         "gauge",
         "replies to requests, kept until clients acknowledge them, plus 64 bytes for each; at 256 MiB a session runs "
         "one request at a time",
-        lambda v: v.service.requests.kept_bytes,
+        lambda v: v.container.agent.requests.kept_bytes,
     ),
     # --- queries
     MetricRow(
         "trimaran_queries_answered_total",
         "counter",
         "queries that the service on this member has answered",
-        lambda v: v.queries.answered_count,
+        lambda v: v.turns.queries.answered_count,
     ),
     MetricRow(
         "trimaran_queries_refused_total",
         "counter",
         "queries that this member refused: no leader, no session, too stale, too many, or an error of the service",
-        lambda v: v.queries.refused_count,
+        lambda v: v.turns.queries.refused_count,
     ),
     MetricRow(
         "trimaran_queries_waiting",
         "gauge",
         "queries that wait for a majority to confirm the leader, or for delivery",
-        lambda v: v.queries.waiting_count,
+        lambda v: v.turns.queries.waiting_count,
     ),
     # --- the service and the loop
     MetricRow("trimaran_timers", "gauge", "timers of the service that are set", lambda v: len(v.module.timers)),
@@ -658,7 +666,7 @@ METRICS: Final = (
         "trimaran_service_errors_total",
         "counter",
         "service callbacks that raised an exception",
-        lambda v: v.service.error_count,
+        lambda v: v.container.agent.error_count,
         (),
         "215",
     ),
@@ -666,7 +674,7 @@ METRICS: Final = (
         "trimaran_errors_total",
         "counter",
         "logged warnings and errors, and the error that ended this member",
-        lambda v: v.errors.observation_count,
+        lambda v: v.status.error_count,
         (),
         "212",
     ),
@@ -674,13 +682,13 @@ METRICS: Final = (
         "trimaran_distinct_errors",
         "gauge",
         "distinct errors in the file that `trimaran errors` shows, earlier runs included",
-        lambda v: v.errors.distinct_count,
+        lambda v: v.files.member.errors.distinct_count,
     ),
     MetricRow(
         "trimaran_errors_dropped_total",
         "counter",
         "errors that could not be written to that file, because it is full or the disk failed",
-        lambda v: v.errors.dropped_count,
+        lambda v: v.files.member.errors.dropped_count,
     ),
     MetricRow(
         "trimaran_loop_stalls_total",
@@ -709,7 +717,7 @@ METRICS: Final = (
         "trimaran_loop_busy_max_seconds",
         "gauge",
         "the longest time that one callback kept the loop busy; at least 5 ms, and it need not be a stall",
-        lambda v: v.stalls.max_ns / _NS_PER_S,
+        lambda v: v.ground.stalls.max_ns / _NS_PER_S,
         (),
         "216, 218",
     ),
@@ -717,7 +725,7 @@ METRICS: Final = (
         "trimaran_loop_stall_threshold_seconds",
         "gauge",
         "the threshold of a stall: the setting `stall_threshold_ms`",
-        lambda v: v.stalls.threshold_ns / _NS_PER_S,
+        lambda v: v.ground.stalls.threshold_ns / _NS_PER_S,
     ),
     MetricRow(
         "trimaran_loop_slow_seconds",
@@ -759,7 +767,7 @@ METRICS: Final = (
         lambda v: (
             0
             if v.module.leader is None
-            else v.module.ctx.cluster_clock.ahead_ns(v.now_ns, v.clock.epoch_time()) / _NS_PER_S
+            else v.module.ctx.cluster_clock.ahead_ns(v.now_ns, v.ground.host.clock.epoch_time()) / _NS_PER_S
         ),
     ),
 )
@@ -770,7 +778,16 @@ class MetricsPage(RowsPage[Vitals]):
     """The page that Prometheus fetches from one member."""
 
     def __init__(self, vitals: Vitals) -> None:
-        super().__init__(METRICS, lambda: vitals)
+        self._vitals = vitals
+        super().__init__(METRICS, self._read_status)
+
+    def why_not_ready(self) -> str | None:
+        """Return in one line why clients had better go elsewhere; None when the member is in a term and well."""
+        return describe_unreadiness(self._vitals)
+
+    def _read_status(self) -> Vitals:
+        self._vitals.status = describe_status(self._vitals)
+        return self._vitals
 
 
 def metrics_as_markdown() -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -21,8 +21,6 @@ from trimaran.service_api.net.transport import Listener, NetworkStack, Purpose, 
 
 REQUEST_LIMIT_BYTES: Final = 8192
 """The longest request, headers included; a longer one is refused."""
-CONNECTION_LIMIT: Final = 16
-"""Connections at once; beyond it the oldest makes room."""
 DEADLINE_S: Final = 5.0
 """How long a connection may take for everything, from its beginning to its end."""
 PAGE_AGE_LIMIT_NS: Final = 100_000_000
@@ -45,22 +43,30 @@ _REASONS: Final = {
 logger = structlog.get_logger()
 
 
+class MetricsPages(Protocol):
+    """What scrapers and probes are answered."""
+
+    def render(self) -> bytes:
+        """Make the page of metrics."""
+
+    def why_not_ready(self) -> str | None:
+        """Return in one line why clients had better go elsewhere; None when all is well."""
+
+
 class MetricsServer:
     """Answers scrapers and probes."""
 
     def __init__(
         self,
+        pages: MetricsPages,
         *,
-        make_page: Callable[[], bytes],
         content_type: str,
-        why_not_ready: Callable[[], str | None],
         monotonic_ns: Callable[[], int],
         access: MetricsAccess,
     ) -> None:
         self._access = access
-        self._make_page = make_page
+        self._pages = pages
         self._content_type = content_type
-        self._why_not_ready = why_not_ready
         self._monotonic_ns = monotonic_ns
         self._page = b""
         self._page_ns: int | None = None
@@ -104,7 +110,7 @@ class MetricsServer:
         if path == b"/livez":
             return _response(200, "ok")
         if path == b"/readyz":
-            reason = self._why_not_ready()
+            reason = self._pages.why_not_ready()
             return _response(200, "ok") if reason is None else _response(503, f"not ready: {reason}")
         if path == b"/metrics":
             refusal = self._access.refusal(accepted, request)
@@ -118,7 +124,7 @@ class MetricsServer:
         now_ns = self._monotonic_ns()
         if self._page_ns is None or now_ns - self._page_ns > PAGE_AGE_LIMIT_NS:
             try:
-                self._page = self._make_page()
+                self._page = self._pages.render()
             except Exception as error:
                 # Who watches must not be able to bring down what is watched.
                 logger.error("metrics.failed", error=repr(error), exc_info=error)

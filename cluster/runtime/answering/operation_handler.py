@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
@@ -10,7 +10,10 @@ from trimaran.cluster.core.vocabulary.configuration import PORTS_PER_MEMBER
 from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
 from trimaran.cluster.core.vocabulary.member_change import MemberChange
 from trimaran.cluster.runtime.links.document_server import DocumentRow
+from trimaran.cluster.runtime.repair.comparing import LogComparer
+from trimaran.cluster.runtime.repair.upkeep import Upkeep
 from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
+from trimaran.cluster.runtime.turns.departure import Departure
 from trimaran.service_api import ClusterError, ConfigurationError, NotLeaderError, RemoteProtocolError
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.permissions import Permission
@@ -57,15 +60,15 @@ class OperationHandler:
         *,
         relay: OrderRelay,
         audit: AuditTrail,
-        depart: Callable[[], AsyncGenerator[fx.ActionProgressed, None]],
-        scrub: Callable[[], object],
-        trust: Callable[[MemberId], None],
+        departure: Departure,
+        upkeep: Upkeep,
+        comparer: LogComparer,
     ) -> None:
         self._agent = agent
         self._relay = relay
-        self._depart = depart
-        self._scrub = scrub
-        self._trust = trust
+        self._departure = departure
+        self._upkeep = upkeep
+        self._comparer = comparer
         self._audit = audit
 
     def __repr__(self) -> str:
@@ -176,9 +179,9 @@ class OperationHandler:
         if document.operation is Operation.TRANSFER:
             return self._agent.run_transfer(document.target_member_id)
         if document.operation is Operation.STOP_MEMBER:
-            return self._depart()
+            return self._departure.run()
         if document.operation is Operation.SCRUB:
-            self._scrub()
+            self._upkeep.ask()
             return self._tell(ActionStep.DONE, "it reads everything that it has recorded")
         if document.operation is Operation.TRUST_LOG:
             return self._trust_log(document.target_member_id)
@@ -199,7 +202,7 @@ class OperationHandler:
         if member_id is None or member_id not in held.member_ids:
             expected = sorted(held.member_ids)
             return self._tell(ActionStep.REFUSED, f"member_id={member_id} expected one of {expected}, which differ")
-        self._trust(MemberId(member_id))
+        self._comparer.trust(MemberId(member_id))
         return self._tell(ActionStep.DONE, f"it takes the log of member {member_id} for the valid one")
 
     async def _tell(self, step: ActionStep, detail: str) -> AsyncGenerator[fx.ActionProgressed, None]:

@@ -7,12 +7,13 @@ however long its positions stand still.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from trimaran.cluster.core.consensus_module import ConsensusModule
 from trimaran.cluster.core.vocabulary.election_state import ElectionState
-from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
+from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher
+from trimaran.cluster.runtime.turns.queries import DeliveredLog
+from trimaran.service_api import Clock
 
 _MOVING_STATES: Final = frozenset(
     {
@@ -34,14 +35,14 @@ class ProgressTracker:
         self,
         module: ConsensusModule,
         *,
-        delivered_position: Callable[[], int],
-        snapshot_fetch: Callable[[], FetchProgress | None],
-        monotonic_ns: Callable[[], int],
+        delivered: DeliveredLog,
+        fetcher: SnapshotFetcher,
+        clock: Clock,
     ) -> None:
         self._module = module
-        self._delivered_position = delivered_position
-        self._snapshot_fetch = snapshot_fetch
-        self._monotonic_ns = monotonic_ns
+        self._delivered = delivered
+        self._fetcher = fetcher
+        self._clock = clock
         self._seen: tuple[object, ...] | None = None
         """What has to change; None while there is nothing to do."""
         self._since_ns = 0
@@ -51,14 +52,14 @@ class ProgressTracker:
 
     def look(self) -> int | None:
         """Return for how many nanoseconds nothing has moved that should; None if there is nothing to do."""
-        now_ns, found = self._monotonic_ns(), self._find_work()
+        now_ns, found = self._clock.monotonic_ns(), self._find_work()
         if found is None or found != self._seen:
             self._seen, self._since_ns = found, now_ns
         return None if found is None else now_ns - self._since_ns
 
     def _find_work(self) -> tuple[object, ...] | None:
-        ctx, delivered_position = self._module.ctx, self._delivered_position()
-        election, fetch = self._module.election, self._snapshot_fetch()
+        ctx, delivered_position = self._module.ctx, self._delivered.position
+        election, fetch = self._module.election, self._fetcher.progress
         if fetch is not None:
             return ("snapshot", fetch.copied_bytes, fetch.length_bytes)
         if election is None:

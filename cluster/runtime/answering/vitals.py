@@ -7,33 +7,27 @@ sessions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.documents.health import why_not_ready
 from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
-from trimaran.cluster.settings.health_limits import HealthLimits
-from trimaran.service_api import Clock
 from trimaran.service_api.documents.member_status import MemberStatus
-from trimaran.service_api.net.connection_gate import ConnectionGate
-from trimaran.service_api.tls.certificates import Certificate
 
 if TYPE_CHECKING:
-    from trimaran.archive import Archive
-    from trimaran.cluster.runtime.files.error_log import ErrorLog
-    from trimaran.cluster.runtime.links.ingress import Ingress
-    from trimaran.cluster.runtime.repair.upkeep import Upkeep
-    from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
+    from trimaran.cluster.runtime.answering.progress_tracker import ProgressTracker
+    from trimaran.cluster.runtime.files.wiring import Files
+    from trimaran.cluster.runtime.ground.wiring import Ground
+    from trimaran.cluster.runtime.links.wiring import Links
+    from trimaran.cluster.runtime.repair.wiring import Repair
+    from trimaran.cluster.runtime.snapshots.wiring import Snapshots
     from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
-    from trimaran.cluster.runtime.turns.queries import QueryHandler
+    from trimaran.cluster.runtime.turns.wiring import AgentTurns
     from trimaran.cluster.runtime.watching.disk_space import DiskSpaceWatch
-    from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
-    from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
-    from trimaran.cluster.service.agent import ClusteredServiceAgent
+    from trimaran.cluster.service.wiring import Container
 
 CLOSE_REASONS: Final = {
     "CLIENT_ACTION": "client",
@@ -56,14 +50,14 @@ _NS_PER_S: Final = 1_000_000_000
 class EffectCounts:
     """How often what happened since this process began."""
 
-    def __init__(self) -> None:
+    def __init__(self, snapshots: SnapshotCounts) -> None:
+        self.snapshots = snapshots
         self.elections = 0
         self.elections_won = 0
         self.votes_refused = 0
         self.nominations_refused = 0
         self.leaders_refused = 0
         self.log_truncations = 0
-        self.snapshots = SnapshotCounts()
         self.sessions_opened = 0
         self.sessions_closed: Counter[str] = Counter(dict.fromkeys((*CLOSE_REASONS.values(), "other"), 0))
         self.sessions_refused: Counter[str] = Counter(
@@ -102,49 +96,28 @@ class EffectCounts:
 
 @dataclass(slots=True, kw_only=True)
 class Vitals:
-    """The parts of one member that have something to tell."""
+    """The rooms of one member, for who shows its numbers: its status and its metrics."""
 
     module: ConsensusModule
-    agent: ConsensusModuleAgent
-    ingress: Ingress
-    gate: ConnectionGate
-    service: ClusteredServiceAgent
-    queries: QueryHandler
-    stalls: StallTracker
-    errors: ErrorLog
-    disk: TimedFileSystem | None
-    """None when syncs are not timed."""
+    ground: Ground
+    links: Links
+    files: Files
+    container: Container
+    snapshots: Snapshots
+    repair: Repair
+    turns: AgentTurns
     disk_space: DiskSpaceWatch
-    certificate: Callable[[], Certificate | None]
-    """The certificate that expires first; None without TLS."""
-    archive: Archive
-    upkeep: Upkeep
+    progress: ProgressTracker
     counts: EffectCounts
-    clock: Clock
-    delivered_position: Callable[[], int]
-    snapshot_fetch: Callable[[], FetchProgress | None]
-    describe_status: Callable[[], MemberStatus]
-    health_limits: HealthLimits
-    ingress_window_bytes: int
-    started_ns: int
     start_position: int
     """Where the log ended when this process began."""
     is_service_started: bool = False
-
-    @property
-    def log_start_position(self) -> int:
-        """Where the log on this disk begins."""
-        return self.archive.descriptor(self.module.ctx.log_recording_id).start_position
-
-    @property
-    def cold_pending_bytes(self) -> int:
-        """How much log is to leave the disk, and is not in cold storage."""
-        standing = self.archive.cold_standing
-        return 0 if standing is None else standing.pending_bytes
+    status: MemberStatus = field(init=False, repr=False)
+    """The status at the scrape that is under way."""
 
     def cold_segments(self) -> Iterator[tuple[tuple[str], int]]:
         """Yield how many segments went to cold storage and came back, and how many attempts failed."""
-        standing, cold = self.archive.cold_standing, self.archive.cold
+        standing, cold = self.files.archive.cold_standing, self.files.archive.cold
         yield ("shipped",), 0 if standing is None else standing.shipped_count
         yield ("fetched",), 0 if cold is None else cold.counts.fetched_count
         counts = (
@@ -156,24 +129,9 @@ class Vitals:
     @property
     def now_ns(self) -> int:
         """Monotonic time."""
-        return self.clock.monotonic_ns()
+        return self.ground.host.clock.monotonic_ns()
 
     @property
     def uptime_s(self) -> float:
         """How long this process has been a member."""
-        return (self.now_ns - self.started_ns) / _NS_PER_S
-
-    def why_not_ready(self) -> str | None:
-        """Say in one line why clients had better go elsewhere; None when it is in a term and well."""
-        module, ctx = self.module, self.module.ctx
-        if not self.is_service_started:
-            return "the service has not started"
-        if module.election is not None:
-            last = module.last_election
-            reason = "" if last is None else f": {last.reason}"
-            return f"in an election: state={module.election.state.name}{reason}"
-        if module.leader is None and module.follower is None:
-            return "no election has begun"
-        if ctx.leader_member_id is None:
-            return "no leader is known"
-        return why_not_ready(self.describe_status(), self.health_limits)
+        return (self.now_ns - self.ground.started_ns) / _NS_PER_S

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -42,6 +42,20 @@ _INT64_MAX: Final = (1 << 63) - 1
 logger = structlog.get_logger()
 
 
+class ClusterIds(Protocol):
+    """The cluster ids that members tell each other: the links to them."""
+
+    on_announced: Callable[[], None]
+    """Called when what is announced changes."""
+
+    @property
+    def announced_cluster_ids(self) -> Mapping[MemberId, ClusterId]:
+        """What the configured endpoint of each member answered; `NULL_CLUSTER_ID` of one that does not know yet."""
+
+    def announce(self, cluster_id: ClusterId) -> None:
+        """Tell every member which cluster this one belongs to."""
+
+
 class ClusterIdentity:
     """The cluster id of one member: what is on its disk, and how it gets there."""
 
@@ -50,15 +64,13 @@ class ClusterIdentity:
         file: ClusterIdFile,
         module: ConsensusModule,
         archive: Archive,
-        *,
-        announced: Callable[[], Mapping[MemberId, ClusterId]],
-        on_known: Callable[[], None],
+        ids: ClusterIds,
     ) -> None:
         self._file = file
         self._module = module
         self._archive = archive
-        self._announced = announced
-        self._on_known = on_known
+        self._ids = ids
+        ids.on_announced = self.look
         self._problem: str | None = None
         """What was logged last, once."""
 
@@ -87,7 +99,7 @@ class ClusterIdentity:
             if self._module.leader is not None:
                 found = self._lead()
             elif self._module.follower is not None and ctx.leader_member_id is not None:
-                found = self._announced().get(ctx.leader_member_id, NULL_CLUSTER_ID)
+                found = self._ids.announced_cluster_ids.get(ctx.leader_member_id, NULL_CLUSTER_ID)
             else:
                 return
             if not found:
@@ -98,11 +110,11 @@ class ClusterIdentity:
             return
         ctx.cluster_id = found
         logger.info("cluster.identified", cluster_id=format_cluster_id(found), leader_member_id=ctx.leader_member_id)
-        self._on_known()
+        self._ids.announce(found)
 
     def _lead(self) -> ClusterId:
         """Return what the members hold already, or what the first entry of the log says."""
-        held = {cluster_id for cluster_id in self._announced().values() if cluster_id}
+        held = {cluster_id for cluster_id in self._ids.announced_cluster_ids.values() if cluster_id}
         if len(held) > 1:
             ids = sorted(f"{cluster_id:016x}" for cluster_id in held)
             self._tell(f"members hold different ids: {', '.join(ids)}; remove the member of the other cluster")

@@ -13,6 +13,7 @@ gets a `Refusal` instead, which says who may.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final, NamedTuple
@@ -84,9 +85,9 @@ class DocumentServer:
     """The handler of each stream at one endpoint, and how many ask there."""
 
     def __init__(self, rows: Mapping[int, DocumentRow], make_status: Callable[[], bytes], audit: AuditTrail) -> None:
-        self._rows = dict(rows)
+        self._rows = rows
         self._make_status = make_status
-        self._counts = dict.fromkeys(self._rows, 0)
+        self._counts: Counter[int] = Counter()
         self._status_readers: dict[InboundConnection, None] = {}
         self.audit = audit
         self.tasks: ActivityScope | None = None

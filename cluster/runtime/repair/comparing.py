@@ -105,12 +105,11 @@ class LogComparer:
         files: MemberFiles,
         mender: Mender,
         *,
-        facts: Callable[[], RepairFacts],
         network: NetworkStack,
         directory: Path,
     ) -> None:
         self._ctx, self._archive, self._files, self._mender = ctx, archive, files, mender
-        self._facts, self._network, self._directory = facts, network, directory
+        self._facts, self._network, self._directory = mender.facts, network, directory
         self._comparing = asyncio.Lock()
         self._trusted_id: MemberId | None = None
         self._is_asked = asyncio.Event()

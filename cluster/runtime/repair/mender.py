@@ -93,7 +93,7 @@ class Mender:
         self.counts: Final = RepairCounts()
         self._archive = archive
         self._network = network
-        self._facts = facts
+        self.facts: Final = facts
         self._copies = copies
         self._on_failed = on_failed
         self._mending = asyncio.Lock()
@@ -108,7 +108,7 @@ class Mender:
                 descriptor = self._archive.present_descriptor(recording_id)
             except ArchiveError:
                 return RepairOutcome.MENDED, ""  # it was purged
-            facts = self._facts()
+            facts = self.facts()
             if recording_id == facts.log_recording_id:
                 plan = await self._plan_log_repair(facts, self._find_begin(recording_id, position))
             else:
@@ -140,7 +140,7 @@ class Mender:
             ClusterError: the frames do not belong there, or the disk here refused.
         """
         async with self._mending:
-            facts = self._facts()
+            facts = self.facts()
             descriptor = self._archive.present_descriptor(facts.log_recording_id)
             if (fault := find_term_fault(frames, found.position, facts.terms)) is not None:
                 raise RemoteProtocolError(fault)

@@ -11,13 +11,14 @@ says why. Older damage is told and kept.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from trimaran.archive import Archive, CorruptionError
 from trimaran.archive.store.damage import DamagedPlace
 from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
+from trimaran.cluster.runtime.ground.agent_door import AgentDoor
 from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
 from ...core import events as ev
@@ -47,15 +48,12 @@ class Repairer:
         ctx: ConsensusContext,
         archive: Archive,
         mender: Mender,
-        *,
-        post: Callable[[object], None],
-        on_failed: Callable[[BaseException], None],
+        agent: AgentDoor,
     ) -> None:
         self._ctx = ctx
         self._archive = archive
         self._mender = mender
-        self._post = post
-        self._on_failed = on_failed
+        self._agent = agent
         self._found = asyncio.Event()
         self._waiting: dict[tuple[int, int], _Found] = {}
         archive.damage.on_found = self._found.set
@@ -117,9 +115,9 @@ class Repairer:
         if now_s - found.lost_since_s < SNAPSHOT_WAIT_S:
             if self._ctx.leader_member_id == self._ctx.config.member_id:
                 why = f"{place.file_name} is damaged at position={place.position}"
-                self._post(ev.ActionRequested(None, ControlToggle.SNAPSHOT, reason=why))
+                self._agent.post(ev.ActionRequested(None, ControlToggle.SNAPSHOT, reason=why))
             return
-        self._on_failed(
+        self._agent.terminate(
             CorruptionError(
                 f"no member has what is damaged here: file={place.file_name}: {reason}; a start of this member needs "
                 "it. Restore a backup, or make a cluster of what is left with `trimaran recover`",

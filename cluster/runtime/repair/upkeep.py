@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from trimaran.archive import Archive
 from trimaran.archive.store.damage import DamagedPlace, DamageTracker
 from trimaran.archive.store.scrub import Scrub, ScrubProgress
 from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.agent_door import AgentDoor
 from trimaran.cluster.runtime.ground.host import Host
 from trimaran.service_api.cluster_id import ClusterId
 
@@ -30,14 +29,13 @@ class Upkeep:
         *,
         host: Host,
         copies: LogCopiesFile,
-        post: Callable[[object], None],
-        on_failed: Callable[[BaseException], None],
+        agent: AgentDoor,
     ) -> None:
         self._archive = archive
         self._mender = Mender(
-            archive, network=host.network, facts=lambda: describe_facts(ctx), copies=copies, on_failed=on_failed
+            archive, network=host.network, facts=lambda: describe_facts(ctx), copies=copies, on_failed=agent.terminate
         )
-        self._repairer = Repairer(ctx, archive, self._mender, post=post, on_failed=on_failed)
+        self._repairer = Repairer(ctx, archive, self._mender, agent)
         self.mender = self._mender
         self._scrub = Scrub(
             archive,

@@ -74,14 +74,9 @@ class ColdShipper:
 
     @classmethod
     def of_config(cls, config: NodeConfig, archive: Archive, ctx: ConsensusContext, host: Host) -> Self | None:
-        """Make what a member's settings ask for; None without a URL.
-
-        Raises:
-            ConfigurationError: the scheme of the URL is unknown, or its library is not installed.
-        """
+        """Make what a member's settings ask for; None without a URL."""
         if not config.cold_storage_url:
             return None
-        host.open_objects(config.cold_storage_url)
         return cls(
             archive,
             ctx.log_recording_id,

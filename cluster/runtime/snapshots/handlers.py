@@ -7,6 +7,7 @@ from typing import Any
 
 from trimaran.archive import Archive
 from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.agent_door import AgentDoor
 from trimaran.cluster.runtime.ground.state_copy import CopyState
 from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
 from trimaran.service_api.net.transport import NetworkStack
@@ -26,8 +27,7 @@ def snapshot_handlers(
     retention: Retention,
     *,
     network: NetworkStack,
-    post: Callable[[object], None],
-    on_failed: Callable[[BaseException], None],
+    agent: AgentDoor,
     monotonic_ns: Callable[[], int],
     counts: SnapshotCounts,
     tasks: ActivityScope,
@@ -37,16 +37,13 @@ def snapshot_handlers(
     taker = SnapshotTaker(
         archive,
         service,
-        post=post,
-        on_failed=on_failed,
+        agent=agent,
         monotonic_ns=monotonic_ns,
         counts=counts,
         tasks=tasks,
         copy_state=copy_state,
     )
-    fetcher = StandbySnapshotFetcher(
-        ctx, archive, network=network, post=post, on_failed=on_failed, monotonic_ns=monotonic_ns, tasks=tasks
-    )
+    fetcher = StandbySnapshotFetcher(ctx, archive, network=network, agent=agent, monotonic_ns=monotonic_ns, tasks=tasks)
     return {
         fx.TakeSnapshot: taker.take,
         fx.FetchStandbySnapshot: fetcher.fetch,

@@ -33,6 +33,7 @@ from trimaran.archive.format.messages import RecordingDescriptorRow
 from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
 from trimaran.cluster.runtime.files.copy_notes import CopyNotes
 from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.agent_door import AgentDoor, NodeEnd
 from trimaran.cluster.runtime.links.document_server import DocumentRow
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.access.permissions import Permission
@@ -177,9 +178,7 @@ class SnapshotFetcher:
         *,
         network: NetworkStack,
         copy_notes: CopyNotes,
-        post: Callable[[object], None],
-        on_installed: Callable[[], None],
-        on_failed: Callable[[BaseException], None],
+        agent: AgentDoor,
         monotonic_ns: Callable[[], int],
         tasks: ActivityScope,
     ) -> None:
@@ -189,9 +188,7 @@ class SnapshotFetcher:
         self._network = network
         self._copy_notes = copy_notes
         self._copier = RecordingCopier(ctx, archive, network)
-        self._post = post
-        self._on_installed = on_installed
-        self._on_failed = on_failed
+        self._agent = agent
         self._monotonic_ns = monotonic_ns
         self._tasks = tasks
         self._task: asyncio.Task[None] | None = None
@@ -239,7 +236,7 @@ class SnapshotFetcher:
         await self._copy_notes.begin(ready.source_member_id, 0, ready.log_position)  # the state, and what is of the log
         await aiofiles.os.wrap(self._recording_log_file.replace)(recording_log)
         logger.info("snapshot.installed", log_position=ready.log_position, leader_member_id=ready.source_member_id)
-        self._on_installed()
+        self._agent.restart(NodeEnd.SNAPSHOT_INSTALLED)
 
     async def _run(self, shipment: _Shipment, before: asyncio.Task[None] | None) -> None:
         """Get it, or remove what there is of it; only then say which."""
@@ -254,7 +251,7 @@ class SnapshotFetcher:
             logger.warning("snapshot_fetch.failed", leader_member_id=shipment.source_member_id, reason=reason)
             outcome = ev.SnapshotFetchFailed(reason)
         except DiskFailedError as error:
-            self._on_failed(error.cause)
+            self._agent.terminate(error.cause)
         finally:
             if not isinstance(outcome, ev.SnapshotFetched):
                 if self._shipment is shipment:
@@ -263,7 +260,7 @@ class SnapshotFetcher:
         if isinstance(outcome, ev.SnapshotFetched):
             self._ready = shipment
         if outcome is not None:
-            self._post(outcome)
+            self._agent.post(outcome)
 
     async def _fetch_from_who_can_read_it(self, shipment: _Shipment) -> None:
         """Get the leader's snapshot, or where the leader cannot read it, another member's.
@@ -445,4 +442,4 @@ class SnapshotFetcher:
         try:
             await self._copier.discard(shipment.recording_ids)
         except (ArchiveError, OSError) as error:
-            self._on_failed(error)
+            self._agent.terminate(error)

@@ -26,6 +26,7 @@ import structlog
 
 from trimaran.archive import Archive, ArchiveError
 from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.agent_door import AgentDoor
 from trimaran.cluster.runtime.ground.state_copy import SILENCE_LIMIT_S, CopyState, StateCopy, StateCopyError
 from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
 from trimaran.service_api import InvariantViolation, ServiceDivergedError, invariant
@@ -80,8 +81,7 @@ class SnapshotTaker:
         archive: Archive,
         service: ClusteredServiceAgent,
         *,
-        post: Callable[[object], None],
-        on_failed: Callable[[BaseException], None],
+        agent: AgentDoor,
         monotonic_ns: Callable[[], int],
         counts: SnapshotCounts,
         tasks: ActivityScope,
@@ -89,8 +89,7 @@ class SnapshotTaker:
     ) -> None:
         self._archive = archive
         self._service = service
-        self._post = post
-        self._on_failed = on_failed
+        self._agent = agent
         self._monotonic_ns = monotonic_ns
         self._counts = counts
         self._tasks = tasks
@@ -119,10 +118,10 @@ class SnapshotTaker:
             cause = error.__cause__
             logger.error("snapshot.failed", log_position=effect.log_position, error=repr(cause), exc_info=cause)
             self._counts.on_failed()
-            self._post(ev.SnapshotFailed(effect.log_position, f"the service failed: {cause!r}"))
+            self._agent.post(ev.SnapshotFailed(effect.log_position, f"the service failed: {cause!r}"))
             return
         except Exception as error:
-            self._on_failed(error)
+            self._agent.terminate(error)
             return
         service_ids = [recording_id for _, recording_id in sorted(recorded.service_recording_ids.items())]
         end_ns = self._monotonic_ns()
@@ -138,12 +137,12 @@ class SnapshotTaker:
             duration_ms=duration_ns // 1_000_000,
             stop_ms=stop_ns // 1_000_000,
         )
-        self._post(ev.SnapshotTaken(effect.log_position, tuple(service_ids), module_id))
+        self._agent.post(ev.SnapshotTaken(effect.log_position, tuple(service_ids), module_id))
         digests = sorted(recorded.digests)
         if self._service.services:  # a witness knows less: it has no part in a comparison
             digests.append((NULL_VALUE, recorded.module_digest.digest()))
         for service_id, value in digests:
-            self._post(ev.SnapshotDigested(effect.log_position, service_id, value))
+            self._agent.post(ev.SnapshotDigested(effect.log_position, service_id, value))
 
     async def _record_services(self, effect: fx.TakeSnapshot, recorded: _Recorded) -> None:
         """Record the state of every service; those that are set aside last, when delivery goes on again."""
@@ -159,7 +158,7 @@ class SnapshotTaker:
                 if state.is_apart and recorded.captured_ns is None:
                     self._check_position(effect)
                     recorded.captured_ns = self._monotonic_ns()
-                    self._post(ev.SnapshotCaptured(effect.log_position))
+                    self._agent.post(ev.SnapshotCaptured(effect.log_position))
                 digest = MessageDigest()
                 recorded.service_recording_ids[service_id] = await self._record(
                     SERVICE_SNAPSHOT_STREAM_ID,

@@ -16,6 +16,7 @@ import structlog
 from trimaran.archive import Archive, ArchiveError
 from trimaran.cluster.core.log.shipped_snapshot import make_recording_log
 from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.agent_door import AgentDoor
 from trimaran.service_api import ClusterError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net.transport import NetworkStack
@@ -42,16 +43,14 @@ class StandbySnapshotFetcher:
         archive: Archive,
         *,
         network: NetworkStack,
-        post: Callable[[object], None],
-        on_failed: Callable[[BaseException], None],
+        agent: AgentDoor,
         monotonic_ns: Callable[[], int],
         tasks: ActivityScope,
     ) -> None:
         self._ctx = ctx
         self._archive = archive
         self._copier = RecordingCopier(ctx, archive, network)
-        self._post = post
-        self._on_failed = on_failed
+        self._agent = agent
         self._monotonic_ns = monotonic_ns
         self._tasks = tasks
 
@@ -69,11 +68,11 @@ class StandbySnapshotFetcher:
             reason = f"{type(error).__name__}: {error}"
             logger.warning("standby_snapshot.fetch_failed", standby_member_id=effect.member_id, reason=reason)
             await self._discard(made)
-            self._post(ev.StandbySnapshotFetchFailed(reason))
+            self._agent.post(ev.StandbySnapshotFetchFailed(reason))
         except DiskFailedError as error:
-            self._on_failed(error.cause)
+            self._agent.terminate(error.cause)
         if outcome is not None:
-            self._post(outcome)
+            self._agent.post(outcome)
 
     async def _fetch(self, effect: fx.FetchStandbySnapshot, made: list[int]) -> ev.StandbySnapshotFetched:
         began_ns = self._monotonic_ns()
@@ -101,4 +100,4 @@ class StandbySnapshotFetcher:
         try:
             await self._copier.discard(recording_ids)
         except (ArchiveError, OSError) as error:
-            self._on_failed(error)
+            self._agent.terminate(error)

@@ -18,7 +18,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from typing import Any, Final
 
 import structlog
@@ -29,6 +28,7 @@ from trimaran.cluster.core.consensus_module import ConsensusModule
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.messages.consensus import AppendPosition, CommitPosition
 from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.agent_door import NodeEnd
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.member_links import MemberLinks
 from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning
@@ -69,25 +69,6 @@ At worst it fires early and the poll does nothing. Setting it again would cost a
 logger = structlog.get_logger()
 
 
-class NodeEnd(Enum):
-    """Why a node has ended in order."""
-
-    STOPPED = "stopped"
-    SNAPSHOT_INSTALLED = "snapshot installed"
-    """Its files hold another member's snapshot now."""
-    ENTRY_SKIPPED = "entry skipped"
-    """An entry is to be skipped that it has delivered, or holds before."""
-    LOG_DIFFERED = "log differed"
-    """A range of its log was not that of others: it was mended, or the member is to hold before it, or no more."""
-    ENTRY_HELD = "entry held"
-    """Its service failed for the second time at one entry, before which it is to stand still."""
-
-    @property
-    def is_restart(self) -> bool:
-        """Whether the node is to be opened again in the same process, with a service that knows nothing."""
-        return self is not NodeEnd.STOPPED
-
-
 class ConsensusModuleAgent:
     """Drives one member's consensus module on the event loop."""
 
@@ -100,7 +81,7 @@ class ConsensusModuleAgent:
         tuning: MachineTuning,
     ) -> None:
         self.module = module
-        self._tuning = tuning
+        self.tuning: Final = tuning
         self._ctx = module.ctx
         self._clock = clock
         self.monotonic_ns: Final = clock.monotonic_ns
@@ -149,7 +130,7 @@ class ConsensusModuleAgent:
         tasks: ActivityScope,
     ) -> None:
         """Connect the agent with what performs its effects. Called once, before `start`."""
-        self._links, self._ingress, self._log = links, ingress, log
+        self._links, self.ingress, self._log = links, ingress, log
         self._adapter, self._service, self._tasks = adapter, service, tasks
         self._queries, self._divergence = queries, divergence
         self._loop = asyncio.get_running_loop()
@@ -390,7 +371,7 @@ class ConsensusModuleAgent:
         if ctx.log_buffer.flushed_position == ctx.commit_position and not self._is_in_turn:
             self._flush()
         elif self._flush_handle is None:
-            delay_s = 0.0 if self.module.leader is None else self._tuning.batch_delay_s()
+            delay_s = 0.0 if self.module.leader is None else self.tuning.batch_delay_s()
             if delay_s:
                 self._flush_handle = self._loop.call_later(delay_s, self._flush)
             else:
@@ -435,7 +416,7 @@ class ConsensusModuleAgent:
             self._deliver()
         elif self._settling is None:
             self._schedule_poll()
-        self._tuning.on_worked(ctx.now_ns)
+        self.tuning.on_worked(ctx.now_ns)
 
     def _perform(self, effects: Sequence[fx.Effect]) -> bool:
         """Perform effects in order. False when one has to settle: the rest follows when it has."""
@@ -536,9 +517,9 @@ class ConsensusModuleAgent:
 
     def _hold_ingress(self, effect: fx.HoldIngress) -> None:
         if effect.is_held:
-            self._ingress.pause()
+            self.ingress.pause()
         elif not self.is_window_full():
-            self._ingress.resume()
+            self.ingress.resume()
 
     def _await_delivery(self, effect: fx.AwaitDelivery) -> None:
         self._sync_up_to(effect.position)
@@ -598,8 +579,8 @@ class ConsensusModuleAgent:
             else:
                 self._schedule_poll()
         self._queries.serve()
-        if self._ingress.is_paused and not self.is_window_full():
-            self._ingress.resume()
+        if self.ingress.is_paused and not self.is_window_full():
+            self.ingress.resume()
 
     def _digests_differed(self, effect: fx.DigestsDiffered) -> Coroutine[Any, Any, None] | None:
         self._ctx.is_comparing = self._ctx.is_comparing or effect.is_stopping
@@ -626,14 +607,14 @@ class ConsensusModuleAgent:
     # --- effects
 
     def _send_to_client(self, effect: fx.SendToClient) -> None:
-        connection = self._ingress.connections.get(effect.connection_id)
+        connection = self.ingress.connections.get(effect.connection_id)
         if connection is not None:
             connection.egress.send(effect.message)
             if effect.close_after:
                 connection.life.close()
 
     def _bind_ingress(self, effect: fx.BindIngress) -> None:
-        connection = self._ingress.connections.get(effect.connection_id)
+        connection = self.ingress.connections.get(effect.connection_id)
         if connection is not None:
             session_id = ClusterSessionId(effect.cluster_session_id)
             connection.life.bind(session_id, effect.leadership_term_id)
@@ -641,11 +622,11 @@ class ConsensusModuleAgent:
 
     def _unbind_ingress(self, effect: fx.UnbindIngress) -> None:
         if effect.connection_id is None:
-            self._ingress.unbind_all()
-            self._ingress.resume()  # what filled the window may be cut off, and then no commit would resume it
+            self.ingress.unbind_all()
+            self.ingress.resume()  # what filled the window may be cut off, and then no commit would resume it
             self._service.disconnect_egress(None)
             return
-        connection = self._ingress.connections.get(effect.connection_id)
+        connection = self.ingress.connections.get(effect.connection_id)
         if connection is not None:
             connection.life.release(ClusterSessionId(effect.cluster_session_id))
 

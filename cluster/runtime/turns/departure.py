@@ -8,7 +8,7 @@ go on; a second request to stop is one to stop now.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from trimaran.cluster.core import effects as fx
@@ -22,9 +22,8 @@ from trimaran.service_api.types import NULL_VALUE
 class Departure:
     """How one member stops."""
 
-    def __init__(self, agent: ConsensusModuleAgent, stop: Callable[[], None], *, timeout_s: float) -> None:
+    def __init__(self, agent: ConsensusModuleAgent, *, timeout_s: float) -> None:
         self._agent = agent
-        self._stop = stop
         self._timeout_s = timeout_s
         self._is_begun = False
         self.tasks: ActivityScope | None = None
@@ -33,10 +32,15 @@ class Departure:
     def __repr__(self) -> str:
         return f"<Departure begun={self._is_begun}>"
 
+    def stop(self) -> None:
+        """Stop this member in order, and at once."""
+        self._agent.module.actions.quit()
+        self._agent.terminate(None)
+
     def begin(self) -> None:
         """Stop this member, after a hand-over if it leads; at once when it is asked a second time."""
         if self._is_begun or self.tasks is None or not self.tasks.is_open or not self._hands_over:
-            self._stop()
+            self.stop()
             return
         self._is_begun = True
         self.tasks.create_task(self._depart(), name="departure")
@@ -62,7 +66,7 @@ class Departure:
             position = self._agent.module.ctx.append_position
             yield fx.ActionProgressed(NULL_VALUE, ActionStep.DONE, position, detail, None, is_final=True)
         finally:
-            self._stop()
+            self.stop()
 
     @property
     def _hands_over(self) -> bool:

@@ -5,9 +5,9 @@ Before that the logs are compared: a service that was given other bytes differs,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -16,11 +16,19 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.vocabulary.divergence import Divergence
 from trimaran.cluster.messages.digests import DigestKind
 from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.agent_door import AgentDoor, NodeEnd
 from trimaran.cluster.runtime.repair.comparing import LogComparer, LogComparison
 from trimaran.service_api import ClusterError, ServiceDivergedError
 from trimaran.service_api.types import MemberId
 
 logger = structlog.get_logger()
+
+
+class DeliveringAgent(AgentDoor, Protocol):
+    """The agent, as who stops its delivery sees it."""
+
+    def go_on(self) -> None:
+        """Deliver on: the comparison of logs has found no fault of this member."""
 
 
 class DivergenceReporter:
@@ -33,13 +41,11 @@ class DivergenceReporter:
         *,
         member_id: MemberId,
         comparer: LogComparer,
-        restart: Callable[[], None],
-        fail: Callable[[BaseException], None],
-        go_on: Callable[[], None],
+        agent: DeliveringAgent,
         tasks: ActivityScope,
     ) -> None:
         self._directory, self._service, self._member_id = directory, service, member_id
-        self._comparer, self._restart, self._fail, self._go_on, self._tasks = comparer, restart, fail, go_on, tasks
+        self._comparer, self._agent, self._tasks = comparer, agent, tasks
 
     def __repr__(self) -> str:
         return f"<DivergenceReporter {self._directory}>"
@@ -101,7 +107,7 @@ class DivergenceReporter:
             raise ServiceDivergedError(self._why_it_stops(divergence, found))
         detail = f"{found}: this member goes on, as the majority has its state from one member. "
         logger.error("service.digests_compared", **_facts(divergence), detail=detail + self._commands(divergence))
-        self._go_on()
+        self._agent.go_on()
 
     async def _compare(self, divergence: Divergence) -> None:
         """Compare the logs meanwhile: this member goes on if its log is as valid as the others'."""
@@ -111,17 +117,17 @@ class DivergenceReporter:
                 detail = f"{found}: this member goes on. {self._what_to_do(divergence)}"
                 logger.error("service.digests_compared", **_facts(divergence), detail=detail)
         except (ClusterError, OSError) as error:
-            self._fail(error)
+            self._agent.terminate(error)
 
     async def _act(self, found: LogComparison) -> bool:
         """Start again if the log was mended, or in order to hold; whether that is so."""
         if found.difference is not None:
             await self._comparer.hold(found)
-            self._restart()
+            self._agent.restart(NodeEnd.LOG_DIFFERED)
             return True
         if found.mended_position is not None and not found.failure:
             self._comparer.settle(found)
-            self._restart()
+            self._agent.restart(NodeEnd.LOG_DIFFERED)
             return True
         return False
 

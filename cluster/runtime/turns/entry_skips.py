@@ -19,7 +19,8 @@ from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.vocabulary.held_entry import HELD_ADVICE, HeldEntry
 from trimaran.cluster.core.vocabulary.reluctance import Reluctance
 from trimaran.cluster.runtime.files.member_files import MemberFiles
-from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent, NodeEnd
+from trimaran.cluster.runtime.ground.agent_door import NodeEnd
+from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import ClusterError, ServiceFailedError
 from trimaran.service_api.types import Role

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from typing import Protocol
 
 import aiofiles.os
 import structlog
@@ -25,6 +25,7 @@ from trimaran.cluster.runtime.files.copy_notes import CopyNotes
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.agent_door import AgentDoor
 from trimaran.cluster.runtime.links.dialling import CONNECT_TIMEOUT_S
 from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, LogSubscription
 from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning
@@ -42,6 +43,13 @@ from trimaran.service_api.wire.link_frames import SetupFrame
 logger = structlog.get_logger()
 
 
+class LogOwner(AgentDoor, Protocol):
+    """The agent, as the log of its member sees it."""
+
+    def on_recorded(self, position: int) -> None:
+        """Take in that the log is durable up to a position."""
+
+
 class LogControl:
     """The log of one member, on its disk and on its links."""
 
@@ -54,9 +62,7 @@ class LogControl:
         network: NetworkStack,
         recording_log_file: RecordingLogFile,
         node_state_file: NodeStateFile,
-        post: Callable[[object], None],
-        on_recorded: Callable[[int], None],
-        on_failed: Callable[[BaseException], None],
+        agent: LogOwner,
         tasks: ActivityScope,
         tuning: MachineTuning,
         audit: AuditTrail,
@@ -68,9 +74,7 @@ class LogControl:
         self._network = network
         self._recording_log_file = recording_log_file
         self._node_state_file = node_state_file
-        self._post = post
-        self._on_recorded = on_recorded
-        self._on_failed = on_failed
+        self._post, self._on_recorded, self._on_failed = agent.post, agent.on_recorded, agent.terminate
         self._tasks = tasks
         self._tuning = tuning
         self._copy_notes = copy_notes

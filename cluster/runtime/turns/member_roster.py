@@ -13,8 +13,11 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.vocabulary.configuration import Configuration
 from trimaran.cluster.runtime.files.members_file import MembersFile
 from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.agent_door import AgentDoor
 from trimaran.cluster.runtime.links.member_links import MemberLinks
 from trimaran.cluster.runtime.turns.log_control import LogControl
+from trimaran.service_api.access.rights import Rights
+from trimaran.service_api.net.connection_gate import ConnectionGate
 
 logger = structlog.get_logger()
 
@@ -29,21 +32,25 @@ class MemberRoster:
         file: MembersFile,
         *,
         tasks: ActivityScope,
-        review_rights: Callable[[], None],
-        on_failed: Callable[[BaseException], None],
+        rights: Rights,
+        gate: ConnectionGate,
+        agent: AgentDoor,
     ) -> None:
         self._links = links
         self._log = log
         self._file = file
         self._tasks = tasks
-        self._review_rights = review_rights
-        self._on_failed = on_failed
+        self._rights = rights
+        self._gate = gate
+        self._agent = agent
         self._storing = asyncio.Lock()
         self.handlers: dict[type, Callable[[Any], Any]] = {  # Any: each takes the effect that it is keyed by
             fx.RosterChanged: self._on_roster_changed,
             fx.ConfigurationCommitted: self._on_committed,
             fx.MemberRemoved: lambda effect: logger.warning("member.removed", reason=effect.reason),
         }
+        if file.newest is not None:  # committed before this start: a member that lags finds who moved
+            links.tell_members(file.newest)
 
     def __repr__(self) -> str:
         return f"<MemberRoster {self._file!r}>"
@@ -52,7 +59,7 @@ class MemberRoster:
         """Dial who is new, and nobody who is gone; what was given to who is none any more ends."""
         self._links.dial_roster()
         self._log.dial_roster()
-        self._review_rights()
+        self._rights.review(self._gate.connections())
 
     def _on_committed(self, effect: fx.ConfigurationCommitted) -> None:
         """Say who the members are, to all that can hear it, and remember it."""
@@ -72,4 +79,4 @@ class MemberRoster:
             async with self._storing:
                 await aiofiles.os.wrap(self._file.store)(configuration)
         except OSError as error:
-            self._on_failed(error)
+            self._agent.terminate(error)

@@ -62,10 +62,15 @@ class QueryConnection(Protocol):
         """Its egress."""
 
 
-class Delivery(Protocol):
+class DeliveredLog(Protocol):
     """How far the service has come."""
 
     position: int
+
+
+class Delivery(DeliveredLog, Protocol):
+    """How far the service has come, and whether it stands still."""
+
     is_paused: bool
 
 

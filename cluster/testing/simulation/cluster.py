@@ -14,8 +14,8 @@ from typing import Any, Final
 from trimaran.archive.disk.file_system import FileSystem
 from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind, derive_endpoints
 from trimaran.cluster.node.node import Node
+from trimaran.cluster.runtime.ground.agent_door import NodeEnd
 from trimaran.cluster.runtime.links.gathered_ingress import LEAST_CONNECTIONS
-from trimaran.cluster.runtime.turns.agent import NodeEnd
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.groups import group_members, of_group
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints, format_members, parse_witnesses
@@ -303,9 +303,9 @@ class SimulatedCluster:
             holds, host = end is NodeEnd.ENTRY_HELD, member.machine.host()
             async with Node.open(member.config, *services, host=host, holds=holds) as node:
                 member.node = node
-                node.gathered_ingress.least_connections = self.settings.gathers_from
+                node.parts.links.ingress.gathered.least_connections = self.settings.gathers_from
                 if self.settings.is_copied:
-                    node.tuning.on_loop_shared(_ALWAYS_NS)
+                    node.agent.tuning.on_loop_shared(_ALWAYS_NS)
                 self.on_node(member)
                 end = await node.run()
                 member.node = None

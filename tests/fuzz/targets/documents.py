@@ -100,11 +100,20 @@ def metrics_request(data: bytes) -> None:
         on_loop(lambda: _scrape(1 + data[0], data[1:]))
 
 
+class _Pages:
+    """A page that is always the same."""
+
+    def render(self) -> bytes:
+        return b"up 1\n"
+
+    def why_not_ready(self) -> None:
+        return None
+
+
 def _scrape(piece_length: int, request: bytes) -> None:
     server = MetricsServer(
-        make_page=lambda: b"up 1\n",
+        _Pages(),
         content_type="text/plain",
-        why_not_ready=lambda: None,
         monotonic_ns=lambda: 1,
         access=MetricsAccess(lambda: b"0123456789abcdef"),
     )

@@ -31,7 +31,7 @@ async def opened(shared: SharedConnection, count: int) -> list[ClusterClient]:
 def connection_counts(memory: MemoryCluster) -> list[int]:
     """How many clients' connections each member has."""
     members = memory._cluster.members.values()
-    return [len(member.node._ingress.connections) for member in members if member.node is not None]
+    return [len(member.node.parts.links.ingress.connections) for member in members if member.node is not None]
 
 
 def session_count(memory: MemoryCluster) -> int:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from tests.unit.archive.streams import launch, small_config
 from tests.unit.cluster.core.node import config
 from tests.unit.cluster.core.rosters import configured
+from tests.unit.cluster.runtime.fake_agent import FakeAgent
 from tests.unit.cluster.runtime.fake_gate import AuditLines, let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_kernel import FakeKernel
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
@@ -51,7 +52,7 @@ class Member:
     disk: MemoryFileSystem
     posted: list[object] = field(default_factory=list)
     recorded: list[int] = field(default_factory=list)
-    failures: list[BaseException] = field(default_factory=list)
+    failures: list[BaseException | None] = field(default_factory=list)
 
     def append(self, count: int, *, length: int = 32) -> bytes:
         """Append messages to the window, as a leader would, and give the bytes."""
@@ -137,9 +138,7 @@ async def member(
             [peer or at("127.0.0.1:1"), *([] if third is None else [third])],
             retained_bytes=retained_bytes,
         )
-        posted: list[object] = []
-        recorded: list[int] = []
-        failures: list[BaseException] = []
+        agent = FakeAgent()
         host = FakeKernel().host(spare_sync_delay_us=spare_sync_delay_us)
         control = LogControl(
             ctx,
@@ -148,16 +147,15 @@ async def member(
             network=SOCKETS,
             recording_log_file=recording_log_file,
             node_state_file=NodeStateFile.open(directory, file_system=disk),
-            post=posted.append,
-            on_recorded=recorded.append,
-            on_failed=failures.append,
+            agent=agent,
             tasks=tasks,
-            tuning=tuning or SharedMachineTuning(ctx, archive, host, is_disk_shared=True, on_failed=failures.append),
+            tuning=tuning
+            or SharedMachineTuning(ctx, archive, host, is_disk_shared=True, on_failed=agent.failures.append),
             audit=AuditLines().audit,
             copy_notes=CopyNotes(
                 ctx, LogCopiesFile(directory / "log-copies", ctx.log_copies, disk), network=SOCKETS, tasks=tasks
             ),
         )
-        yield Member(control, ctx, archive, disk, posted, recorded, failures)
+        yield Member(control, ctx, archive, disk, agent.posted, agent.recorded, agent.failures)
     with contextlib.suppress(OSError):  # of a test that crashed the disk
         await archive.abandon()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
 from tests.facts import has_facts
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo
-from tests.unit.cluster.runtime.answering.test_status_publisher import SoloClock
+from tests.unit.cluster.runtime.answering.test_status import SoloClock
 from trimaran.cluster.core.sessions.session_state import SessionState
 from trimaran.cluster.core.sessions.sessions import ClusterSession
 from trimaran.cluster.core.vocabulary.configuration import Configuration
@@ -51,7 +52,7 @@ def inspector_of(solo: Solo, members: Sequence[MemberEndpoints] = MEMBERS) -> In
     return Inspector(
         solo.module,
         clock=SoloClock(solo),
-        delivered_position=lambda: 64,
+        delivered=SimpleNamespace(position=64),
         last_activity_ns=solo.activity_ns.get,
     )
 

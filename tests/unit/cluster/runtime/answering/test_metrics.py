@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -26,13 +26,14 @@ from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.operating.backup.metrics import BACKUP_METRICS
 from trimaran.cluster.runtime.answering.metrics import METRICS, MetricsPage, metrics_as_markdown
+from trimaran.cluster.runtime.answering.status import describe_unreadiness
 from trimaran.cluster.runtime.answering.vitals import EffectCounts
 from trimaran.cluster.runtime.watching.disk_space import LOOK_INTERVAL_S
+from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
 from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
 from trimaran.cluster.testing.simulation.cluster import Member
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES, SessionProxy
 from trimaran.service_api.groups.group import ONLY_GROUP, Group
-from trimaran.service_api.tls.certificates import Certificate
 from trimaran.service_api.types import MemberId
 
 DASHBOARD = ROOT / "deploy" / "grafana-dashboard.json"
@@ -54,7 +55,7 @@ def small() -> Iterator[SmallCluster]:
 
 def page_of(member: Member) -> str:
     assert member.node is not None
-    return MetricsPage(member.node.vitals).render().decode()
+    return MetricsPage(member.node.parts.answers.vitals).render().decode()
 
 
 def scrape(member: Member) -> Scrape:
@@ -156,7 +157,7 @@ def test_snapshots_are_counted_with_how_long_they_took_and_how_long_they_are() -
 def test_clients_that_are_turned_away_are_counted_by_why(
     reason: str, at_first: Callable[[SessionProxy], object] | None, events: list[object]
 ) -> None:
-    solo, counts = leading(Doorman(at_first), session_limit=2), EffectCounts()
+    solo, counts = leading(Doorman(at_first), session_limit=2), EffectCounts(SnapshotCounts())
 
     for event in events:
         solo.feed(event)
@@ -196,8 +197,8 @@ def test_a_member_without_a_leader_is_not_ready_and_says_why(small: SmallCluster
     small.leader.machine.kill()
     second.machine.kill()
     assert first.node is not None
-    vitals = first.node.vitals
-    small.wait(lambda: vitals.why_not_ready() is not None)
+    vitals = first.node.parts.answers.vitals
+    small.wait(lambda: describe_unreadiness(vitals) is not None)
 
     found = scrape(first)
 
@@ -205,15 +206,15 @@ def test_a_member_without_a_leader_is_not_ready_and_says_why(small: SmallCluster
     assert value(found, "trimaran_leader_member_id") == -1
     assert value(found, "trimaran_election_state") < 17
     assert value(found, "trimaran_elections_total") >= 2
-    assert "election: state=" in str(vitals.why_not_ready())
+    assert "election: state=" in str(describe_unreadiness(vitals))
 
 
 def test_a_member_whose_service_has_not_started_is_not_ready(small: SmallCluster) -> None:
     assert small.leader.node is not None
-    vitals = small.leader.node.vitals
+    vitals = small.leader.node.parts.answers.vitals
     vitals.is_service_started = False
 
-    assert has_facts(vitals.why_not_ready(), "service", "not started")
+    assert has_facts(describe_unreadiness(vitals), "service", "not started")
 
 
 def test_reading_changes_nothing(small: SmallCluster) -> None:
@@ -235,9 +236,12 @@ def exported_names(small: SmallCluster) -> set[str]:
     """Every name of a sample that some member of a cluster exports."""
     leader = small.leader
     assert leader.node is not None
-    leader.node.vitals.disk = TimedFileSystem(MemoryFileSystem(), lambda: 0)
-    leader.node.vitals.certificate = lambda: cast(Certificate, SimpleNamespace(expires_at_ms=1 << 50))
-    return {name for name, _ in scrape(leader)}
+    parts = leader.node.parts
+    parts.files.member.timed_disk = TimedFileSystem(MemoryFileSystem(), lambda: 0)
+    certificate = SimpleNamespace(file="node.pem", subject="member 0", expires_at_ms=1 << 50)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(parts.ground.host.network), "expires", certificate)
+        return {name for name, _ in scrape(leader)}
 
 
 def test_every_metric_of_the_table_is_in_a_scrape_of_a_leader(small: SmallCluster) -> None:

@@ -13,7 +13,8 @@ import structlog
 from tests.waiting import wait_until, within
 from trimaran.cluster.auth.metrics_access import MetricsAccess
 from trimaran.cluster.runtime.answering import metrics_server
-from trimaran.cluster.runtime.answering.metrics_server import CONNECTION_LIMIT, REQUEST_LIMIT_BYTES, MetricsServer
+from trimaran.cluster.runtime.answering.metrics_server import REQUEST_LIMIT_BYTES, MetricsServer
+from trimaran.cluster.runtime.ground.gate_limits import METRICS_CONNECTION_LIMIT
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
 from trimaran.service_api.net.transport import SOCKETS, Purpose
@@ -31,7 +32,10 @@ class Pages:
         self.error: Exception | None = None
         self.body = b"a_metric 1\n"
 
-    def make(self) -> bytes:
+    def why_not_ready(self) -> str | None:
+        return self.reason
+
+    def render(self) -> bytes:
         if self.error is not None:
             raise self.error
         self.count += 1
@@ -41,13 +45,12 @@ class Pages:
 @asynccontextmanager
 async def serving(pages: Pages) -> AsyncIterator[tuple[MetricsServer, Endpoint]]:
     server = MetricsServer(
-        make_page=pages.make,
+        pages,
         content_type="text/x-metrics",
-        why_not_ready=lambda: pages.reason,
         monotonic_ns=lambda: pages.now_ns,
         access=MetricsAccess(None),
     )
-    gate = ConnectionGate({Purpose.METRICS: GateLimits.of_count(CONNECTION_LIMIT)})
+    gate = ConnectionGate({Purpose.METRICS: GateLimits.of_count(METRICS_CONNECTION_LIMIT)})
     endpoint = await server.start(SOCKETS, Endpoint("127.0.0.1", 0), gate=gate)
     try:
         yield server, endpoint
@@ -165,8 +168,10 @@ async def test_a_page_that_cannot_be_made_is_a_500_and_harms_nobody() -> None:
 
 async def test_silent_connections_make_room_for_one_that_asks() -> None:
     async with serving(Pages()) as (server, endpoint):
-        idle = [await asyncio.open_connection(endpoint.host, endpoint.port) for _ in range(CONNECTION_LIMIT)]
-        await wait_until(lambda: server.connection_count == CONNECTION_LIMIT, timeout_s=TIMEOUT_S, what="connections")
+        idle = [await asyncio.open_connection(endpoint.host, endpoint.port) for _ in range(METRICS_CONNECTION_LIMIT)]
+        await wait_until(
+            lambda: server.connection_count == METRICS_CONNECTION_LIMIT, timeout_s=TIMEOUT_S, what="connections"
+        )
 
         served = await ask(endpoint, get("/livez"))
         oldest = await idle[0][0].read()

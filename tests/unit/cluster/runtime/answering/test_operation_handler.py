@@ -16,7 +16,10 @@ from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlT
 from trimaran.cluster.documents.operations import Operation, OperationProgress, OperationRequest
 from trimaran.cluster.runtime.answering.operation_handler import _TOGGLES, OperationHandler
 from trimaran.cluster.runtime.answering.order_relay import OrderRelay
+from trimaran.cluster.runtime.repair.comparing import LogComparer
+from trimaran.cluster.runtime.repair.upkeep import Upkeep
 from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
+from trimaran.cluster.runtime.turns.departure import Departure
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.access.audit import AuditTrail
 from trimaran.service_api.access.connection_purpose import Purpose
@@ -62,9 +65,11 @@ class Asked:
         self.handler = OperationHandler(
             cast(ConsensusModuleAgent, SimpleNamespace(module=module, run_action=run_action)),
             relay=cast(OrderRelay, relay),
-            depart=lambda: run_action(ActionRequested(0, ControlToggle.INACTIVE)),
-            trust=lambda member_id: None,
-            scrub=lambda: self.scrubs.append(True),
+            departure=cast(
+                Departure, SimpleNamespace(run=lambda: run_action(ActionRequested(0, ControlToggle.INACTIVE)))
+            ),
+            comparer=cast(LogComparer, SimpleNamespace(trust=lambda member_id: None)),
+            upkeep=cast(Upkeep, SimpleNamespace(ask=lambda: self.scrubs.append(True))),
             audit=AuditTrail(info=log, warn=log, monotonic_ns=lambda: 0),
         )
         self.asker: AcceptedConnection = let_in(quiet_gate(), Purpose.DOCUMENTS)

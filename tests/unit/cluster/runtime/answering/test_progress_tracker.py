@@ -22,13 +22,19 @@ class Member:
             commit_position=64, append_position=64, log_buffer=SimpleNamespace(append_position=64)
         )
         self.election: Any = None  # stands for an Election
-        module: Any = self
-        self.tracker = ProgressTracker(
-            module,
-            delivered_position=lambda: self.delivered,
-            snapshot_fetch=lambda: self.fetch,
-            monotonic_ns=lambda: self.now_ns,
-        )
+        member: Any = self
+        self.tracker = ProgressTracker(member, delivered=member, fetcher=member, clock=member)
+
+    @property
+    def position(self) -> int:
+        return self.delivered
+
+    @property
+    def progress(self) -> FetchProgress | None:
+        return self.fetch
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
 
     def look_at(self, now_ns: int) -> int | None:
         self.now_ns = now_ns

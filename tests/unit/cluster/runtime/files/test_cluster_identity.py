@@ -11,6 +11,7 @@ from tests.unit.cluster.testing.simulation.small_cluster import QUICK, SmallClus
 from tests.unit.cluster.testing.simulation.small_world import SECOND
 from tests.unit.cluster.testing.simulation.test_snapshots import Keeper, take
 from trimaran.client import ClusterClient, ConnectRejectedError, ConnectTimeoutError
+from trimaran.cluster.runtime.answering.status import describe_status
 from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
 from trimaran.cluster.runtime.files.cluster_identity import ClusterIdentity, derive_cluster_id, settle_cluster_id
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
@@ -49,7 +50,7 @@ def test_members_agree_on_one_id_and_keep_it_over_restarts_and_new_leaders() -> 
         assert at_start <= {drawn}
         assert ids(small) == {drawn}
         assert small.leader.node is not None
-        assert small.leader.node._status.describe().cluster_id == format_cluster_id(drawn)
+        assert describe_status(small.leader.node.parts.answers.vitals).cluster_id == format_cluster_id(drawn)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -62,7 +63,7 @@ def test_two_leaders_that_do_not_know_of_each_other_come_to_one_id(seed: int) ->
         small.start()
         first = small.leader
         assert first.node is not None
-        first.node._links.announce = lambda cluster_id: None  # type: ignore[method-assign]  # it dies before that
+        first.node.parts.links.members.announce = lambda cluster_id: None  # type: ignore[method-assign]  # it dies before that
         small.wait(lambda: first.node is not None and first.node.module.ctx.cluster_id != NULL_CLUSTER_ID)
         drawn = first.node.module.ctx.cluster_id
         small.cluster.kill(first.member_id)
@@ -140,7 +141,7 @@ def test_a_member_of_another_cluster_is_not_heard_and_named() -> None:
 
         assert small.leader.member_id in (1, 2)
         assert small.leader.node is not None
-        (other,) = small.leader.node._status.describe().differing_members
+        (other,) = describe_status(small.leader.node.parts.answers.vitals).differing_members
         assert (other.member_id, other.detail) == (
             0,
             "another cluster: cluster_id=3f9a0c12d45e77b1 here, 0000000000000001 at member 0",
@@ -198,7 +199,7 @@ def test_a_client_that_demands_a_cluster_waits_until_the_cluster_knows_its_id() 
         small.start()
         for member in small.cluster.running():
             assert member.node is not None
-            member.node._identity.look = lambda: None  # type: ignore[method-assign]
+            member.node.parts.files.identity.look = lambda: None  # type: ignore[method-assign]
 
         async def connect() -> None:
             try:

@@ -14,6 +14,7 @@ from tests.unit.archive.streams import launch
 from tests.unit.cluster.core.node import config
 from tests.unit.cluster.core.rosters import configured
 from tests.unit.cluster.core.seeded import add_seed
+from tests.unit.cluster.runtime.fake_agent import FakeAgent
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from trimaran.archive import Archive
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
@@ -191,8 +192,12 @@ def offer_of(log_position: int, *, term_count: int = 0, detail: str = "") -> byt
 class Fetching:
     """A fetcher, and what came of it."""
 
-    def __init__(self, fetcher: SnapshotFetcher, archive: Archive, events: list[object]) -> None:
-        self.fetcher, self.archive, self.events = fetcher, archive, events
+    def __init__(self, fetcher: SnapshotFetcher, archive: Archive, agent: FakeAgent) -> None:
+        self.fetcher, self.archive, self._agent = fetcher, archive, agent
+
+    @property
+    def events(self) -> list[object]:
+        return [*self._agent.posted, *self._agent.failures, *self._agent.ends]
 
 
 @asynccontextmanager
@@ -211,7 +216,7 @@ async def fetching(documents: list[bytes] | None) -> AsyncIterator[Fetching]:
         server.close()
         await server.wait_closed()
     [peer] = parse_members(f"1=127.0.0.1:{port - 1}")  # consensus is one port up
-    disk, events = MemoryFileSystem(), list[object]()
+    disk, agent = MemoryFileSystem(), FakeAgent()
     archive = await launch(disk)
     file = RecordingLogFile.open(archive.directory, file_system=disk)
     async with ActivityScope() as tasks:
@@ -223,13 +228,11 @@ async def fetching(documents: list[bytes] | None) -> AsyncIterator[Fetching]:
             file,
             network=SOCKETS,
             copy_notes=CopyNotes(ctx, copies, network=SOCKETS, tasks=tasks),
-            post=events.append,
-            on_installed=lambda: events.append("installed"),
-            on_failed=events.append,
+            agent=agent,
             monotonic_ns=lambda: 0,
             tasks=tasks,
         )
-        yield Fetching(fetcher, archive, events)
+        yield Fetching(fetcher, archive, agent)
     server.close()
     await archive.aclose()
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.archive.streams import launch
+from tests.unit.cluster.runtime.fake_agent import FakeAgent
 from tests.waiting import within
 from trimaran.archive import Archive
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
@@ -77,8 +78,8 @@ class Taking:
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive
-        self.events: list[object] = []
-        self.errors: list[BaseException] = []
+        self.agent = FakeAgent()
+        self.events, self.errors = self.agent.posted, self.agent.failures
         self.counts = SnapshotCounts()
 
     async def run(self, *services: ClusteredService, copy_state: CopyState | None) -> list[type]:
@@ -89,8 +90,7 @@ class Taking:
             taker = SnapshotTaker(
                 self.archive,
                 cast(Any, Container(*services)),
-                post=self.events.append,
-                on_failed=self.errors.append,
+                agent=self.agent,
                 monotonic_ns=lambda: 0,
                 counts=self.counts,
                 tasks=tasks,

@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.unit.cluster.core.rosters import roster
+from tests.unit.cluster.runtime.fake_gate import quiet_gate
 from tests.unit.cluster.runtime.fake_module import FakeModule, FakeParts
 from tests.waiting import let_pass, passes, until
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
@@ -33,6 +34,7 @@ from trimaran.cluster.runtime.turns.queries import QueryHandler
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import NodeTerminatedError
+from trimaran.service_api.access.rights import Rights
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
 from trimaran.service_api.wire.queries import QueryRequest
 
@@ -96,8 +98,9 @@ class Rig:
                 cast(LogControl, parts),
                 MembersFile(Path("members"), None, MemoryFileSystem()),
                 tasks=tasks,
-                review_rights=lambda: None,
-                on_failed=lambda error: parts.journal.append(error),
+                rights=Rights(),
+                gate=quiet_gate(),
+                agent=self.agent,
             ),
             tasks=tasks,
         )

@@ -93,16 +93,16 @@ def test_the_leader_of_a_cluster_finds_a_time_for_each_stage_and_followers_none(
         small.start()
         for member in small.cluster.members.values():
             assert member.node is not None
-            stages = member.node._ingress.stages
+            stages = member.node.parts.links.ingress.stages
             member.node.agent.watch(fx.CommitAdvanced, partial(reach_quorum, stages))
             stages.follow()
         small.send(50)
 
         leader, *followers = [small.leader, *small.followers]
         assert leader.node is not None
-        found = counts(leader.node._ingress.stages)
+        found = counts(leader.node.parts.links.ingress.stages)
         assert found[0] > 0
         assert len({*found}) == 1
         for follower in followers:
             assert follower.node is not None
-            assert counts(follower.node._ingress.stages) == [0] * 6
+            assert counts(follower.node.parts.links.ingress.stages) == [0] * 6

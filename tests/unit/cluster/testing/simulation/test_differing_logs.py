@@ -146,7 +146,7 @@ def test_an_operator_says_whose_log_is_valid(small: Unwatched) -> None:
 
     for member in members:
         assert member.node is not None
-        member.node.comparer.trust(right.member_id)
+        member.node.parts.repair.comparer.trust(right.member_id)
     small.wait(lambda: all(log_of(each)[: len(whole)] == whole for each in members), limit_ns=60 * SECOND)
     small.wait(lambda: small.is_at_rest(members), limit_ns=60 * SECOND)
 

@@ -138,7 +138,7 @@ def test_a_member_says_from_its_start_who_the_members_are_by_what_was_committed(
     small.wait(lambda: follower.node is not None and follower.node.module.election is not None)
 
     assert follower.node is not None
-    said = FrameParser(4_096).feed(follower.node._links._own.encode())
+    said = FrameParser(4_096).feed(follower.node.parts.links.members._own.encode())
     told = [decode_message(frame.payload, registry=registry_of(MemberSettings, MembersNotice)) for frame in said]
     assert [each.log_position for each in told if isinstance(each, MembersNotice)] == [known.log_position]
 

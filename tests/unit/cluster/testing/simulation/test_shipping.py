@@ -197,7 +197,7 @@ def test_a_snapshot_on_its_way_tells_how_far_it_has_come(small: SmallCluster) ->
     seen: list[tuple[int, int]] = []
 
     def look() -> bool:
-        progress = None if follower.node is None else follower.node._snapshot_fetch()
+        progress = None if follower.node is None else follower.node.parts.snapshots.fetcher.progress
         if progress is not None and progress.log_position:
             assert progress.log_position == position
             seen.append((progress.copied_bytes, progress.length_bytes))
@@ -211,7 +211,7 @@ def test_a_snapshot_on_its_way_tells_how_far_it_has_come(small: SmallCluster) ->
     assert 40_000 < lengths.pop() == seen[-1][0]
     assert [copied for copied, _ in seen] == sorted(copied for copied, _ in seen)
     assert follower.node is not None
-    assert follower.node._snapshot_fetch() is None
+    assert follower.node.parts.snapshots.fetcher.progress is None
 
 
 def test_a_purged_log_without_a_valid_snapshot_is_refused_and_the_leader_helps_an_empty_directory(

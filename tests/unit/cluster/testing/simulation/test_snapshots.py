@@ -22,6 +22,7 @@ from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
+from trimaran.cluster.runtime.answering.status import describe_status
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.repair.at_start import WAIT_S
 from trimaran.cluster.runtime.snapshots.snapshot_taker import SMALL_STATE_BYTES
@@ -308,8 +309,8 @@ def test_service_that_writes_no_snapshots_is_not_asked_for_any() -> None:
 
         for member in small.cluster.members.values():
             assert member.node is not None
-            assert member.node.vitals.counts.snapshots.failed == 0
-            assert member.node.vitals.describe_status().snapshotless_services == ["ObservedService"]
+            assert member.node.parts.answers.vitals.counts.snapshots.failed == 0
+            assert describe_status(member.node.parts.answers.vitals).snapshotless_services == ["ObservedService"]
 
 
 @pytest.mark.parametrize("recording_id", [1, 2], ids=["service", "module"])

@@ -6,19 +6,18 @@ work for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from trimaran.archive.disk.file_system import DiskSpace
 from trimaran.archive.store.cold_segments import ColdStanding
 from trimaran.archive.store.damage import DamagedPlace
 from trimaran.cluster.core.vocabulary.divergence import Divergence
 from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
-from trimaran.cluster.runtime.answering.progress_tracker import ProgressTracker
-from trimaran.cluster.runtime.files.error_log import ErrorLog
+from trimaran.cluster.documents.health import why_not_ready
+from trimaran.cluster.runtime.answering.vitals import Vitals
 from trimaran.cluster.runtime.turns.divergence_reporter import kind_name
-from trimaran.service_api import Clock, Role
+from trimaran.service_api import Role
 from trimaran.service_api.cluster_id import format_cluster_id
 from trimaran.service_api.distribution import installed_version
 from trimaran.service_api.documents.document import RoleName, printable_line
@@ -40,7 +39,6 @@ from trimaran.service_api.documents.member_status import (
     SnapshotFetchStatus,
     StandbyStatus,
 )
-from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.tls.certificates import Certificate
 from trimaran.service_api.types import TICKS_PER_MS, MemberId
@@ -48,10 +46,11 @@ from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 
 from ...core.consensus_module import ConsensusModule
 from ...core.log.log_comparison import LogDifference
+from ...service.query_check import QueryCheck
 from ...service.service_code import format_code
 from ..repair.upkeep import Upkeep
 from ..snapshots.snapshot_shipping import FetchProgress
-from ..watching.stall_tracker import StallTracker
+from ..snapshots.snapshot_taker import find_length_bytes
 
 _DAMAGED_PLACE_LIMIT: Final = 4
 """How many places of damage are told: the status stays short, and `trimaran archive verify` finds them all."""
@@ -66,138 +65,115 @@ ROLE_NAMES: Final[dict[Role, RoleName]] = {
 }
 
 
-class StatusPublisher:
-    """Encodes the status of one member."""
+def encode_status(vitals: Vitals) -> bytes:
+    """Make the document that answers a status query."""
+    return describe_status(vitals).model_dump_json().encode()
 
-    def __init__(
-        self,
-        module: ConsensusModule,
-        *,
-        clock: Clock,
-        pid: int,
-        delivered_position: Callable[[], int],
-        connection_count: Callable[[], int],
-        gate: ConnectionGate,
-        upkeep: Upkeep,
-        differing_members: Callable[[], Mapping[MemberId, str]],
-        snapshot_length: Callable[[], int | None],
-        snapshotless_services: Sequence[str],
-        snapshot_fetch: Callable[[], FetchProgress | None],
-        cold_standing: Callable[[], ColdStanding | None],
-        disk_space: Callable[[], DiskSpace | None],
-        certificate: Callable[[], Certificate | None],
-        stalls: StallTracker,
-        errors: ErrorLog,
-        progress: ProgressTracker,
-        query_change: Callable[[], str | None],
-    ) -> None:
-        self._module = module
-        self._clock = clock
-        self._pid = pid
-        self._delivered_position = delivered_position
-        self._connection_count = connection_count
-        self._gate = gate
-        self._upkeep = upkeep
-        self._differing_members = differing_members
-        self._snapshot_length = snapshot_length
-        self._snapshotless_services = snapshotless_services
-        self._snapshot_fetch = snapshot_fetch
-        self._cold_standing = cold_standing
-        self._disk_space = disk_space
-        self._certificate = certificate
-        self._stalls = stalls
-        self._errors = errors
-        self._progress = progress
-        self._query_change = query_change
-        self._started_ns = clock.monotonic_ns()
 
-    def __repr__(self) -> str:
-        return f"<StatusPublisher {self._module!r}>"
+def describe_status(vitals: Vitals) -> MemberStatus:
+    """Return how this member is now."""
+    module, ctx, ground, upkeep = vitals.module, vitals.module.ctx, vitals.ground, vitals.repair.upkeep
+    archive, gate, clock = vitals.files.archive, ground.gate, ground.host.clock
+    now_ns, now_ms = clock.monotonic_ns(), clock.epoch_time()
+    space, stalled_ns = vitals.disk_space.newest, vitals.progress.look()
+    descriptors = gate.descriptors
+    damaged = upkeep.damage.places
+    return MemberStatus(
+        member_id=ctx.config.member_id,
+        cluster_id=format_cluster_id(ctx.cluster_id),
+        group=ctx.config.group.label,
+        version=installed_version(),
+        code=format_code(ctx.config.code_digest) if ctx.config.code_digest != UNKNOWN_CODE else None,
+        pid=ground.host.pid,
+        uptime_s=_seconds(now_ns - ground.started_ns),
+        role=ROLE_NAMES[ctx.role],
+        state=member_state_name(module),
+        module_state=module.actions.state.name,
+        control_toggle=module.actions.toggle.name,
+        leader_member_id=ctx.leader_member_id,
+        leadership_term_id=_id_or_none(ctx.leadership_term_id),
+        configuration_position=ctx.roster.current.log_position,
+        members=_describe_members(module),
+        append_position=ctx.append_position,
+        commit_position=ctx.commit_position,
+        delivered_position=vitals.container.adapter.position,
+        snapshot_position=module.snapshots.newest_position,
+        snapshot_length_bytes=find_length_bytes(archive, module.snapshots.newest),
+        snapshotless_services=[*vitals.container.snapshotless_services],
+        log_after_snapshot_bytes=module.snapshots.log_after_newest_bytes,
+        log_after_snapshot_s=_seconds_after_snapshot(module, now_ms),
+        stalled_s=None if stalled_ns is None else _seconds(stalled_ns),
+        log_recording_id=ctx.log_recording_id,
+        damaged_places=_describe_damage(damaged, upkeep),
+        damaged_place_count=len(damaged),
+        scrub=_describe_scrub(upkeep, now_ms),
+        differing_members=_describe_differing(vitals.links.members.differences),
+        divergences=[describe_divergence(divergence) for divergence in module.digests.divergences.values()],
+        message_divergence_count=module.service_messages.divergence_count,
+        query_change=_describe_query_change(vitals.container.agent.query_check),
+        snapshot_fetch=_describe_fetch(vitals.snapshots.fetcher.progress),
+        standbys=_describe_standbys(module, now_ms),
+        log_source_id=ctx.log_source_id,
+        held=_describe_held(module),
+        log_difference=_describe_difference(module),
+        log_copies=module.ctx.log_copies.encode_text(),
+        clock=_describe_clock(module, now_ns, now_ms),
+        reluctance=_describe_reluctance(module),
+        session_count=len(module.sessions.sessions),
+        connection_count=len(vitals.links.ingress.connections),
+        certificate=_describe_certificate(ground.host.network.expires, now_ms),
+        connection_limit=gate.limits(Purpose.INGRESS).connection_limit,
+        descriptor_count=None if descriptors is None else descriptors.used_count,
+        descriptor_limit=None if descriptors is None else descriptors.limit,
+        last_election=_describe_election(module, now_ns),
+        stall_count=ground.stalls.count,
+        stall_max_s=_seconds(ground.stalls.max_ns),
+        cold_storage=_describe_cold_storage(archive.cold_standing, now_ns),
+        disk_free_bytes=None if space is None else space.free_bytes,
+        disk_size_bytes=None if space is None else space.size_bytes,
+        error_count=vitals.files.member.errors.observation_count,
+    )
 
-    def encode(self) -> bytes:
-        """Make the document that answers a status query."""
-        return self.describe().model_dump_json().encode()
 
-    def describe(self) -> MemberStatus:
-        """Return how this member is now."""
-        module, ctx = self._module, self._module.ctx
-        now_ns, space, stalled_ns = self._clock.monotonic_ns(), self._disk_space(), self._progress.look()
-        descriptors = self._gate.descriptors
-        damaged = self._upkeep.damage.places
-        return MemberStatus(
-            member_id=ctx.config.member_id,
-            cluster_id=format_cluster_id(ctx.cluster_id),
-            group=ctx.config.group.label,
-            version=installed_version(),
-            code=format_code(ctx.config.code_digest) if ctx.config.code_digest != UNKNOWN_CODE else None,
-            pid=self._pid,
-            uptime_s=_seconds(now_ns - self._started_ns),
-            role=ROLE_NAMES[ctx.role],
-            state=member_state_name(module),
-            module_state=module.actions.state.name,
-            control_toggle=module.actions.toggle.name,
-            leader_member_id=ctx.leader_member_id,
-            leadership_term_id=_id_or_none(ctx.leadership_term_id),
-            configuration_position=ctx.roster.current.log_position,
-            members=_describe_members(module),
-            append_position=ctx.append_position,
-            commit_position=ctx.commit_position,
-            delivered_position=self._delivered_position(),
-            snapshot_position=module.snapshots.newest_position,
-            snapshot_length_bytes=self._snapshot_length(),
-            snapshotless_services=[*self._snapshotless_services],
-            log_after_snapshot_bytes=module.snapshots.log_after_newest_bytes,
-            log_after_snapshot_s=self._seconds_after_snapshot(),
-            stalled_s=None if stalled_ns is None else _seconds(stalled_ns),
-            log_recording_id=ctx.log_recording_id,
-            damaged_places=_describe_damage(damaged, self._upkeep),
-            damaged_place_count=len(damaged),
-            scrub=_describe_scrub(self._upkeep, self._clock.epoch_time()),
-            differing_members=_describe_differing(self._differing_members()),
-            divergences=[describe_divergence(divergence) for divergence in module.digests.divergences.values()],
-            message_divergence_count=module.service_messages.divergence_count,
-            query_change=None if (change := self._query_change()) is None else printable_line(change),
-            snapshot_fetch=_describe_fetch(self._snapshot_fetch()),
-            standbys=self._describe_standbys(),
-            log_source_id=ctx.log_source_id,
-            held=_describe_held(module),
-            log_difference=_describe_difference(module),
-            log_copies=module.ctx.log_copies.encode_text(),
-            clock=_describe_clock(module, now_ns, self._clock.epoch_time()),
-            reluctance=_describe_reluctance(module),
-            session_count=len(module.sessions.sessions),
-            connection_count=self._connection_count(),
-            certificate=_describe_certificate(self._certificate(), self._clock.epoch_time()),
-            connection_limit=self._gate.limits(Purpose.INGRESS).connection_limit,
-            descriptor_count=None if descriptors is None else descriptors.used_count,
-            descriptor_limit=None if descriptors is None else descriptors.limit,
-            last_election=_describe_election(module, now_ns),
-            stall_count=self._stalls.count,
-            stall_max_s=_seconds(self._stalls.max_ns),
-            cold_storage=_describe_cold_storage(self._cold_standing(), now_ns),
-            disk_free_bytes=None if space is None else space.free_bytes,
-            disk_size_bytes=None if space is None else space.size_bytes,
-            error_count=self._errors.observation_count,
+def describe_unreadiness(vitals: Vitals) -> str | None:
+    """Return in one line why clients had better go elsewhere; None when it is in a term and well."""
+    module, ctx = vitals.module, vitals.module.ctx
+    if not vitals.is_service_started:
+        return "the service has not started"
+    if module.election is not None:
+        last = module.last_election
+        reason = "" if last is None else f": {last.reason}"
+        return f"in an election: state={module.election.state.name}{reason}"
+    if module.leader is None and module.follower is None:
+        return "no election has begun"
+    if ctx.leader_member_id is None:
+        return "no leader is known"
+    return why_not_ready(describe_status(vitals), vitals.ground.config.health_limits)
+
+
+def _describe_standbys(module: ConsensusModule, now_ms: int) -> list[StandbyStatus]:
+    standbys, ticks = module.standbys, TICKS_PER_MS[module.ctx.time_unit]
+    offered = standbys.find_offered()
+    ages_s = {one: max(0, now_ms - place.timestamp // ticks) / _MS_PER_S for one, place in offered.items()}
+    return [
+        StandbyStatus(
+            member_id=member_id,
+            snapshot_position=offered[member_id].log_position if member_id in offered else None,
+            snapshot_age_s=ages_s.get(member_id),
+            is_copying=standbys.copied_from == member_id,
         )
+        for member_id in standbys.find_all()
+    ]
 
-    def _describe_standbys(self) -> list[StandbyStatus]:
-        standbys, ticks = self._module.standbys, TICKS_PER_MS[self._module.ctx.time_unit]
-        offered, now_ms = standbys.find_offered(), self._clock.epoch_time()
-        ages_s = {one: max(0, now_ms - place.timestamp // ticks) / _MS_PER_S for one, place in offered.items()}
-        return [
-            StandbyStatus(
-                member_id=member_id,
-                snapshot_position=offered[member_id].log_position if member_id in offered else None,
-                snapshot_age_s=ages_s.get(member_id),
-                is_copying=standbys.copied_from == member_id,
-            )
-            for member_id in standbys.find_all()
-        ]
 
-    def _seconds_after_snapshot(self) -> float | None:
-        """Return the age of the newest snapshot, by the wall clock; without one, that of the first term."""
-        newest_ms = self._module.snapshots.find_newest_time_ms()
-        return None if newest_ms is None else max(0, self._clock.epoch_time() - newest_ms) / _MS_PER_S
+def _seconds_after_snapshot(module: ConsensusModule, now_ms: int) -> float | None:
+    """Return the age of the newest snapshot, by the wall clock; without one, that of the first term."""
+    newest_ms = module.snapshots.find_newest_time_ms()
+    return None if newest_ms is None else max(0, now_ms - newest_ms) / _MS_PER_S
+
+
+def _describe_query_change(check: QueryCheck | None) -> str | None:
+    return None if check is None or check.last_change is None else printable_line(check.last_change)
 
 
 def _describe_differing(details: Mapping[MemberId, str]) -> list[DifferingMember]:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 from tests.tls import Issuer
 from tests.unit.cluster.core.node import MS
@@ -17,11 +17,13 @@ from trimaran.archive.store.damage import DamagedPlace
 from trimaran.archive.store.scrub import ScrubProgress
 from trimaran.cluster.core.events import LogImageClosed
 from trimaran.cluster.runtime.answering.progress_tracker import ProgressTracker
-from trimaran.cluster.runtime.answering.status_publisher import StatusPublisher
+from trimaran.cluster.runtime.answering.status import describe_status, encode_status
+from trimaran.cluster.runtime.answering.vitals import EffectCounts, Vitals
 from trimaran.cluster.runtime.files.error_log import ErrorLog, ErrorObservation
 from trimaran.cluster.runtime.repair.mender import RepairCounts
 from trimaran.cluster.runtime.repair.upkeep import Upkeep
-from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
+from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher
+from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
 from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
 from trimaran.service_api.documents.document import read_document
 from trimaran.service_api.documents.member_status import (
@@ -71,48 +73,58 @@ def upkeep_with(damaged: Sequence[DamagedPlace]) -> Upkeep:
     return cast(Upkeep, found)
 
 
-def publisher_of(
+def vitals_of(
     solo: Solo,
     fetch: FetchProgress | None = None,
     differing: dict[MemberId, str] | None = None,
     space: DiskSpace | None = None,
     damaged: Sequence[DamagedPlace] = (),
     certificate: Certificate | None = None,
-) -> StatusPublisher:
+) -> Vitals:
+    """What is around a consensus module on its own, as far as its status shows it."""
     clock = SoloClock(solo)
-    return StatusPublisher(
-        solo.module,
-        clock=clock,
-        pid=4711,
-        delivered_position=lambda: 64,
-        connection_count=lambda: 5,
-        gate=ConnectionGate({Purpose.INGRESS: GateLimits.of_count(7)}),
-        upkeep=upkeep_with(damaged),
-        differing_members=lambda: differing or {},
-        snapshot_length=lambda: None,
-        cold_standing=lambda: None,
-        snapshotless_services=[],
-        snapshot_fetch=lambda: fetch,
-        disk_space=lambda: space,
-        certificate=lambda: certificate,
-        stalls=StallTracker(clock.monotonic_ns, threshold_ns=100 * MS),
-        errors=ErrorLog(NoArea(), clock.epoch_time),
-        query_change=lambda: None,
-        progress=ProgressTracker(
-            solo.module, delivered_position=lambda: 64, snapshot_fetch=lambda: fetch, monotonic_ns=clock.monotonic_ns
+    host = SimpleNamespace(clock=clock, pid=4711, network=SimpleNamespace(expires=certificate))
+    adapter, fetcher = SimpleNamespace(position=64), cast(SnapshotFetcher, SimpleNamespace(progress=fetch))
+    rooms: dict[str, Any] = {
+        "ground": SimpleNamespace(
+            host=host,
+            started_ns=solo.now_ns,
+            gate=ConnectionGate({Purpose.INGRESS: GateLimits.of_count(7)}),
+            stalls=StallTracker(clock.monotonic_ns, threshold_ns=100 * MS),
         ),
+        "links": SimpleNamespace(
+            ingress=SimpleNamespace(connections=range(5)), members=SimpleNamespace(differences=differing or {})
+        ),
+        "files": SimpleNamespace(
+            archive=SimpleNamespace(cold_standing=None),
+            member=SimpleNamespace(errors=ErrorLog(NoArea(), clock.epoch_time)),
+        ),
+        "container": SimpleNamespace(
+            adapter=adapter, agent=SimpleNamespace(query_check=None), snapshotless_services=[]
+        ),
+        "snapshots": SimpleNamespace(fetcher=fetcher),
+        "repair": SimpleNamespace(upkeep=upkeep_with(damaged)),
+        "turns": None,
+        "disk_space": SimpleNamespace(newest=space),
+    }
+    return Vitals(
+        module=solo.module,
+        progress=ProgressTracker(solo.module, delivered=adapter, fetcher=fetcher, clock=clock),
+        counts=EffectCounts(SnapshotCounts()),
+        start_position=0,
+        **rooms,
     )
 
 
-def asked(publisher: StatusPublisher) -> MemberStatus:
+def asked(vitals: Vitals) -> MemberStatus:
     """What arrives where it was asked."""
-    document = publisher.encode()
+    document = encode_status(vitals)
     assert len(document) < STATUS_LENGTH_LIMIT_BYTES // 4
     return read_document(MemberStatus, document)
 
 
 def test_a_member_says_how_much_room_its_disk_has_once_it_knows() -> None:
-    unknown, known = (asked(publisher_of(Solo(), space=space)) for space in (None, DiskSpace(30, 200)))
+    unknown, known = (asked(vitals_of(Solo(), space=space)) for space in (None, DiskSpace(30, 200)))
 
     assert (unknown.disk_free_bytes, unknown.disk_size_bytes) == (None, None)
     assert (known.disk_free_bytes, known.disk_size_bytes) == (30, 200)
@@ -122,7 +134,7 @@ def test_a_member_says_where_its_archive_cannot_be_read_the_first_few_places_of_
     """Issue 20 §4: damage that somebody has met is seen from outside, and the answer stays short."""
     places = [DamagedPlace(0, 32 * i, "0-0.rec", "recorded frame is not valid: " + "x" * 500) for i in range(64)]
 
-    told = asked(publisher_of(Solo(), damaged=places))
+    told = asked(vitals_of(Solo(), damaged=places))
 
     assert told.damaged_place_count == 64
     assert [place.lost for place in told.damaged_places][:2] == ["nobody has it", None]
@@ -137,11 +149,11 @@ def test_a_member_says_where_its_archive_cannot_be_read_the_first_few_places_of_
 def test_a_member_that_gets_a_snapshot_says_how_far_it_has_come() -> None:
     progress = FetchProgress(leader_member_id=MemberId(1), log_position=4096, copied_bytes=30, length_bytes=200)
 
-    told = asked(publisher_of(Solo(), progress)).snapshot_fetch
+    told = asked(vitals_of(Solo(), progress)).snapshot_fetch
 
     assert told is not None
     assert (told.leader_member_id, told.log_position, told.copied_bytes, told.length_bytes) == (1, 4096, 30, 200)
-    assert asked(publisher_of(Solo())).snapshot_fetch is None
+    assert asked(vitals_of(Solo())).snapshot_fetch is None
 
 
 def test_a_member_says_what_each_standby_has_offered_it_and_how_old_that_is() -> None:
@@ -149,26 +161,26 @@ def test_a_member_says_what_each_standby_has_offered_it_and_how_old_that_is() ->
     deliver(solo, 320)
     solo.feed(offer(320))
 
-    told = asked(publisher_of(solo)).standbys
+    told = asked(vitals_of(solo)).standbys
 
     assert [(one.member_id, one.snapshot_position, one.is_copying) for one in told] == [
         (3, 320, True),
         (4, None, False),
     ]
     assert told[0].snapshot_age_s == (solo.timestamp - 9) / 1000
-    assert asked(publisher_of(Solo())).standbys == []
+    assert asked(vitals_of(Solo())).standbys == []
 
 
 def test_a_member_says_whom_it_does_not_hear() -> None:
-    told = asked(publisher_of(Solo(), differing={MemberId(2): "service_count=1 here, 2 at member 2"}))
+    told = asked(vitals_of(Solo(), differing={MemberId(2): "service_count=1 here, 2 at member 2"}))
 
     assert told.differing_members == [DifferingMember(member_id=2, detail="service_count=1 here, 2 at member 2")]
-    assert asked(publisher_of(Solo())).differing_members == []
+    assert asked(vitals_of(Solo())).differing_members == []
 
 
 def test_a_node_that_is_not_started_yet_says_so() -> None:
     """It listens before its first election begins, and longer if its service takes long to start."""
-    status = asked(publisher_of(Solo(is_started=False)))
+    status = asked(vitals_of(Solo(is_started=False)))
 
     assert (status.state, status.role, status.last_election) == ("STARTING", "FOLLOWER", None)
     assert (status.leader_member_id, status.leadership_term_id) == (None, None)
@@ -176,23 +188,23 @@ def test_a_node_that_is_not_started_yet_says_so() -> None:
 
 
 def test_stalls_and_errors_are_counted_since_the_process_began() -> None:
-    publisher = publisher_of(Solo(is_started=False))
-    publisher._stalls.on_span("gc2", 0, 250 * MS)
-    publisher._stalls.on_span("loop", 300 * MS, 350 * MS)
-    publisher._errors.observe(ErrorObservation("warning", "a.b", "", "here", ""))
+    vitals = vitals_of(Solo(is_started=False))
+    vitals.ground.stalls.on_span("gc2", 0, 250 * MS)
+    vitals.ground.stalls.on_span("loop", 300 * MS, 350 * MS)
+    vitals.files.member.errors.observe(ErrorObservation("warning", "a.b", "", "here", ""))
 
-    status = asked(publisher)
+    status = asked(vitals)
 
     assert (status.stall_count, status.stall_max_s, status.error_count) == (1, 0.25, 1)
 
 
 def test_a_member_in_an_election_names_its_state_and_why_it_elects() -> None:
     solo = Solo(terms=[(4, 0, 4096)], is_started=False)
-    publisher = publisher_of(solo)
+    vitals = vitals_of(solo)
     solo.start()
     solo.now_ns += 1_500 * MS
 
-    status = asked(publisher)
+    status = asked(vitals)
 
     assert (status.member_id, status.state, status.role) == (0, "CANVASS", "FOLLOWER")
     assert (status.leader_member_id, status.leadership_term_id) == (None, 4)
@@ -206,10 +218,10 @@ def test_a_member_in_an_election_names_its_state_and_why_it_elects() -> None:
 
 def test_a_leader_says_which_term_it_leads_and_when_it_was_elected() -> None:
     solo = Solo(terms=[(4, 0, 4096)]).lead()
-    publisher = publisher_of(solo)
+    vitals = vitals_of(solo)
     solo.now_ns += 250 * MS
 
-    status = asked(publisher)
+    status = asked(vitals)
 
     assert (status.state, status.role, status.leader_member_id) == ("LEADER", "LEADER", 0)
     assert status.leadership_term_id == solo.ctx.leadership_term_id > 4
@@ -220,7 +232,7 @@ def test_a_leader_says_which_term_it_leads_and_when_it_was_elected() -> None:
 
 
 def test_a_follower_says_whom_it_follows() -> None:
-    status = asked(publisher_of(Solo(terms=[(4, 0, 4096)]).follow(2, 7)))
+    status = asked(vitals_of(Solo(terms=[(4, 0, 4096)]).follow(2, 7)))
 
     assert (status.state, status.role, status.leader_member_id, status.leadership_term_id) == (
         "FOLLOWER",
@@ -235,7 +247,7 @@ def test_a_reason_with_other_peoples_text_in_it_is_one_printable_line() -> None:
     solo = Solo(terms=[(4, 0, 4096)]).follow(2, 7)
     solo.feed(LogImageClosed(solo.ctx.log_session_id, "line one\nline \x1b[2J two" + "x" * 1_000))
 
-    election = asked(publisher_of(solo)).last_election
+    election = asked(vitals_of(solo)).last_election
 
     assert election is not None
     assert " one line ?[2J twoxxx" in election.reason
@@ -248,7 +260,7 @@ def test_asking_changes_nothing() -> None:
     solo = Solo(terms=[(4, 0, 4096)]).lead()
     deadline_ns = solo.module.next_deadline_ns()
 
-    publisher_of(solo).encode()
+    encode_status(vitals_of(solo))
 
     assert solo.take() == []
     assert solo.module.next_deadline_ns() == deadline_ns
@@ -257,9 +269,9 @@ def test_asking_changes_nothing() -> None:
 def test_status_names_the_certificate_that_expires_first(tmp_path: Path) -> None:
     (certificate,) = read_certificates(Path(Issuer.create(tmp_path).member(0).certificate), "certificate")
 
-    found = publisher_of(Solo(), certificate=certificate).describe().certificate
+    found = describe_status(vitals_of(Solo(), certificate=certificate)).certificate
 
     assert found is not None
     assert (found.file, found.subject) == (str(tmp_path / "member-0.pem"), "CN=member-0")
     assert found.expires_at_ms == certificate.expires_at_ms
-    assert publisher_of(Solo()).describe().certificate is None
+    assert describe_status(vitals_of(Solo())).certificate is None

@@ -11,13 +11,14 @@ from typing import Final
 import structlog
 
 from trimaran.archive.net.server.archive_server import CONNECTION_LIMIT as ARCHIVE_CONNECTION_LIMIT
-from trimaran.cluster.runtime.answering.metrics_server import CONNECTION_LIMIT as METRICS_CONNECTION_LIMIT
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.service_api.access.rights import Rights
 from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
 from trimaran.service_api.net.descriptors import DescriptorBudget
 from trimaran.service_api.net.transport import Purpose
 
+METRICS_CONNECTION_LIMIT: Final = 16
+"""Scrapers and probes at once; beyond it the oldest makes room."""
 _FILES: Final = 80
 """Segments that are written, prepared and replayed, snapshots, mark files, what the process itself has open."""
 _CONSENSUS: Final = 96

@@ -1,0 +1,146 @@
+"""Makes what answers questions and orders: documents, metrics, the archive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from trimaran.archive.net.server.archive_server import ArchiveServer
+from trimaran.archive.store.replay import ReplayLimit
+from trimaran.cluster.auth.metrics_access import MetricsAccess
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.runtime.answering.inspector import Inspector
+from trimaran.cluster.runtime.answering.metrics_server import MetricsServer
+from trimaran.cluster.runtime.answering.operation_handler import OperationHandler
+from trimaran.cluster.runtime.answering.order_relay import OrderRelay
+from trimaran.cluster.runtime.answering.progress_tracker import ProgressTracker
+from trimaran.cluster.runtime.answering.status import encode_status
+from trimaran.cluster.runtime.answering.vitals import EffectCounts, Vitals
+from trimaran.cluster.runtime.files.wiring import Files
+from trimaran.cluster.runtime.ground.room import Room
+from trimaran.cluster.runtime.ground.wiring import Ground, naming
+from trimaran.cluster.runtime.links.wiring import Links
+from trimaran.cluster.runtime.repair.wiring import Repair
+from trimaran.cluster.runtime.snapshots.wiring import Snapshots
+from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
+from trimaran.cluster.runtime.turns.wiring import AgentTurns
+from trimaran.cluster.runtime.watching.disk_space import DiskSpaceWatch
+from trimaran.cluster.service.wiring import Container
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.types import COMMIT_POSITION_COUNTER_ID, INSPECTION_STREAM_ID, OPERATION_STREAM_ID
+
+logger = structlog.get_logger()
+
+
+@dataclass(slots=True, frozen=True)
+class Answers(Room):
+    """The answers of one member to clients' tools, operators, scrapers and backups."""
+
+    ground: Ground
+    links: Links
+    operations: OperationHandler
+    vitals: Vitals
+    metrics: MetricsServer | None
+    archive_server: ArchiveServer
+
+    async def listen(self) -> None:
+        """Listen for scrapers, for readers of the archive and, when all else listens, for members."""
+        ground, config = self.ground, self.ground.config
+        if self.metrics is not None:
+            with naming("metrics", config.metrics_endpoint):
+                endpoint = Endpoint.parse(config.metrics_endpoint, may_be_ephemeral=True)
+                found = await self.metrics.start(ground.host.network, endpoint, gate=ground.gate)
+            logger.info("metrics.listening", endpoint=str(found))
+        with naming("archive", config.listening.archive):
+            await self.archive_server.start(Endpoint.parse(config.listening.archive))
+        await self.links.listen_for_members()
+
+    def start(self) -> None:
+        """Look how much room the disk has, from now on."""
+        self.ground.tasks.create_task(self.vitals.disk_space.run(), name="disk-space")
+
+    def look(self) -> None:
+        """Look what has moved."""
+        self.vitals.progress.look()
+
+    def close(self) -> None:
+        """Answer no scraper any more."""
+        if self.metrics is not None:
+            self.metrics.close()
+
+    async def aclose(self) -> None:
+        """End every session with the archive."""
+        await self.archive_server.aclose()
+
+
+def make_answers(
+    ground: Ground,
+    files: Files,
+    container: Container,
+    links: Links,
+    snapshots: Snapshots,
+    repair: Repair,
+    turns: AgentTurns,
+) -> Answers:
+    """Make what answers about a member, and put its documents among those that the member gives."""
+    agent, module, host, adapter = turns.agent, turns.agent.module, ground.host, container.adapter
+    operations = OperationHandler(
+        agent,
+        relay=OrderRelay(module, host.network),
+        audit=ground.audit,
+        departure=turns.departure,
+        upkeep=repair.upkeep,
+        comparer=repair.comparer,
+    )
+    agent.watch(fx.AdminProgressed, operations.on_admin_progressed)
+    inspector = Inspector(module, clock=host.clock, delivered=adapter, last_activity_ns=links.ingress.last_activity_ns)
+    vitals = Vitals(
+        module=module,
+        ground=ground,
+        links=links,
+        files=files,
+        container=container,
+        snapshots=snapshots,
+        repair=repair,
+        turns=turns,
+        disk_space=DiskSpaceWatch(host.file_system, ground.config.directory),
+        progress=ProgressTracker(module, delivered=adapter, fetcher=snapshots.fetcher, clock=host.clock),
+        counts=EffectCounts(snapshots.counts),
+        start_position=module.ctx.append_position,
+    )
+    vitals.counts.watch(agent)
+    links.documents.rows[OPERATION_STREAM_ID] = operations.row
+    links.documents.rows[INSPECTION_STREAM_ID] = inspector.row
+    links.documents.make_status = partial(encode_status, vitals)
+    archive_server = ArchiveServer(
+        files.archive,
+        network=host.network,
+        gate=ground.gate,
+        audit=ground.audit,
+        cluster_id=lambda: module.ctx.cluster_id,
+        whole_cluster_id=module.ctx.whole_cluster_id,
+        counters={COMMIT_POSITION_COUNTER_ID: _watch_commit(agent)},
+    )
+    metrics = _make_metrics(ground, vitals) if ground.config.metrics_endpoint else None
+    return Answers(ground, links, operations, vitals, metrics, archive_server)
+
+
+def _make_metrics(ground: Ground, vitals: Vitals) -> MetricsServer:
+    # Here, because it takes 50 ms, and few members of a test or a simulation want metrics.
+    from trimaran.cluster.runtime.answering.metrics import CONTENT_TYPE, MetricsPage
+
+    return MetricsServer(
+        MetricsPage(vitals),
+        content_type=CONTENT_TYPE,
+        monotonic_ns=ground.host.clock.monotonic_ns,
+        access=MetricsAccess(ground.secrets.metrics_token),
+    )
+
+
+def _watch_commit(agent: ConsensusModuleAgent) -> ReplayLimit:
+    """Give the commit position as what bounds the replays of backups, so that no more than that ever leaves."""
+    limit = ReplayLimit(agent.module.ctx.commit_position)
+    agent.watch(fx.CommitAdvanced, lambda effect: limit.advance(effect.position))
+    return limit

@@ -1,0 +1,82 @@
+"""Makes what all rooms of a member stand on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import structlog
+
+from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.ground.gate_limits import make_gate
+from trimaran.cluster.runtime.ground.host import Host
+from trimaran.cluster.runtime.ground.room import Room
+from trimaran.cluster.runtime.ground.secret_files import SecretFiles
+from trimaran.cluster.runtime.watching.stall_tracker import StallTracker, make_stall_tracker
+from trimaran.cluster.settings.config import NodeConfig
+from trimaran.service_api import ConfigurationError
+from trimaran.service_api.access.audit import AuditTrail
+from trimaran.service_api.access.rights import Rights
+from trimaran.service_api.net.connection_gate import ConnectionGate
+
+logger = structlog.get_logger()
+
+
+@dataclass(slots=True, frozen=True)
+class Ground(Room):
+    """The settings and the machine of one member, and what guards both."""
+
+    config: NodeConfig
+    host: Host
+    started_ns: int
+    """When this process became a member."""
+    secrets: SecretFiles
+    stalls: StallTracker
+    audit: AuditTrail
+    rights: Rights
+    gate: ConnectionGate
+    tasks: ActivityScope = field(default_factory=ActivityScope)
+    """What runs beside the turns, for as long as the member runs."""
+
+    def start(self) -> None:
+        """Read files with secrets again when they change."""
+        self.secrets.watch(self.tasks)
+
+    async def aclose(self) -> None:
+        """Let no connection in."""
+        self.gate.close()
+
+
+def make_ground(config: NodeConfig, host: Host) -> Ground:
+    """Make the ground of a member. Blocks while it reads files.
+
+    Raises:
+        ConfigurationError: the user's: a file with secrets or a place for cold storage cannot be used.
+    """
+    if config.cold_storage_url:
+        host.open_objects(config.cold_storage_url)  # before anybody is asked for anything
+    audit = AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=host.clock.monotonic_ns)
+    rights = Rights(audit)
+    return Ground(
+        config,
+        host,
+        started_ns=host.clock.monotonic_ns(),
+        secrets=SecretFiles(config, host.network),
+        stalls=make_stall_tracker(config, host.clock.monotonic_ns),
+        audit=audit,
+        rights=rights,
+        gate=make_gate(config, host.descriptor_limit, rights),
+    )
+
+
+@contextlib.contextmanager
+def naming(what: str, endpoint: str) -> Iterator[None]:
+    """Name the endpoint that cannot be listened on."""
+    try:
+        yield
+    except OSError as error:
+        advice = "; the setting listen says what to bind, such as 0.0.0.0" if error.errno == errno.EADDRNOTAVAIL else ""
+        reason = f"{error.strerror or error}{advice}"
+        raise ConfigurationError(f"cannot listen on {what} endpoint={endpoint}: {reason}") from error

@@ -1,0 +1,98 @@
+"""Makes the service container of a member, and what delivers the log to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from trimaran.cluster.core.consensus_module import ConsensusModule
+from trimaran.cluster.core.log.log_publisher import max_message_length
+from trimaran.cluster.service.agent import ClusteredServiceAgent
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter, LogBytesReader
+from trimaran.cluster.service.digests import DeliveryDigests
+from trimaran.cluster.service.double_execution import double_services
+from trimaran.cluster.service.query_check import QueryCheck
+from trimaran.cluster.service.service_cluster import ModuleRequests
+from trimaran.cluster.service.service_code import CodeGuard
+from trimaran.cluster.service.witness_log_adapter import WitnessLogAdapter
+from trimaran.service_api import ClusteredService
+from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
+
+
+class ContainerSettings(Protocol):
+    """The settings of a member that say how its services are watched."""
+
+    @property
+    def double_execution(self) -> bool:
+        """Whether each service runs twice."""
+
+    @property
+    def check_queries(self) -> bool:
+        """Whether queries are checked for changes of the state."""
+
+    @property
+    def strict(self) -> bool:
+        """Whether callbacks are checked for what leaves the log."""
+
+
+@dataclass(slots=True, frozen=True)
+class Container:
+    """The services of one member."""
+
+    module: ConsensusModule
+    agent: ClusteredServiceAgent
+    digests: DeliveryDigests
+    adapter: BoundedLogAdapter
+    snapshotless_services: Sequence[str]
+    """The services that cannot write their state."""
+
+    async def start(self) -> None:
+        """Start the services where the log is delivered from."""
+        await self.agent.start()
+        self.module.digests.begin_position = self.adapter.position
+        self.digests.start_from(self.adapter.position)
+
+
+def make_container(
+    module: ConsensusModule,
+    services: Sequence[ClusteredService],
+    settings: ContainerSettings,
+    *,
+    code: CodeGuard,
+    requests: ModuleRequests,
+    log: LogBytesReader,
+    with_watch: Callable[[ClusteredService], ClusteredService],
+    monotonic_ns: Callable[[], int],
+) -> Container:
+    """Make the container of a member, which may run no services; `with_watch` adds a stop-watch to a service."""
+    ctx, config = module.ctx, module.ctx.config
+    doubles = double_services(services, monotonic_ns) if settings.double_execution else {}
+    agent = ClusteredServiceAgent(
+        [with_watch(service) for service in doubles.values() or services],
+        requests,
+        member_id=config.member_id,
+        time_unit=ctx.time_unit,
+        shared_timer_ids=config.shared_timer_ids,
+        monotonic_ns=monotonic_ns,
+        query_check=QueryCheck() if settings.check_queries else None,
+        max_payload_length=max_message_length(config.term_length_bytes) - SESSION_HEADER_LENGTH,
+        group=config.group,
+    )
+    agent.code = code
+    agent.doubles = doubles
+    if settings.strict:
+        from trimaran.cluster.service.strict.strict_log import log_findings  # no other part of a member needs the lint
+
+        agent.guard = log_findings(agent)
+    ctx.delivered_time = lambda: agent.time
+    on_digest = module.digests.on_replay_digest if services else _tell_nobody
+    digests = DeliveryDigests(agent.services, agent.egress, on_digest, monotonic_ns=monotonic_ns)
+    make_adapter = BoundedLogAdapter if services else WitnessLogAdapter
+    adapter = make_adapter(ctx.log_buffer, log, agent, module, monotonic_ns=monotonic_ns, digests=digests)
+    snapshotless = [type(service).__qualname__ for service in services if not service.takes_snapshots]
+    return Container(module, agent, digests, adapter, snapshotless)
+
+
+def _tell_nobody(kind: int, service_id: int, log_position: int, digest: bytes, value: str) -> None:
+    """A witness computes nothing that could be compared."""
