@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimaran.service_api.wire.checksum import ChecksumKind
+from ..service_api.wire.checksum import ChecksumKind
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import errno
 from enum import IntEnum
 from typing import Final
 
-from trimaran.service_api.errors import ClusterError
+from ..service_api.errors import ClusterError
 
 
 class ArchiveErrorCode(IntEnum):

@@ -1,6 +1,6 @@
 """`python -m trimaran.benchmarks COMMAND`."""
 
-from trimaran.benchmarks.app import main
+from .app import main
 
 if __name__ == "__main__":
     main()

@@ -14,8 +14,8 @@ from typing import Final
 import structlog
 import typer
 
-from trimaran.service_api.distribution import install_advice
-from trimaran.service_api.errors import ClusterError, ConfigurationError, first_leaf
+from ..service_api.distribution import install_advice
+from ..service_api.errors import ClusterError, ConfigurationError, first_leaf
 
 _HELP: Final = """Benchmarks of Trimaran.
 

@@ -16,8 +16,7 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 
 import typer
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ..service_api.errors import ConfigurationError
 from .statistics.report import Report, print_figures, write_json
 
 Members: TypeAlias = Annotated[int, typer.Option(min=1, help="Members of the cluster, each a process.")]

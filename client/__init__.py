@@ -11,10 +11,8 @@ outbox_worker    does what services want done outside
 credentials      who the client is, to the cluster's authenticator
 """
 
-from trimaran.client.protocol.queries import QueryResult as QueryResult
-from trimaran.service_api.tls import TlsSettings as TlsSettings
-from trimaran.service_api.wire.session import EventCode as EventCode
-
+from ..service_api.tls import TlsSettings as TlsSettings
+from ..service_api.wire.session import EventCode as EventCode
 from .cluster_client import ClusterClient as ClusterClient
 from .config import ClientConfig as ClientConfig
 from .connection_events import Connected as Connected
@@ -38,5 +36,6 @@ from .errors import RequestFailedError as RequestFailedError
 from .errors import RequestIndeterminateError as RequestIndeterminateError
 from .groups import GroupedClient as GroupedClient
 from .groups import SyncGroupedClient as SyncGroupedClient
+from .protocol.queries import QueryResult as QueryResult
 from .shared import SharedConnection as SharedConnection
 from .sync_client import SyncClusterClient as SyncClusterClient

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from trimaran.client.conductor import ClientConductor
-from trimaran.client.protocol.admin import AdminWish
-from trimaran.client.protocol.queries import WAIT_AT_MEMBER_S, QueryOptions, QueryResult
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError
-from trimaran.service_api.payloads import plain_bytes
-from trimaran.service_api.types import NULL_VALUE
-
+from ..service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError
+from ..service_api.payloads import plain_bytes
+from ..service_api.types import NULL_VALUE
+from .conductor import ClientConductor
 from .errors import IndeterminateError
+from .protocol.admin import AdminWish
+from .protocol.queries import WAIT_AT_MEMBER_S, QueryOptions, QueryResult
 
 
 async def query(

@@ -9,20 +9,19 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from trimaran.client.conductor import ClientConductor
-from trimaran.client.protocol.admin import SNAPSHOT_WISH, AdminWish
-from trimaran.client.protocol.client_state import ClientState
-from trimaran.client.protocol.queries import QueryResult
-from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.payloads import plain_bytes
-from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
-from trimaran.service_api.wire.session import AdminRequestType
-
+from ..service_api.errors import ClusterTimeoutError, LocalProtocolError
+from ..service_api.groups.group import Group
+from ..service_api.payloads import plain_bytes
+from ..service_api.types import ClusterSessionId, MemberId, TermId
+from ..service_api.wire.session import AdminRequestType
 from . import asking
+from .conductor import ClientConductor
 from .config import ClientConfig, client_config
 from .credentials import CredentialsSupplier
 from .egress import EgressListener, EgressMessage
+from .protocol.admin import SNAPSHOT_WISH, AdminWish
+from .protocol.client_state import ClientState
+from .protocol.queries import QueryResult
 from .streams import ConnectionEvents, EgressIterator
 
 

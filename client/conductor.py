@@ -13,19 +13,18 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from trimaran.client.protocol.admin import AdminWish, OnDone
-from trimaran.client.protocol.client_state import ClientState
-from trimaran.client.protocol.effects import Dial, Disconnect
-from trimaran.client.protocol.neighbours import Neighbours
-from trimaran.client.protocol.protocol import ClientProtocol
-from trimaran.client.protocol.queries import PendingQuery, QueryOptions, QueryResult
-from trimaran.client.protocol.requests import PendingRequest
-from trimaran.service_api.errors import ClusterError, RemoteProtocolError
-from trimaran.service_api.wire.pieces import CLIENT_RECEIVE_BYTES
-
+from ..service_api.errors import ClusterError, RemoteProtocolError
+from ..service_api.wire.pieces import CLIENT_RECEIVE_BYTES
 from .config import ClientConfig, to_ns
 from .connection import Connection, ConnectionShare, describe_connection_error, dial_member
 from .egress import EgressListener, EgressQueue
+from .protocol.admin import AdminWish, OnDone
+from .protocol.client_state import ClientState
+from .protocol.effects import Dial, Disconnect
+from .protocol.neighbours import Neighbours
+from .protocol.protocol import ClientProtocol
+from .protocol.queries import PendingQuery, QueryOptions, QueryResult
+from .protocol.requests import PendingRequest
 
 _TIMER_SLACK_S: Final = 0.0005
 """Timers may fire half a millisecond early (uvloop counts whole ones); firing late costs nothing here."""

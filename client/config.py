@@ -8,18 +8,17 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, Final
 
-from trimaran.service_api.addresses.name_pattern import expand_endpoints
-from trimaran.service_api.cluster_id import ClusterId, parse_cluster_id
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.member_id import parse_member_id
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack
-from trimaran.service_api.tls import TlsSettings, client_network
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_LIMIT
-from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
-
+from ..service_api.addresses.name_pattern import expand_endpoints
+from ..service_api.cluster_id import ClusterId, parse_cluster_id
+from ..service_api.endpoint import Endpoint
+from ..service_api.errors import ConfigurationError
+from ..service_api.groups.group import Group
+from ..service_api.member_id import parse_member_id
+from ..service_api.net.transport import SOCKETS, NetworkStack
+from ..service_api.tls import TlsSettings, client_network
+from ..service_api.types import MemberId
+from ..service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_LIMIT
+from ..service_api.wire.session import SESSION_HEADER_LENGTH
 from .credentials import CredentialsSupplier
 
 MIB: Final = 1 << 20

@@ -13,13 +13,12 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 from weakref import WeakKeyDictionary
 
-from trimaran.client.protocol.session_identity import SessionShare
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.net.sockets import NameUnresolvedError
-from trimaran.service_api.net.transport import UNACKNOWLEDGED_LIMIT_MS, Purpose, limit_unacknowledged
-
+from ..service_api.endpoint import Endpoint
+from ..service_api.errors import ClusterError
+from ..service_api.net.sockets import NameUnresolvedError
+from ..service_api.net.transport import UNACKNOWLEDGED_LIMIT_MS, Purpose, limit_unacknowledged
 from .config import ClientConfig
+from .protocol.session_identity import SessionShare
 
 _HELD_BACK_LIMIT_MS: Final = 30_000
 """`UNACKNOWLEDGED_LIMIT_MS` while the socket is full: TCP counts a member that holds its clients back as one that does

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
+from ..service_api.types import ClusterSessionId, MemberId, TermId
 
 
 @dataclass(slots=True, frozen=True)

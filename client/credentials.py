@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Callable
 from typing import Protocol
 
-from trimaran.service_api.access.password_proof import (
+from ..service_api.access.password_proof import (
     NONCE_LENGTH,
     PasswordChallenge,
     SaltedSecret,

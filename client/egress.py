@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple, Protocol
 
-from trimaran.service_api.wire.session import EventCode
+from ..service_api.wire.session import EventCode
 
 
 class EgressMessage(NamedTuple):

@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError
-from trimaran.service_api.types import MemberId
+from ..service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError
+from ..service_api.types import MemberId
 
 
 class ConnectTimeoutError(ClusterTimeoutError):

@@ -22,8 +22,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
-from trimaran.client.protocol.protocol import CLOSED_BY_CLIENT
-from trimaran.service_api.errors import LocalProtocolError, SessionClosedError
+from ..service_api.errors import LocalProtocolError, SessionClosedError
+from .protocol.protocol import CLOSED_BY_CLIENT
 
 _T = TypeVar("_T")
 

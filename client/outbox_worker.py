@@ -13,8 +13,8 @@ from typing import Final
 
 import structlog
 
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, RemoteProtocolError
-from trimaran.service_api.outbox.outbox import (
+from ..service_api.errors import ClusterError, ClusterTimeoutError, RemoteProtocolError
+from ..service_api.outbox.outbox import (
     ACKNOWLEDGED,
     BEGINNING,
     Effect,
@@ -22,7 +22,6 @@ from trimaran.service_api.outbox.outbox import (
     encode_acknowledgement,
     encode_question,
 )
-
 from .cluster_client import ClusterClient
 from .errors import IndeterminateError
 

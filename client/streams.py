@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
-from trimaran.client.conductor import ClientConductor
-from trimaran.client.protocol.client_state import ClientState
-from trimaran.client.protocol.protocol import CLOSED_BY_CLIENT
-from trimaran.service_api.errors import LocalProtocolError
-
+from ..service_api.errors import LocalProtocolError
+from .conductor import ClientConductor
 from .connection_events import ConnectionEvent
 from .egress import EgressMessage, EgressQueue
+from .protocol.client_state import ClientState
+from .protocol.protocol import CLOSED_BY_CLIENT
 
 
 class EgressIterator:

@@ -17,12 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from trimaran.client.protocol.protocol import CLOSED_BY_CLIENT
-from trimaran.client.protocol.queries import QueryResult
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, SessionClosedError
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
-
+from ..service_api.errors import ClusterError, ClusterTimeoutError, SessionClosedError
+from ..service_api.groups.group import Group
+from ..service_api.types import ClusterSessionId, MemberId, TermId
 from .cluster_client import ClusterClient
 from .config import ClientConfig, client_config
 from .connection_events import ConnectionEvent
@@ -30,6 +27,8 @@ from .credentials import CredentialsSupplier
 from .egress import EgressMessage
 from .errors import RequestIndeterminateError
 from .loop_thread import LoopThread
+from .protocol.protocol import CLOSED_BY_CLIENT
+from .protocol.queries import QueryResult
 from .streams import ConnectionEvents, EgressIterator
 
 _BATCH_LIMIT: Final = 1024

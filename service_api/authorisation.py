@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from trimaran.service_api.wire.message import ClusterMessage, TrimaranMessage
+from .wire.message import ClusterMessage, TrimaranMessage
 
 _BACKUP_QUERY: Final = 77
 _HEARTBEAT_REQUEST: Final = 79

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
+from .errors import ConfigurationError, RemoteProtocolError
 
 Schema = Any
 """JSON; `typed.schema` has its form."""

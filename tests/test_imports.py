@@ -121,6 +121,20 @@ def test_every_module_of_the_product_is_in_one_part() -> None:
     assert [place for place in places() if not any(f"{name}.".startswith(f"{place}.") for name in modules)] == []
 
 
+def test_imports_inside_the_distribution_are_relative() -> None:
+    """Whoever reads the checkout without installing it, such as an editor, finds what each import means."""
+    absolute = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for folder in FOLDERS
+        for path in python_files(folder)
+        for node in ast.walk(tree_of(path))
+        if (isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "trimaran")
+        or (isinstance(node, ast.Import) and any(alias.name.startswith("trimaran.") for alias in node.names))
+    ]
+
+    assert absolute == []
+
+
 def test_no_import_circles_including_type_checking() -> None:
     """A module that another module needs to be understood is read before that one."""
     modules = {name: path for folder in FOLDERS for name, path in modules_of(folder)}

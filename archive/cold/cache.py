@@ -13,8 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.errors import ClusterError
-
+from ...service_api.errors import ClusterError
 from ..disk.file_system import FileSystem
 from .manifest import ColdSegment
 from .store import ColdStore

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from trimaran.service_api.documents.document import (
+from ...service_api.documents.document import (
     ClusterIdLine,
     Count,
     DocumentPart,
@@ -21,8 +21,7 @@ from trimaran.service_api.documents.document import (
     Sha256Line,
     read_document,
 )
-from trimaran.service_api.errors import RemoteProtocolError
-
+from ...service_api.errors import RemoteProtocolError
 from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_file
 from ..errors import CorruptionError
 from ..format.descriptor import RecordingDescriptor

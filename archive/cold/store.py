@@ -11,9 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar, Final
 
-from trimaran.service_api.documents.document import read_document
-from trimaran.service_api.errors import ClusterError, RemoteProtocolError
-
+from ...service_api.documents.document import read_document
+from ...service_api.errors import ClusterError, RemoteProtocolError
 from ..disk.file_system import FileSystem, OsFileSystem, write_fully
 from ..disk.object_store import ObjectStore, OpenObjects
 from ..format.stored_names import NameKind, StoredName, take_name

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
-from trimaran.service_api.errors import ConfigurationError
+from ...service_api.errors import ConfigurationError
 
 _FILE_URL: Final = re.compile(r"file:(//)?(?=/)")
 

@@ -20,8 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ...service_api.errors import ConfigurationError
 from .local_store import LocalStore, path_of_file_url
 
 READ_AHEAD_LIMIT_BYTES: Final = 1 << 23

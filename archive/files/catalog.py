@@ -18,9 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.types import RecordingId
-from trimaran.service_api.wire.checksum import ChecksumKind
-
+from ...service_api.types import RecordingId
+from ...service_api.wire.checksum import ChecksumKind
 from ..cold.file_system import ColdFileSystem
 from ..disk.file_system import FileSystem, ReadableFileSystem, read_file, read_fully, write_fully, write_new_file
 from ..errors import RESTORE_ADVICE, ArchiveError, ArchiveErrorCode, CorruptionError

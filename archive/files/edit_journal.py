@@ -21,8 +21,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
-
+from ...service_api.types import NULL_POSITION, NULL_VALUE
 from ..disk.file_system import FileSystem, read_fully, write_fully
 from ..errors import RESTORE_ADVICE, UnknownVersionError
 

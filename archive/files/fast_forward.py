@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from trimaran.archive.disk.file_system import OsFileSystem, ReadableFileSystem
-from trimaran.archive.disk.remote_file_system import RemoteFileSystem
-from trimaran.archive.format.descriptor import RecordingDescriptor
+from ..disk.file_system import OsFileSystem, ReadableFileSystem
+from ..disk.remote_file_system import RemoteFileSystem
+from ..format.descriptor import RecordingDescriptor
 
 
 def skip_valid_frames(
@@ -30,7 +30,7 @@ def skip_valid_frames(
     if not isinstance(file_system, OsFileSystem | RemoteFileSystem):
         return 0, start_position
     try:
-        from trimaran.archive.files.vector.scan import FrameScanner
+        from .vector.scan import FrameScanner
     except ImportError:
         return 0, start_position
     scanner = FrameScanner(

@@ -12,9 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, wrap_int32
-
+from ...service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
+from ...service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, wrap_int32
 from ..disk.file_system import ReadableFileSystem
 from ..errors import ArchiveError
 from ..format.descriptor import RecordingDescriptor

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from trimaran.service_api.wire.frame import FRAME_ALIGNMENT
-from trimaran.service_api.wire.frame_rules import FrameRules
-
+from ...service_api.wire.frame import FRAME_ALIGNMENT
+from ...service_api.wire.frame_rules import FrameRules
 from ..disk.file_system import ReadableFileSystem, opened, read_fully
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import frame_rules_of

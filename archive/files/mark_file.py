@@ -20,10 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.types import NULL_VALUE
-from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH
-
+from ...service_api.errors import RemoteProtocolError
+from ...service_api.types import NULL_VALUE
+from ...service_api.wire.message import MESSAGE_HEADER_LENGTH
 from ..disk.file_system import FileSystem, OsFileSystem, open_or_create, opened, read_fully, write_fully
 from ..errors import ArchiveError
 from ..format.messages import ArchiveMarkFileHeader

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from trimaran.service_api.wire.frame import (
+from ...service_api.wire.frame import (
     FLAG_BEGIN,
     FLAG_END,
     HEADER_LENGTH,
@@ -28,8 +28,7 @@ from trimaran.service_api.wire.frame import (
     align,
     unpack_header,
 )
-from trimaran.service_api.wire.log.log_rules import FIRST_ENTRY_LENGTH, Before, what_follows
-
+from ...service_api.wire.log.log_rules import FIRST_ENTRY_LENGTH, Before, what_follows
 from ..cold.file_system import readable_disk
 from ..disk.file_system import ReadableFileSystem, opened, read_fully
 from ..errors import ArchiveError, ArchiveErrorCode

@@ -19,10 +19,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, RecordingId
-from trimaran.service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
-from trimaran.service_api.wire.frame import wrap_int32
-
+from ...service_api.types import NULL_POSITION, NULL_VALUE, RecordingId
+from ...service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
+from ...service_api.wire.frame import wrap_int32
 from ..errors import RESTORE_ADVICE, ArchiveError, CorruptionError, UnknownVersionError
 from .descriptor import RecordingDescriptor, RecordingState
 

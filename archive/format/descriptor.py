@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from trimaran.service_api.types import RecordingId
-from trimaran.service_api.wire.checksum import ChecksumKind
-
+from ...service_api.types import RecordingId
+from ...service_api.wire.checksum import ChecksumKind
 from . import layout
 
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from trimaran.service_api.types import (
+from ...service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     LOG_STREAM_ID,
     SERVICE_SNAPSHOT_STREAM_ID,
 )
-from trimaran.service_api.wire.checksum import ChecksumKind
-from trimaran.service_api.wire.frame import (
+from ...service_api.wire.checksum import ChecksumKind
+from ...service_api.wire.frame import (
     FRAME_ALIGNMENT,
     HEADER_LENGTH,
     TYPE_PADDING,
@@ -20,9 +20,8 @@ from trimaran.service_api.wire.frame import (
     align,
     unpack_header,
 )
-from trimaran.service_api.wire.frame_rules import FrameRules
-from trimaran.service_api.wire.log.log_rules import Before
-
+from ...service_api.wire.frame_rules import FrameRules
+from ...service_api.wire.log.log_rules import Before
 from .descriptor import RecordingDescriptor
 
 PAGE_LENGTH: Final = 4096

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from trimaran.service_api.wire.fields import (
+from ...service_api.wire.fields import (
     At,
     Capacity,
     Data,
@@ -29,9 +29,8 @@ from trimaran.service_api.wire.fields import (
     WireCorrelationId,
     WireRecordingId,
 )
-from trimaran.service_api.wire.message import MESSAGES, Message, Registry, registry_of
-from trimaran.service_api.wire.sbe import INT64_NULL
-
+from ...service_api.wire.message import MESSAGES, Message, Registry, registry_of
+from ...service_api.wire.sbe import INT64_NULL
 from .descriptor import RecordingState
 
 

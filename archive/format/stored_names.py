@@ -14,8 +14,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NewType
 
-from trimaran.service_api.errors import RemoteProtocolError
-
+from ...service_api.errors import RemoteProtocolError
 from .segment_names import parse_segment_file_name
 
 StoredName = NewType("StoredName", str)

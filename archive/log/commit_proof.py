@@ -34,16 +34,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
-from trimaran.service_api.wire.frame import TYPE_PADDING
-from trimaran.service_api.wire.log.fields import read_log_fields
-from trimaran.service_api.wire.log.layout import NEW_LEADERSHIP_TERM_EVENT
-from trimaran.service_api.wire.log.recording_log import (
+from ...service_api.types import NULL_POSITION, NULL_VALUE
+from ...service_api.wire.frame import TYPE_PADDING
+from ...service_api.wire.log.fields import read_log_fields
+from ...service_api.wire.log.layout import NEW_LEADERSHIP_TERM_EVENT
+from ...service_api.wire.log.recording_log import (
     EntryType,
     RecordingLogEntry,
     read_slots,
 )
-
 from ..disk.file_system import ReadableFileSystem
 from ..errors import ArchiveError
 from ..files.reader import FrameReader

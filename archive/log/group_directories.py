@@ -16,10 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.groups.group import check_group_count
-from trimaran.service_api.groups.key_hash import HASH_NAME
-
+from ...service_api.errors import ConfigurationError
+from ...service_api.groups.group import check_group_count
+from ...service_api.groups.key_hash import HASH_NAME
 from ..disk.file_system import OsFileSystem, ReadableFileSystem, opened, read_fully, replace_file
 
 GROUPS_FILE_NAME: Final = "groups.json"

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from trimaran.archive.files.fast_forward import skip_valid_frames
-from trimaran.archive.format.catalog import CATALOG_FILE_NAME
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE, TimeUnit
-
+from ...service_api.errors import ConfigurationError
+from ...service_api.types import LOG_STREAM_ID, NULL_VALUE, TimeUnit
 from ..cold.file_system import readable_disk
 from ..disk.file_system import opened, read_fully
 from ..errors import CorruptionError
 from ..files.catalog import read_catalog
+from ..files.fast_forward import skip_valid_frames
 from ..files.log_end import LogEnd
 from ..files.reader import FrameReader
+from ..format.catalog import CATALOG_FILE_NAME
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.segment_names import segment_base_positions
 from .member_directory import ArchiveLocation, MemberDirectory

@@ -17,16 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from trimaran.archive.format.catalog import CATALOG_FILE_NAME, CatalogContent
-from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
-
+from ...service_api.errors import ConfigurationError, RemoteProtocolError
+from ...service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 from ..cold.file_system import readable_disk
 from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_file, read_fully
 from ..disk.local_store import path_of_file_url
 from ..disk.remote_file_system import RemoteFileSystem
 from ..errors import CorruptionError
 from ..files.catalog import read_catalog
+from ..format.catalog import CATALOG_FILE_NAME, CatalogContent
 from .commit_proof import MemberMarks, parse_marks
 from .group_directories import refuse_groups
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ...service_api.errors import ConfigurationError
 from .group_directories import GROUP_DIRECTORY_PREFIX, find_group_count
 from .member_directory import locate
 

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
-from trimaran.service_api.wire.log.fields import read_time_unit
-
+from ...service_api.types import LOG_STREAM_ID, TimeUnit
+from ...service_api.wire.log.fields import read_time_unit
 from ..cold.file_system import ColdFileSystem
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState

@@ -18,13 +18,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, parse_cluster_id
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack
-from trimaran.service_api.tls import TlsSettings, client_network
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, RecordingId
-from trimaran.service_api.wire.message import Message
-
+from ...service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, parse_cluster_id
+from ...service_api.endpoint import Endpoint
+from ...service_api.net.transport import SOCKETS, NetworkStack
+from ...service_api.tls import TlsSettings, client_network
+from ...service_api.types import NULL_POSITION, NULL_VALUE, RecordingId
+from ...service_api.wire.message import Message
 from ..format import messages
 from .client_signals import ReplicationCall, SignalInbox
 from .connection import ArchiveConnection, Credentials, OnChallenge

@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final
 
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.wire.message import Message
-
+from ...service_api.errors import ClusterError
+from ...service_api.wire.message import Message
 from ..errors import ArchiveError
 from ..format import messages
 from .control import error_of

@@ -15,16 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, cast
 
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, RemoteProtocolError
-from trimaran.service_api.net.transport import NetworkStack, Purpose
-from trimaran.service_api.types import NULL_VALUE, CorrelationId
-from trimaran.service_api.wire.frame import TYPE_DATA
-from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.message import Message, decode_message, registry_of
-from trimaran.service_api.wire.stream import StreamFrame
-
+from ...service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from ...service_api.endpoint import Endpoint
+from ...service_api.errors import ClusterError, ClusterTimeoutError, RemoteProtocolError
+from ...service_api.net.transport import NetworkStack, Purpose
+from ...service_api.types import NULL_VALUE, CorrelationId
+from ...service_api.wire.frame import TYPE_DATA
+from ...service_api.wire.link_frames import SetupFrame
+from ...service_api.wire.message import Message, decode_message, registry_of
+from ...service_api.wire.stream import StreamFrame
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages
 from .control import (

@@ -22,19 +22,18 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trimaran.service_api.types import NULL_VALUE, CorrelationId
-from trimaran.service_api.wire.frame import (
+from ...service_api.types import NULL_VALUE, CorrelationId
+from ...service_api.wire.frame import (
     CONTROL_TYPES,
     TYPE_SETUP,
     TYPE_STATUS,
     encode_frame,
     unpack_header,
 )
-from trimaran.service_api.wire.frame_rules import FrameRules
-from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.message import Message
-from trimaran.service_api.wire.stream import FrameParser
-
+from ...service_api.wire.frame_rules import FrameRules
+from ...service_api.wire.link_frames import SetupFrame
+from ...service_api.wire.message import Message
+from ...service_api.wire.stream import FrameParser
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages
 from ..format.descriptor import RecordingDescriptor

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.types import NULL_POSITION, RecordingId
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_SETUP, unpack_header
-from trimaran.service_api.wire.frame_rules import FrameRules
-from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame
-from trimaran.service_api.wire.log.log_rules import Before
-from trimaran.service_api.wire.message import Message
-from trimaran.service_api.wire.stream import StreamFrame
-
+from ...service_api.errors import RemoteProtocolError
+from ...service_api.types import NULL_POSITION, RecordingId
+from ...service_api.wire.frame import HEADER_LENGTH, TYPE_SETUP, unpack_header
+from ...service_api.wire.frame_rules import FrameRules
+from ...service_api.wire.link_frames import SetupFrame, StatusFrame
+from ...service_api.wire.log.log_rules import Before
+from ...service_api.wire.message import Message
+from ...service_api.wire.stream import StreamFrame
 from ..errors import ArchiveError
 from ..format import messages
 from .connection import ArchiveConnection

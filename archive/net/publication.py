@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from trimaran.service_api.errors import ClusterError, LocalProtocolError
-from trimaran.service_api.types import RecordingId
-from trimaran.service_api.wire.checksum import ChecksumKind
-from trimaran.service_api.wire.frame import (
+from ...service_api.errors import ClusterError, LocalProtocolError
+from ...service_api.types import RecordingId
+from ...service_api.wire.checksum import ChecksumKind
+from ...service_api.wire.frame import (
     HEADER_LENGTH,
     MAX_MESSAGE_LENGTH,
     TYPE_SETUP,
@@ -26,10 +26,9 @@ from trimaran.service_api.wire.frame import (
     term_of,
     wrap_int32,
 )
-from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame
-from trimaran.service_api.wire.message import Message
-from trimaran.service_api.wire.stream import StreamFrame
-
+from ...service_api.wire.link_frames import SetupFrame, StatusFrame
+from ...service_api.wire.message import Message
+from ...service_api.wire.stream import StreamFrame
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages
 from .connection import ArchiveConnection

@@ -22,10 +22,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, invariant
-from trimaran.service_api.types import NULL_POSITION, RecordingId
-from trimaran.service_api.wire.frame_rules import FrameRules
-
+from ...service_api.errors import ClusterError, ClusterTimeoutError, invariant
+from ...service_api.types import NULL_POSITION, RecordingId
+from ...service_api.wire.frame_rules import FrameRules
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages
 from .connection import ArchiveConnection

@@ -10,10 +10,9 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Final, Self
 
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, iter_headers
-from trimaran.service_api.wire.frame_rules import FrameRules
-
+from ...service_api.types import NULL_POSITION, NULL_VALUE
+from ...service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, iter_headers
+from ...service_api.wire.frame_rules import FrameRules
 from ..files.reader import Frame, MessageJoiner, RecordedMessage
 from .frame_stream import FrameStream, open_replay
 from .replay_merge import ChunkSource, Dial

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack
-from trimaran.service_api.types import RecordingId
-from trimaran.service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH
-
+from ...service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from ...service_api.endpoint import Endpoint
+from ...service_api.errors import RemoteProtocolError
+from ...service_api.net.transport import SOCKETS, NetworkStack
+from ...service_api.types import RecordingId
+from ...service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH
 from ..config import RecordingLayout
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages

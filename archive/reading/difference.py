@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
-from trimaran.service_api.wire.frame import HEADER_LENGTH, align
-
+from ...service_api.wire.frame import HEADER_LENGTH, align
 from ..files.log_end import LogEnd
 from ..files.reader import Frame, FrameReader, StopReason
 from ..format.descriptor import RecordingDescriptor

@@ -24,9 +24,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.types import TimeUnit
-
+from ...service_api.errors import ClusterError
+from ...service_api.types import TimeUnit
 from ..disk.file_system import OsFileSystem, ReadableFileSystem
 from ..format.descriptor import RecordingDescriptor
 from ..log.log_file import LogFile

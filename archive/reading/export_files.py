@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TextIO
 
-from trimaran.service_api.types import TimeUnit
-from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED
-from trimaran.service_api.wire.log.fields import read_log_fields
-
+from ...service_api.types import TimeUnit
+from ...service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED
+from ...service_api.wire.log.fields import read_log_fields
 from ..files.reader import Frame, FrameReader, MessageReader
 from ..format.descriptor import RecordingDescriptor
 from .frame_batches import FrameSelection, ReadProblem, find_problem, make_schema, read_batches

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from trimaran.archive.format.catalog import CATALOG_FILE_NAME, CatalogEntry
-from trimaran.service_api.distribution import install_advice
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import RecordingId, TimeUnit
-
+from ...service_api.distribution import install_advice
+from ...service_api.errors import ConfigurationError
+from ...service_api.types import RecordingId, TimeUnit
 from ..cold.file_system import readable_disk
 from ..disk.file_system import ReadableFileSystem
 from ..disk_errors import disk_facts_of
@@ -22,13 +20,14 @@ from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from ..files.catalog import read_catalog
 from ..files.log_end import LogEnd
 from ..files.reader import FrameReader
+from ..format.catalog import CATALOG_FILE_NAME, CatalogEntry
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.member_directory import ArchiveLocation
 from ..log.time_unit import find_time_unit
 from .frame_columns import choose_columns
 
 if TYPE_CHECKING:
-    from trimaran.archive.files.vector.scan import FrameBlock
+    from ..files.vector.scan import FrameBlock
 
 DEFAULT_BATCH_LENGTH_BYTES: Final = 1 << 22
 
@@ -101,8 +100,7 @@ def read_batches(
 
     `on_progress` is told the position after each batch.
     """
-    from trimaran.archive.files.vector.scan import FrameScanner
-
+    from ..files.vector.scan import FrameScanner
     from .vector.columns import BatchMaker
     from .vector.messages import MessageBlockJoiner
 
@@ -180,7 +178,7 @@ def open_recordings(
     """
     from pyarrow import RecordBatchReader
 
-    from trimaran.archive.files.vector.scan import check_block_length
+    from ..files.vector.scan import check_block_length
 
     entries = find_entries(location.directory, recording_id, location.file_system)
     check_block_length(selection.batch_length_bytes)

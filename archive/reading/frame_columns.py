@@ -11,7 +11,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from trimaran.service_api.errors import ConfigurationError
+from ...service_api.errors import ConfigurationError
 
 
 class ColumnType(Enum):

@@ -15,9 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import TimeUnit
-
+from ...service_api.errors import ConfigurationError
+from ...service_api.types import TimeUnit
 from ..log.group_directories import find_group_count
 from ..log.member_directory import ArchiveLocation, locate, locate_archive
 from ..log.member_groups import group_path

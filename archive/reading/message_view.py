@@ -16,10 +16,10 @@ from typing import Any, Final, Self
 
 from pydantic import BaseModel
 
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.typed.log_schemas import LogSchemas
-from trimaran.service_api.wire.fields import BlockField, MessageLayout
-from trimaran.service_api.wire.message import (
+from ...service_api.errors import RemoteProtocolError
+from ...service_api.typed.log_schemas import LogSchemas
+from ...service_api.wire.fields import BlockField, MessageLayout
+from ...service_api.wire.message import (
     MESSAGE_HEADER_LENGTH,
     Message,
     Registry,
@@ -27,8 +27,7 @@ from trimaran.service_api.wire.message import (
     peek_header,
     registry_key,
 )
-from trimaran.service_api.wire.session import SessionMessageHeader
-
+from ...service_api.wire.session import SessionMessageHeader
 from ..files.reader import RecordedMessage
 
 HEX_LIMIT_BYTES: Final = 32

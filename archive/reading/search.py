@@ -12,15 +12,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trimaran.service_api.wire.message import (
+from ...service_api.wire.message import (
     MESSAGE_HEADER_LENGTH,
     Message,
     Registry,
     peek_header,
     registry_key,
 )
-from trimaran.service_api.wire.session import SessionMessageHeader
-
+from ...service_api.wire.session import SessionMessageHeader
 from ..files.reader import RecordedMessage
 from .message_view import APPLICATION, OPAQUE, UNREADABLE, find_message
 

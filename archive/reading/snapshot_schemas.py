@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.typed.snapshots import read_known_schemas
-from trimaran.service_api.types import SERVICE_SNAPSHOT_STREAM_ID
-
+from ...service_api.errors import ClusterError
+from ...service_api.typed.snapshots import read_known_schemas
+from ...service_api.types import SERVICE_SNAPSHOT_STREAM_ID
 from ..files.catalog import read_catalog
 from ..files.reader import MessageReader
 from ..format.descriptor import RecordingDescriptor, RecordingState

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.files.fast_forward import skip_valid_frames
-from trimaran.archive.format.catalog import CatalogEntry
-
 from ..disk.file_system import ReadableFileSystem
+from ..files.fast_forward import skip_valid_frames
 from ..files.log_end import LogEnd, first_nonzero
 from ..files.reader import FrameReader, StopReason
+from ..format.catalog import CatalogEntry
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.log_file import LogFile
 from ..log.member_directory import ArchiveLocation

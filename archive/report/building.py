@@ -15,8 +15,7 @@ from typing import Final
 
 import pandas as pd
 
-from trimaran.service_api.wire.log.layout import NEW_LEADERSHIP_TERM_EVENT, SESSION_CLOSE_EVENT, SESSION_OPEN_EVENT
-
+from ...service_api.wire.log.layout import NEW_LEADERSHIP_TERM_EVENT, SESSION_CLOSE_EVENT, SESSION_OPEN_EVENT
 from ..reading.frame_batches import ReadProblem
 from ..reading.frame_columns import HEADER_COLUMNS, MESSAGE_COLUMNS
 from ..spark import analyses

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trimaran.service_api.distribution import install_advice
-from trimaran.service_api.errors import ConfigurationError
+from ...service_api.distribution import install_advice
+from ...service_api.errors import ConfigurationError
 
 try:
     import duckdb  # noqa: F401

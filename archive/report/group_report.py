@@ -12,8 +12,7 @@ from typing import Final
 
 import pandas as pd
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ...service_api.errors import ConfigurationError
 from ..log.member_groups import common_group_count, group_path
 from ..spark import analyses
 from ..spark.analyses.engine import F

@@ -10,8 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from trimaran.service_api.wire.log.layout import MESSAGE_NAMES
-
+from ...service_api.wire.log.layout import MESSAGE_NAMES
 from . import words
 from .theme import (
     ALARM,

@@ -19,12 +19,11 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import TimeUnit
-from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message
-from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
-from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SessionMessageHeader
-
+from ...service_api.errors import ConfigurationError
+from ...service_api.types import TimeUnit
+from ...service_api.wire.message import MESSAGE_HEADER_LENGTH, Message
+from ...service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
+from ...service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SessionMessageHeader
 from ..reading.vector.message_columns import read_messages
 from ..reading.vector.message_plan import MessagePlan
 from ..reading.vector.struct_columns import StructPlan, read_structs

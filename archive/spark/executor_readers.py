@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
-
+from ...service_api.errors import LocalProtocolError, RemoteProtocolError
 from ..reading.vector.message_columns import Faults, find_messages, read_messages
 from ..reading.vector.message_plan import TIMESTAMP, MessagePlan
 from ..reading.vector.payloads import Payloads

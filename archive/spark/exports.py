@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.service_api.lazy_exports import lazy_exports
+from ...service_api.lazy_exports import lazy_exports
 
 HOMES: Final = {
     "create_session": "session",

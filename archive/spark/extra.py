@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimaran.service_api.errors import ConfigurationError
+from ...service_api.errors import ConfigurationError
 
 try:
     import numpy  # noqa: F401

@@ -20,9 +20,8 @@ from pyarrow import parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import TimeUnit
-
+from ...service_api.errors import ConfigurationError
+from ...service_api.types import TimeUnit
 from ..format.descriptor import RecordingDescriptor
 from ..log.log_file import LogFile
 from ..log.member_directory import ArchiveLocation, locate_archive

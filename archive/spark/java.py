@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from trimaran.service_api.errors import ConfigurationError
+from ...service_api.errors import ConfigurationError
 
 OLDEST_JAVA_VERSION: Final = 17
 """Spark 4.3's classes are those of Java 17; an older one fails with UnsupportedClassVersionError."""

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from trimaran.service_api.errors import ConfigurationError
+from ...service_api.errors import ConfigurationError
 
 _SCALARS: Final[dict[type, DataType]] = {
     bool: BooleanType(),

@@ -14,12 +14,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import TimeUnit
-from trimaran.service_api.wire.log.fields import LOG_FIELDS
-from trimaran.service_api.wire.log.layout import LOG_SCHEMA_ID
-from trimaran.service_api.wire.message import Message
-
+from ...service_api.errors import ConfigurationError
+from ...service_api.types import TimeUnit
+from ...service_api.wire.log.fields import LOG_FIELDS
+from ...service_api.wire.log.layout import LOG_SCHEMA_ID
+from ...service_api.wire.message import Message
 from ..reading.vector.message_plan import MessagePlan
 from .executor_readers import DROPMALFORMED, FAILFAST, PERMISSIVE, PLACE, MessageMapper
 from .source.field_comments import field_comments

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.processors import count_processors
-
+from ...service_api.errors import ConfigurationError
+from ...service_api.processors import count_processors
 from .java import ensure_java
 
 if TYPE_CHECKING:

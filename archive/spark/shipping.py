@@ -24,8 +24,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ...service_api.errors import ConfigurationError
 from .source.data_source import register
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.typed.codec import schema_to_bytes
-from trimaran.service_api.typed.log_schemas import as_json_values, read_values, split_payload
-from trimaran.service_api.typed.schema import Schema, show_type
-from trimaran.service_api.wire.payload_header import PayloadKind
+from ...service_api.errors import RemoteProtocolError
+from ...service_api.typed.codec import schema_to_bytes
+from ...service_api.typed.log_schemas import as_json_values, read_values, split_payload
+from ...service_api.typed.schema import Schema, show_type
+from ...service_api.wire.payload_header import PayloadKind
 
 Convert = Callable[[Any], Any]
 

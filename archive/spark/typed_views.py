@@ -15,11 +15,11 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
-from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
-from trimaran.service_api.typed.log_schemas import LogSchemas
-from trimaran.service_api.typed.schema import Schema
-from trimaran.service_api.typed.snapshots import SNAPSHOT_BEGIN, field_number, read_pairs
-from trimaran.service_api.wire.payload_header import (
+from ...service_api.errors import ConfigurationError, RemoteProtocolError
+from ...service_api.typed.log_schemas import LogSchemas
+from ...service_api.typed.schema import Schema
+from ...service_api.typed.snapshots import SNAPSHOT_BEGIN, field_number, read_pairs
+from ...service_api.wire.payload_header import (
     FINGERPRINT_BYTES,
     HEADER_BYTES,
     MAGIC,
@@ -27,8 +27,7 @@ from trimaran.service_api.wire.payload_header import (
     PayloadKind,
     tag_of,
 )
-from trimaran.service_api.wire.topics import TOPIC_MARK
-
+from ...service_api.wire.topics import TOPIC_MARK
 from .decoders import BODY, READ, WRONG, session_messages, with_bodies
 from .executor_readers import PLACE, PROBLEM
 from .messages import expect_columns

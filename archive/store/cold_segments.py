@@ -15,8 +15,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from trimaran.service_api.errors import ClusterError
-
+from ...service_api.errors import ClusterError
 from ..cold.cache import CACHE_DIRECTORY_NAME, SegmentCache
 from ..cold.manifest import ColdIndex, ColdRecord, ColdSegment, read_record
 from ..cold.store import ColdStorageError, ColdStore

@@ -10,8 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.types import MemberId
-
+from ...service_api.types import MemberId
 from ..cold.manifest import ColdIndex, ColdManifest, ColdSegment
 from ..cold.store import ColdStorageError, ColdStore
 from ..disk.file_system import FileSystem, opened, read_fully

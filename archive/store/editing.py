@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
-from trimaran.service_api.wire.frame_rules import FrameRules
-from trimaran.service_api.wire.log.log_rules import Before, what_follows
-
+from ...service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
+from ...service_api.wire.frame_rules import FrameRules
+from ...service_api.wire.log.log_rules import Before, what_follows
 from ..disk.file_system import FileSystem, opened, read_fully, write_fully
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, bad_position
 from ..files.catalog import Catalog

@@ -17,7 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.format.catalog import (
+from ...service_api.wire.checksum import ChecksumKind
+from ..disk.file_system import FileSystem, opened, read_file, write_new_file
+from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
+from ..files.catalog import REDO_FILE_NAME, Catalog, settle_checksums
+from ..files.edit_journal import EDIT_FILE_NAME
+from ..format.catalog import (
     CATALOG_FILE_NAME,
     ENTRY_HEADER_LENGTH,
     CatalogContent,
@@ -25,12 +30,6 @@ from trimaran.archive.format.catalog import (
     entry_checksum,
     parse_catalog,
 )
-from trimaran.service_api.wire.checksum import ChecksumKind
-
-from ..disk.file_system import FileSystem, opened, read_file, write_new_file
-from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
-from ..files.catalog import REDO_FILE_NAME, Catalog, settle_checksums
-from ..files.edit_journal import EDIT_FILE_NAME
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.segment_names import parse_segment_file_name
 from .stamping import stamp_recording

@@ -16,9 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from trimaran.service_api.wire.frame import HeaderField, unpack_header
-from trimaran.service_api.wire.frame_rules import FrameRules
-
+from ...service_api.wire.frame import HeaderField, unpack_header
+from ...service_api.wire.frame_rules import FrameRules
 from ..disk.file_system import opened, read_fully
 from ..errors import ArchiveError, CorruptionError, bad_position, is_damage
 from ..files.edit_journal import Edit, EditKind

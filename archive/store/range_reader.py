@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header
-from trimaran.service_api.wire.frame_rules import FrameRules
-from trimaran.service_api.wire.log.log_rules import FIRST_ENTRY_LENGTH, Before
-
+from ...service_api.wire.frame import HEADER_LENGTH, unpack_header
+from ...service_api.wire.frame_rules import FrameRules
+from ...service_api.wire.log.log_rules import FIRST_ENTRY_LENGTH, Before
 from ..disk.file_system import ReadableFileSystem, read_fully
 from ..errors import VERIFY_ADVICE, ArchiveError, CorruptionError, is_damage
 from ..format.descriptor import RecordingDescriptor

@@ -29,9 +29,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from trimaran.service_api.errors import LocalProtocolError, invariant
-from trimaran.service_api.wire.frame import iter_headers
-
+from ...service_api.errors import LocalProtocolError, invariant
+from ...service_api.wire.frame import iter_headers
 from ..disk.file_system import write_fully
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..files.segment_files import ZERO_STEP_BYTES, Segment, SegmentFiles, storage_error

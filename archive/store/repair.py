@@ -27,9 +27,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
-from trimaran.service_api.wire.log.log_rules import FIRST_ENTRY_LENGTH, Before, what_follows
-
+from ...service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
+from ...service_api.wire.log.log_rules import FIRST_ENTRY_LENGTH, Before, what_follows
 from ..disk.file_system import opened, read_fully
 from ..errors import VERIFY_ADVICE, CorruptionError
 from ..files.segment_files import SegmentFiles

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.wire.frame import (
+from ...service_api.wire.frame import (
     HEADER_LENGTH,
     TYPE_PADDING,
     stamp_checksums,
     unpack_header,
 )
-from trimaran.service_api.wire.log.log_rules import Before, what_follows
-
+from ...service_api.wire.log.log_rules import Before, what_follows
 from ..disk.file_system import FileSystem, read_fully, write_fully
 from ..errors import RESTORE_ADVICE, CorruptionError
 from ..files.segment_files import SegmentFiles

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import typer
 
-from trimaran.service_api.wire.message import MESSAGES
-
+from ...service_api.wire.message import MESSAGES
 from ..reading.message_view import Vocabulary
 from .commands.catalog import capacity, compact, delete_orphaned_segments, mark_invalid, mark_valid
 from .commands.checksum import checksum

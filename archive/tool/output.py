@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from trimaran.service_api.printable import printable
+from ...service_api.printable import printable
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1

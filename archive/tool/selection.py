@@ -12,12 +12,11 @@ from typing import Annotated
 
 import typer
 
-from trimaran.archive.format.catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry
-from trimaran.service_api.errors import ConfigurationError
-
+from ...service_api.errors import ConfigurationError
 from ..errors import CorruptionError
 from ..files.catalog import read_catalog
 from ..files.log_end import LogEnd
+from ..format.catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.log_file import LogFile, is_log
 from ..log.member_directory import ArchiveLocation, MemberDirectory, locate_archive

@@ -21,12 +21,11 @@ from typing import Annotated, Final
 
 import typer
 
-from trimaran.cluster.documents.query import query_status
-from trimaran.cluster.operating.backup.status import read_status
-from trimaran.cluster.operating.backup.store_status import read_store_statuses
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, first_leaf
-
+from ...cluster.documents.query import query_status
+from ...cluster.operating.backup.status import read_status
+from ...cluster.operating.backup.store_status import read_store_statuses
+from ...service_api.endpoint import Endpoint
+from ...service_api.errors import ClusterError, ClusterTimeoutError, first_leaf
 from ..load.client_process import ClientParameters
 from ..load.coordination import load_figures, run_clients
 from ..machine.data_directory import data_directory

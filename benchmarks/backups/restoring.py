@@ -15,8 +15,7 @@ from typing import Annotated, Final
 
 import typer
 
-from trimaran.cluster.operating.backup.shipping import ship_backup
-
+from ...cluster.operating.backup.shipping import ship_backup
 from ..logs.long_log import LongLog, make_long_logs
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe

@@ -20,19 +20,18 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from trimaran.archive.log.log_file import LogFile
-from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.archive.reading.difference import find_mismatch
-from trimaran.cluster.operating.backup.fetching import fetch_backup
-from trimaran.cluster.operating.backup.manifest import MANIFEST_NAME
-from trimaran.cluster.operating.backup.restoring import restore_backup
-from trimaran.cluster.operating.backup.shipping import ship_backup
-from trimaran.cluster.operating.backup.status import BackupStatus, read_status
-from trimaran.cluster.operating.backup.verification import verify_backup
-from trimaran.cluster.settings.member_endpoints import parse_members
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.errors import ClusterError
-
+from ...archive.log.log_file import LogFile
+from ...archive.log.member_directory import MemberDirectory
+from ...archive.reading.difference import find_mismatch
+from ...cluster.operating.backup.fetching import fetch_backup
+from ...cluster.operating.backup.manifest import MANIFEST_NAME
+from ...cluster.operating.backup.restoring import restore_backup
+from ...cluster.operating.backup.shipping import ship_backup
+from ...cluster.operating.backup.status import BackupStatus, read_status
+from ...cluster.operating.backup.verification import verify_backup
+from ...cluster.settings.member_endpoints import parse_members
+from ...service_api.cluster_id import ClusterId
+from ...service_api.errors import ClusterError
 from ..rig.processes import ClusterProcesses, ManagedProcess
 from .power_loss import lose_power
 from .shim import MemberShim

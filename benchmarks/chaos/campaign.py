@@ -24,10 +24,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from trimaran.service_api.errors import ConfigurationError, first_leaf
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.groups.ports import GROUP_PORT_STRIDE
-
+from ...service_api.errors import ConfigurationError, first_leaf
+from ...service_api.groups.group import Group
+from ...service_api.groups.ports import GROUP_PORT_STRIDE
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe
 from ..rig.processes import ProcessGroup, find_base_ports

@@ -20,10 +20,9 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from trimaran.client import ClusterClient, RequestFailedError
-from trimaran.service_api import ClientSession, Cluster, SnapshotImage
-from trimaran.service_api.errors import ClusterError
-
+from ...client import ClusterClient, RequestFailedError
+from ...service_api import ClientSession, Cluster, SnapshotImage
+from ...service_api.errors import ClusterError
 from .cluster import ChaosCluster
 from .inflicting import FaultRecord
 from .schedule import ChaosFault, PlannedFault

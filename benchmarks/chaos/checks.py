@@ -18,13 +18,12 @@ from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.log.log_file import LogFile
-from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.archive.reading.difference import find_mismatch
-from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History
-from trimaran.cluster.testing.simulation.clients.linearizability import check_linearizability, check_log_order
-from trimaran.service_api.errors import ClusterError
-
+from ...archive.log.log_file import LogFile
+from ...archive.log.member_directory import MemberDirectory
+from ...archive.reading.difference import find_mismatch
+from ...cluster.testing.simulation.clients.history import ClientOperation, History
+from ...cluster.testing.simulation.clients.linearizability import check_linearizability, check_log_order
+from ...service_api.errors import ClusterError
 from .journal import NO_ANSWER, JournalEntry, MergedJournal
 from .load import AskedRequest, Notes
 from .models import ChaosModel

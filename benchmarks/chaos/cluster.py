@@ -13,16 +13,15 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from trimaran.client import ClientConfig
-from trimaran.cluster.documents.operations import Operation, run_operation
-from trimaran.cluster.settings.member_endpoints import format_members, parse_members
-from trimaran.service_api.documents.member_status import MemberStatus, find_leader, is_in_term
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.groups.ports import GROUP_PORT_STRIDE
-from trimaran.service_api.net.transport import SocketStack
-
+from ...client import ClientConfig
+from ...cluster.documents.operations import Operation, run_operation
+from ...cluster.settings.member_endpoints import format_members, parse_members
+from ...service_api.documents.member_status import MemberStatus, find_leader, is_in_term
+from ...service_api.endpoint import Endpoint
+from ...service_api.errors import ClusterError
+from ...service_api.groups.group import Group
+from ...service_api.groups.ports import GROUP_PORT_STRIDE
+from ...service_api.net.transport import SocketStack
 from ..rig.certificates import certificates_in
 from ..rig.member_status import consensus_endpoint
 from ..rig.processes import ClusterProcesses, ProcessGroup

@@ -8,8 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from trimaran.cluster.settings.service_loading import load_service_class
-
+from ...cluster.settings.service_loading import load_service_class
 from ..options import DirectoryOption, JsonOption, KeepOption, parse_list, parse_settings
 from ..statistics.report import write_json
 from .campaign import print_campaign, run_campaign

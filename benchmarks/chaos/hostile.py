@@ -25,11 +25,10 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
-from trimaran.client import ClientConfig, ClusterClient
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.types import INGRESS_STREAM_ID
-from trimaran.service_api.wire.link_frames import SetupFrame
-
+from ...client import ClientConfig, ClusterClient
+from ...service_api.errors import ClusterError
+from ...service_api.types import INGRESS_STREAM_ID
+from ...service_api.wire.link_frames import SetupFrame
 from ..rig.processes import PORTS_PER_MEMBER
 from .service import ChaosOperation, ChaosOperationKind
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ...service_api.errors import ConfigurationError
 from .cluster import ChaosCluster, RecoveryError
 from .power_loss import lose_power
 from .rotating import READ_S, CertificateKeeper

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, NamedTuple
 
-from trimaran.client import (
+from ...client import (
     ClientConfig,
     ClusterClient,
     ConnectRejectedError,
@@ -27,11 +27,10 @@ from trimaran.client import (
     RequestFailedError,
     RequestIndeterminateError,
 )
-from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History
-from trimaran.cluster.testing.simulation.clients.service_workload import DrawRequest
-from trimaran.service_api import ClusterError, ClusterTimeoutError, SessionClosedError
-from trimaran.service_api.wire.session import EventCode
-
+from ...cluster.testing.simulation.clients.history import ClientOperation, History
+from ...cluster.testing.simulation.clients.service_workload import DrawRequest
+from ...service_api import ClusterError, ClusterTimeoutError, SessionClosedError
+from ...service_api.wire.session import EventCode
 from .models import ObjectKey, object_key
 from .service import (
     ACCOUNT_COUNT,

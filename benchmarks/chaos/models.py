@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from trimaran.cluster.testing.simulation.clients.history import ClientOperation
-from trimaran.cluster.testing.simulation.clients.linearizability import SequentialModel
-
+from ...cluster.testing.simulation.clients.history import ClientOperation
+from ...cluster.testing.simulation.clients.linearizability import SequentialModel
 from .service import ACCOUNT_COUNT, FIRST_BALANCE, ChaosOperation, ChaosOperationKind, chain
 
 ObjectKey = tuple[str, int]

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ...service_api.errors import ConfigurationError
 from .inflicting import FaultRecord
 from .load import Notes
 from .modes import DEFAULT_MODES, OF_OWN_SERVICE, ChaosMode

@@ -17,10 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias
 
-from trimaran.cluster.settings.service_loading import load_service_class
-from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage
-from trimaran.service_api.tls import TlsStack
-
+from ...cluster.settings.service_loading import load_service_class
+from ...service_api import ClientSession, Cluster, ClusteredService, SnapshotImage
+from ...service_api.tls import TlsStack
 from .journal import JournalWriter
 
 SERVICE_VARIABLE: Final = "CHAOS_SERVICE"

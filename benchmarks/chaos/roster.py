@@ -20,12 +20,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.configuration import MemberKind
-from trimaran.cluster.core.vocabulary.member_change import MemberChangeKind
-from trimaran.cluster.documents.inspection import MembersView, inspect_member
-from trimaran.cluster.documents.operations import MemberChangeRequest, Operation, run_operation
-from trimaran.service_api.errors import ClusterError
-
+from ...cluster.core.vocabulary.configuration import MemberKind
+from ...cluster.core.vocabulary.member_change import MemberChangeKind
+from ...cluster.documents.inspection import MembersView, inspect_member
+from ...cluster.documents.operations import MemberChangeRequest, Operation, run_operation
+from ...service_api.errors import ClusterError
 from ..rig.member_status import consensus_endpoint
 from .cluster import ChaosCluster, RecoveryError
 from .inflicting import FaultRecord, Inflictor

@@ -16,12 +16,12 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from trimaran.cluster.cli.certs.development import CLIENT_NAME, OPERATOR_NAME, read_cluster_id
-from trimaran.service_api.access.identity import CallerRole, Identity
-from trimaran.service_api.access.private_files import write_private
-from trimaran.service_api.documents.member_status import MemberStatus
-from trimaran.service_api.tls.certificates import utc_now
-from trimaran.service_api.tls.issuing import AUTHORITIES_FILE, AUTHORITY_KEY_FILE, LOCAL_NAMES, Authority
+from ...cluster.cli.certs.development import CLIENT_NAME, OPERATOR_NAME, read_cluster_id
+from ...service_api.access.identity import CallerRole, Identity
+from ...service_api.access.private_files import write_private
+from ...service_api.documents.member_status import MemberStatus
+from ...service_api.tls.certificates import utc_now
+from ...service_api.tls.issuing import AUTHORITIES_FILE, AUTHORITY_KEY_FILE, LOCAL_NAMES, Authority
 
 _DAYS: Final = range(30, 365)
 _AUTHORITY_LIFETIME: Final = timedelta(days=3650)

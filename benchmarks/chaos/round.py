@@ -10,12 +10,11 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from trimaran.client import ClusterClient
-from trimaran.cluster.settings.service_loading import load_service_class
-from trimaran.cluster.testing.simulation.clients.service_workload import draw_request_of
-from trimaran.service_api.errors import ClusterError, first_leaf
-from trimaran.service_api.groups.group import Group
-
+from ...client import ClusterClient
+from ...cluster.settings.service_loading import load_service_class
+from ...cluster.testing.simulation.clients.service_workload import draw_request_of
+from ...service_api.errors import ClusterError, first_leaf
+from ...service_api.groups.group import Group
 from ..rig.processes import ProcessGroup
 from . import checks
 from .backing_up import check_cold

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trimaran.cluster.documents.query import StatusQueryError, query_status
-from trimaran.service_api.documents.member_status import MemberStatus
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack
+from ...cluster.documents.query import StatusQueryError, query_status
+from ...service_api.documents.member_status import MemberStatus
+from ...service_api.net.transport import SOCKETS, NetworkStack
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _INTERVAL_S: Final = 0.5

@@ -15,7 +15,7 @@ import struct
 from enum import IntEnum
 from typing import Final, NamedTuple, Self
 
-from trimaran.service_api import (
+from ...service_api import (
     ClientSession,
     Cluster,
     ClusteredService,

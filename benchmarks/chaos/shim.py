@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Final, Self
 
-from trimaran.service_api.errors import ClusterError
+from ...service_api.errors import ClusterError
 
 SOURCE: Final = Path(__file__).with_name("shim.c")
 _COMPILERS: Final = ("cc", "gcc", "clang")

@@ -17,9 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from trimaran.archive.report.page import Damage, Fact, Page, PageTable, Section, render_page
-from trimaran.archive.report.theme import ALARM, MUTED, REST, SERIES, Chart, add_legend, name_axes, new_chart, style
-
+from ...archive.report.page import Damage, Fact, Page, PageTable, Section, render_page
+from ...archive.report.theme import ALARM, MUTED, REST, SERIES, Chart, add_legend, name_axes, new_chart, style
 from .campaign import CampaignResult, fault_rows
 from .parameters import RoundResult
 from .schedule import ROSTER_CHANGES, ChaosFault

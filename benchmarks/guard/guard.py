@@ -9,8 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from trimaran.service_api.errors import ClusterError, ConfigurationError
-
+from ...service_api.errors import ClusterError, ConfigurationError
 from ..options import parse_list
 from ..statistics.report import print_table
 from .instructions import count_instructions, interpreter

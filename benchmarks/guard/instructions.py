@@ -20,8 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.errors import ClusterError, ConfigurationError
-
+from ...service_api.errors import ClusterError, ConfigurationError
 from .paths import make_paths
 from .stand_ins import CHUNK_MESSAGES
 

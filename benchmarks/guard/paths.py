@@ -10,17 +10,17 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from trimaran.client.config import ClientConfig
-from trimaran.client.protocol.effects import Dial
-from trimaran.client.protocol.protocol import ClientProtocol
-from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.cluster.core.log.log_receiver import LogReceiver
-from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfigurationHistory
-from trimaran.cluster.messages.consensus import AppendPosition
-from trimaran.cluster.service.agent import ClusteredServiceAgent
-from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
-from trimaran.service_api import ClientSession, ClusteredService
-from trimaran.service_api.types import (
+from ...client.config import ClientConfig
+from ...client.protocol.effects import Dial
+from ...client.protocol.protocol import ClientProtocol
+from ...cluster.core.log.log_buffer import LogBuffer
+from ...cluster.core.log.log_receiver import LogReceiver
+from ...cluster.core.vocabulary.configuration import Configuration, ConfigurationHistory
+from ...cluster.messages.consensus import AppendPosition
+from ...cluster.service.agent import ClusteredServiceAgent
+from ...cluster.service.bounded_log_adapter import BoundedLogAdapter
+from ...service_api import ClientSession, ClusteredService
+from ...service_api.types import (
     EGRESS_STREAM_ID,
     LOG_STREAM_ID,
     ClusterSessionId,
@@ -28,12 +28,11 @@ from trimaran.service_api.types import (
     MemberId,
     TimeUnit,
 )
-from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_message
-from trimaran.service_api.wire.frame_rules import FrameRules
-from trimaran.service_api.wire.log.messages import SessionOpenEvent
-from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, EventCode
-from trimaran.service_api.wire.session_frame import PREFIX_LENGTH
-
+from ...service_api.wire.frame import HEADER_LENGTH, encode_message
+from ...service_api.wire.frame_rules import FrameRules
+from ...service_api.wire.log.messages import SessionOpenEvent
+from ...service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, EventCode
+from ...service_api.wire.session_frame import PREFIX_LENGTH
 from ..services.echo import EchoService
 from .session_paths import make_session_paths
 from .snapshot_paths import make_snapshot_paths

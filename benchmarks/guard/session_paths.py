@@ -11,15 +11,15 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
-from trimaran.client import ClusterClient, SharedConnection
-from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.cluster.runtime.links.ingress import Ingress
-from trimaran.cluster.runtime.links.ingress_bytes import IngressBytes
-from trimaran.cluster.service.agent import ClusteredServiceAgent
-from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
-from trimaran.service_api.net.connection_gate import ConnectionGate
-from trimaran.service_api.net.transport import Purpose
-from trimaran.service_api.types import (
+from ...client import ClusterClient, SharedConnection
+from ...cluster.core.log.log_buffer import LogBuffer
+from ...cluster.runtime.links.ingress import Ingress
+from ...cluster.runtime.links.ingress_bytes import IngressBytes
+from ...cluster.service.agent import ClusteredServiceAgent
+from ...cluster.service.bounded_log_adapter import BoundedLogAdapter
+from ...service_api.net.connection_gate import ConnectionGate
+from ...service_api.net.transport import Purpose
+from ...service_api.types import (
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,
     ClusterSessionId,
@@ -27,11 +27,10 @@ from trimaran.service_api.types import (
     MemberId,
     TimeUnit,
 )
-from trimaran.service_api.wire.frame import encode_message
-from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.log.messages import SessionOpenEvent
-from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, EventCode
-
+from ...service_api.wire.frame import encode_message
+from ...service_api.wire.link_frames import SetupFrame
+from ...service_api.wire.log.messages import SessionOpenEvent
+from ...service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, EventCode
 from ..services.echo import EchoService
 from .stand_ins import (
     MTU_LENGTH_BYTES,

@@ -10,13 +10,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from itertools import cycle
 from typing import Any, Final
 
-from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotWriter
-from trimaran.cluster.service.digests import MessageDigest
-from trimaran.service_api.snapshots import encode_pieces, read_pieces
-from trimaran.service_api.snapshots.pieces import PIECE_BYTES
-from trimaran.service_api.types import SERVICE_SNAPSHOT_STREAM_ID, RecordingId
-
+from ...archive.format.descriptor import RecordingDescriptor
+from ...cluster.runtime.snapshots.snapshot_recording import SnapshotWriter
+from ...cluster.service.digests import MessageDigest
+from ...service_api.snapshots import encode_pieces, read_pieces
+from ...service_api.snapshots.pieces import PIECE_BYTES
+from ...service_api.types import SERVICE_SNAPSHOT_STREAM_ID, RecordingId
 from ..services.orders import Order
 from .stand_ins import CHUNK_MESSAGES, MTU_LENGTH_BYTES, TERM_LENGTH_BYTES, ChunkPath
 

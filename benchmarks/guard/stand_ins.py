@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
-from trimaran.client import ClientConfig
-from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.service_api.net.transport import Purpose
-from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId, CorrelationId, MemberId, TermId
-from trimaran.service_api.wire.frame import HEADER_LENGTH, align, encode_message, unpack_header
-from trimaran.service_api.wire.message import peek_header
-from trimaran.service_api.wire.session import EventCode, SessionConnectRequest, SessionEvent
+from ...client import ClientConfig
+from ...cluster.core.log.log_buffer import LogBuffer
+from ...cluster.core.log.log_publisher import LogPublisher
+from ...service_api.net.transport import Purpose
+from ...service_api.types import EGRESS_STREAM_ID, ClusterSessionId, CorrelationId, MemberId, TermId
+from ...service_api.wire.frame import HEADER_LENGTH, align, encode_message, unpack_header
+from ...service_api.wire.message import peek_header
+from ...service_api.wire.session import EventCode, SessionConnectRequest, SessionEvent
 
 CHUNK_MESSAGES: Final = 256
 """Messages in a chunk: a quarter of what is in flight at peak."""

@@ -26,8 +26,7 @@ from typing import Any, TypeAlias
 
 import uvloop
 
-from trimaran.client import ClientConfig, ClusterClient, TlsSettings
-
+from ...client import ClientConfig, ClusterClient, TlsSettings
 from ..machine.environment import tune_garbage_collector
 from ..rig.resident import resident_bytes
 from ..statistics.histogram import Histogram

@@ -14,7 +14,7 @@ class CollectionWatch:
     """Times the garbage collections of this process while the block lasts."""
 
     def __init__(self) -> None:
-        from trimaran.cluster.runtime.watching.stall_tracker import StallTracker  # other loads do without a member
+        from ...cluster.runtime.watching.stall_tracker import StallTracker  # other loads do without a member
 
         # A threshold that nothing reaches: a stall would be a line on standard output, which is the harness's.
         self._stalls = StallTracker(monotonic_ns, threshold_ns=_NEVER_NS, slow_ns=0)

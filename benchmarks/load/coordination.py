@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from trimaran.service_api.errors import ClusterTimeoutError
-
+from ...service_api.errors import ClusterTimeoutError
 from ..rig.meter import Meter, Usage, usage_report
 from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessError, ProcessGroup
 from ..statistics.histogram import Histogram

@@ -20,10 +20,9 @@ from operator import sub
 from time import monotonic_ns
 from typing import Final
 
-from trimaran.client import ClusterClient
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.wire.session import EventCode
-
+from ...client import ClusterClient
+from ...service_api.errors import ClusterError
+from ...service_api.wire.session import EventCode
 from .arrivals import ArrivalPiece, Burst, arrival_pieces
 from .ticker import Ticker
 

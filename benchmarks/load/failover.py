@@ -10,9 +10,8 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from trimaran.client import ClusterClient
-from trimaran.service_api.wire.session import EventCode
-
+from ...client import ClusterClient
+from ...service_api.wire.session import EventCode
 from .echo import SEQUENCE, LoadError
 from .ticker import Ticker
 

@@ -20,12 +20,11 @@ from typing import Final, TypeAlias
 
 import uvloop
 
-from trimaran.client import ClientConfig, ClusterClient
-from trimaran.client.ready_made import KvClient, LocksClient, QueueClient
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.ready_made.kv import put_key
-from trimaran.service_api.typed import ServiceError
-
+from ...client import ClientConfig, ClusterClient
+from ...client.ready_made import KvClient, LocksClient, QueueClient
+from ...service_api.errors import ClusterError
+from ...service_api.ready_made.kv import put_key
+from ...service_api.typed import ServiceError
 from ..machine.environment import tune_garbage_collector
 from .lines import ProcessParameters, emit, next_go, open_commands, run_process
 

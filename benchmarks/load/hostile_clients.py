@@ -22,20 +22,19 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from trimaran.client.protocol.protocol import PROTOCOL_VERSION
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, TermId
-from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, encode_frame, unpack_header
-from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.message import peek_header
-from trimaran.service_api.wire.session import (
+from ...client.protocol.protocol import PROTOCOL_VERSION
+from ...service_api.endpoint import Endpoint
+from ...service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, TermId
+from ...service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, encode_frame, unpack_header
+from ...service_api.wire.link_frames import SetupFrame
+from ...service_api.wire.message import peek_header
+from ...service_api.wire.session import (
     EventCode,
     SessionConnectRequest,
     SessionEvent,
     SessionKeepAlive,
     SessionMessageHeader,
 )
-
 from ..rig.processes import raise_file_limit
 from ..services.fan_out import COUNT
 

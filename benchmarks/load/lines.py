@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Self
 
-from trimaran.service_api.errors import ClusterError, first_leaf
+from ...service_api.errors import ClusterError, first_leaf
 
 
 class ProcessParameters:

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 
 import uvloop
 
-from trimaran.client import ClientConfig, ClusterClient, PasswordCredentials, SharedConnection
-
+from ...client import ClientConfig, ClusterClient, PasswordCredentials, SharedConnection
 from ..machine.environment import tune_garbage_collector
 from ..statistics.histogram import Histogram
 from .lines import ProcessParameters, emit, next_go, open_commands, run_process

@@ -10,9 +10,8 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-from trimaran.client import ClusterClient
-from trimaran.client.typed import TypedClient
-
+from ...client import ClusterClient
+from ...client.typed import TypedClient
 from ..services.request import COUNTS
 from ..services.typed_request import CountOf, Number
 from .echo import SEQUENCE, LoadError, Phase, message_packer

@@ -14,9 +14,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from trimaran.client import ClientConfig, ClusterClient, SharedConnection
-from trimaran.service_api.wire.session import EventCode
-
+from ...client import ClientConfig, ClusterClient, SharedConnection
+from ...service_api.wire.session import EventCode
 from .echo import SEQUENCE, Phase, WaitingLoad, message_packer
 
 CONNECTING_LIMIT: Final = 64

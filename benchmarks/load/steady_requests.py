@@ -10,9 +10,8 @@ import asyncio
 import time
 from typing import Final
 
-from trimaran.client import ClusterClient
-from trimaran.service_api.wire.session import EventCode
-
+from ...client import ClusterClient
+from ...service_api.wire.session import EventCode
 from ..services.request import COUNTS
 from .echo import LoadError, message_packer
 from .failover import NextLeader

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from trimaran.archive import Recording
-from trimaran.client.protocol.ingress_publisher import IngressPublisher
-from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
-from trimaran.service_api.wire.frame import HEADER_LENGTH
-from trimaran.service_api.wire.log.messages import SessionOpenEvent
-from trimaran.service_api.wire.session_frame import PREFIX_LENGTH
+from ...archive import Recording
+from ...client.protocol.ingress_publisher import IngressPublisher
+from ...cluster.core.log.log_buffer import LogBuffer
+from ...cluster.core.log.log_publisher import LogPublisher
+from ...service_api.errors import ConfigurationError
+from ...service_api.types import ClusterSessionId, CorrelationId, TermId
+from ...service_api.wire.frame import HEADER_LENGTH
+from ...service_api.wire.log.messages import SessionOpenEvent
+from ...service_api.wire.session_frame import PREFIX_LENGTH
 
 _RESPONSE_STREAM_ID: Final = 102
 

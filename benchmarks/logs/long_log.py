@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive import Archive, ArchiveConfig
-from trimaran.cluster.cli.demo.recordings import find_log_recording
-from trimaran.cluster.runtime.files.recording_log_file import read_recording_log
-from trimaran.service_api.types import ClusterSessionId, TermId
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
-
+from ...archive import Archive, ArchiveConfig
+from ...cluster.cli.demo.recordings import find_log_recording
+from ...cluster.runtime.files.recording_log_file import read_recording_log
+from ...service_api.types import ClusterSessionId, TermId
+from ...service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 from ..machine.disk import settle_disk
 from ..rig.member_status import wait_until_delivered
 from ..rig.processes import ClusterProcesses, ProcessError

@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trimaran.archive import RecordingDescriptor
-from trimaran.archive.format.catalog import CATALOG_FILE_NAME, encode_catalog
-from trimaran.service_api.types import LOG_STREAM_ID, RecordingId
-from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, encode_padding
-from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SESSION_MESSAGE_HEADER
+from ...archive import RecordingDescriptor
+from ...archive.format.catalog import CATALOG_FILE_NAME, encode_catalog
+from ...service_api.types import LOG_STREAM_ID, RecordingId
+from ...service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, encode_padding
+from ...service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 
 TERM_LENGTH_BYTES: Final = 16 << 20
 SEGMENT_LENGTH_BYTES: Final = 128 << 20

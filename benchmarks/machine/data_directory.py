@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ...service_api.errors import ConfigurationError
 from .disk import settle_disk
 
 

@@ -14,8 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.processors import count_processors
-from trimaran.service_api.wire.checksum import CRC32_SOURCE
+from ...service_api.processors import count_processors
+from ...service_api.wire.checksum import CRC32_SOURCE
 
 _PROJECT_DIR: Final = Path(__file__).resolve().parents[2]
 _GC_THRESHOLDS: Final = (50_000, 50, 100)
@@ -57,7 +57,7 @@ def describe(data_dir: Path | None) -> dict[str, object]:
 
 def node_settings(names: Sequence[str], given: Mapping[str, object]) -> dict[str, object]:
     """The settings of these names as members have them, and all that were given; the rest are defaults."""
-    from trimaran.cluster.settings.config import NodeConfig
+    from ...cluster.settings.config import NodeConfig
 
     return {**{name: NodeConfig.model_fields[name].default for name in names}, **given}
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from trimaran.service_api.errors import ClusterTimeoutError
-from trimaran.service_api.processors import count_processors
-
+from ...service_api.errors import ClusterTimeoutError
+from ...service_api.processors import count_processors
 from .schedule import ProcessorTimes
 
 _PASSES: Final = 500_000

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ...service_api.errors import ConfigurationError
 from ..statistics.report import Report
 from .markdown import table
 from .plots import PREFIX, Plot

@@ -17,7 +17,7 @@ from typing import Final
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from trimaran.archive.report.theme import REST, SERIES, Chart, name_axes, new_chart, style, to_svg
+from ...archive.report.theme import REST, SERIES, Chart, name_axes, new_chart, style, to_svg
 
 PREFIX: Final = "performance-"
 _COLORED: Final = 2 * len(SERIES)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from trimaran.archive.report import words
-
+from ...archive.report import words
 from ..scenarios import compare
 from ..scenarios.compare_sessions import figure_cells
 from ..scenarios.encryption import cells as encryption_cells

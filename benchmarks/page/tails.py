@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from trimaran.archive.report import words
-
+from ...archive.report import words
 from ..statistics.report import Report
 from ..tails.disturbances import BY_COPY, CALM
 from ..tails.moments import HOST, INSIDE, LATE, OTHERS, SHARED

@@ -24,8 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
-
+from ...service_api.errors import ClusterError, ClusterTimeoutError
 from ..load.lines import ProcessParameters, emit, run_process
 from ..machine.environment import tune_garbage_collector
 from ..statistics.histogram import Histogram

@@ -10,8 +10,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any, Final, NamedTuple
 
-from trimaran.service_api.errors import ClusterError
-
+from ...service_api.errors import ClusterError
 from ..rig.processes import ProcessGroup
 from .peer import (
     MEMBERS,

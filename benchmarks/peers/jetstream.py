@@ -7,8 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from trimaran.service_api.errors import ClusterError
-
+from ...service_api.errors import ClusterError
 from ..rig.processes import ProcessGroup
 from .peer import MEMBERS, Measured, Missing, find_program, free_ports, wait_until
 from .pipeline import JetStreamDialect, PipelineParameters, run_pipeline

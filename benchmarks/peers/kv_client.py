@@ -21,10 +21,9 @@ from typing import Final, Self
 
 import uvloop
 
-from trimaran.client import ClusterClient
-from trimaran.client.ready_made.kv import KvClient
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
-
+from ...client import ClusterClient
+from ...client.ready_made.kv import KvClient
+from ...service_api.errors import ClusterError, ClusterTimeoutError
 from ..load.coordination import all_events, all_go, share, spawn_clients
 from ..load.lines import ProcessParameters, emit, next_go, open_commands, run_process
 from ..load.sessions import CONNECTING_LIMIT, SESSIONS_PER_PROCESS

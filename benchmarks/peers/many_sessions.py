@@ -18,9 +18,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
 
-from trimaran.cluster.documents.query import query_status
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
-
+from ...cluster.documents.query import query_status
+from ...service_api.errors import ClusterError, ClusterTimeoutError
 from ..load.client_process import ClientParameters
 from ..load.coordination import ClientProcess, all_events, all_go, share, spawn_clients
 from ..load.sessions import SESSIONS_PER_PROCESS

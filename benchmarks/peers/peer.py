@@ -13,8 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Protocol, Self, runtime_checkable
 
-from trimaran.service_api.errors import ClusterTimeoutError
-
+from ...service_api.errors import ClusterTimeoutError
 from ..rig.processes import ManagedProcess, ProcessGroup
 from ..statistics.histogram import Histogram
 

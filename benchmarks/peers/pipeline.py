@@ -22,8 +22,7 @@ from typing import Final, Protocol, cast
 
 import uvloop
 
-from trimaran.service_api.errors import ClusterError
-
+from ...service_api.errors import ClusterError
 from ..load.lines import ProcessParameters
 from ..machine.environment import tune_garbage_collector
 from ..statistics.histogram import Histogram

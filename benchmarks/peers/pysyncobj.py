@@ -10,8 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
-
+from ...service_api.errors import ClusterError, ClusterTimeoutError
 from ..rig.processes import ManagedProcess, ProcessGroup
 from .peer import MEMBERS, START_TIMEOUT_S, Measured, Missing, free_ports
 

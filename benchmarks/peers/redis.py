@@ -7,8 +7,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.errors import ClusterError
-
+from ...service_api.errors import ClusterError
 from ..rig.processes import ProcessGroup
 from .peer import LoadPoint, Measured, Missing, StoreOperation, find_program, free_ports, run_client, wait_until
 

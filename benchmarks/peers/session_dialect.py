@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.client.protocol.egress_adapter import ClientSessionState
-from trimaran.client.protocol.ingress_publisher import IngressPublisher
-from trimaran.client.protocol.protocol import PROTOCOL_VERSION
-from trimaran.client.protocol.session_identity import close_request_of, keep_alive_of
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.types import EGRESS_STREAM_ID, CorrelationId
-from trimaran.service_api.wire.frame import align, iter_whole_messages
-from trimaran.service_api.wire.message import decode_message, registry_of
-from trimaran.service_api.wire.session import (
+from ...client.protocol.egress_adapter import ClientSessionState
+from ...client.protocol.ingress_publisher import IngressPublisher
+from ...client.protocol.protocol import PROTOCOL_VERSION
+from ...client.protocol.session_identity import close_request_of, keep_alive_of
+from ...service_api.errors import ClusterError
+from ...service_api.types import EGRESS_STREAM_ID, CorrelationId
+from ...service_api.wire.frame import align, iter_whole_messages
+from ...service_api.wire.message import decode_message, registry_of
+from ...service_api.wire.session import (
     SESSION_HEADER_LENGTH,
     EventCode,
     NewLeaderEvent,
@@ -26,8 +26,8 @@ from trimaran.service_api.wire.session import (
     SessionLimits,
     SessionMessageHeader,
 )
-from trimaran.service_api.wire.session_frame import PAYLOAD_OFFSET
-from trimaran.service_api.wire.session_token import token_channel
+from ...service_api.wire.session_frame import PAYLOAD_OFFSET
+from ...service_api.wire.session_token import token_channel
 
 _MTU_LENGTH_BYTES: Final = 65_504
 _FROM_LEADER: Final = registry_of(SessionMessageHeader, SessionEvent, NewLeaderEvent, SessionLimits)

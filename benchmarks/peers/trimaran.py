@@ -8,9 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.distribution import installed_version
-from trimaran.service_api.ready_made import READY_MADE
-
+from ...service_api.distribution import installed_version
+from ...service_api.ready_made import READY_MADE
 from ..load.client_process import ClientParameters
 from ..load.coordination import load_figures, run_clients
 from ..rig.member_status import wait_until_serving

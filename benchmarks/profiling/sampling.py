@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ...service_api.errors import ConfigurationError
 from ..rig.meter import Meter
 from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessError, ProcessGroup
 from .stages import StackFrame

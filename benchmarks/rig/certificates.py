@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from trimaran.cluster.cli.certs.development import CERTIFICATES_NAME, Certificates
+from ...cluster.cli.certs.development import CERTIFICATES_NAME, Certificates
 
 _MEMBERS: Final = 9
 """For how many members there are certificates: the most that a benchmark starts."""

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from trimaran.cluster.documents.query import StatusQueryError, query_status
-from trimaran.cluster.settings.config import parse_members
-from trimaran.service_api.documents.member_status import MemberStatus, is_in_term
-from trimaran.service_api.errors import ClusterTimeoutError
-
+from ...cluster.documents.query import StatusQueryError, query_status
+from ...cluster.settings.config import parse_members
+from ...service_api.documents.member_status import MemberStatus, is_in_term
+from ...service_api.errors import ClusterTimeoutError
 from .processes import ClusterProcesses
 
 _LOOK_INTERVAL_S: Final = 0.02

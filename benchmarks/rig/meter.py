@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.transport import NetworkStack, Purpose
-
+from ...service_api.endpoint import Endpoint
+from ...service_api.net.transport import NetworkStack, Purpose
 from .member_log import RigMemberLog
 from .processes import ClusterProcesses, ManagedProcess, ProcessError
 from .resident import resident_bytes

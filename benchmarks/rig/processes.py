@@ -25,15 +25,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from trimaran.archive.log.group_directories import group_directory
-from trimaran.cluster.cli.shared.local_nodes import BASE_PORTS
-from trimaran.cluster.settings.variables import clean_environment
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.groups.ports import GROUP_PORT_STRIDE
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack
-from trimaran.service_api.tls import TlsSettings, TlsStack
-
+from ...archive.log.group_directories import group_directory
+from ...cluster.cli.shared.local_nodes import BASE_PORTS
+from ...cluster.settings.variables import clean_environment
+from ...service_api.errors import ClusterError
+from ...service_api.groups.group import Group
+from ...service_api.groups.ports import GROUP_PORT_STRIDE
+from ...service_api.net.transport import SOCKETS, NetworkStack
+from ...service_api.tls import TlsSettings, TlsStack
 from .certificates import certificates_in
 
 PORTS_PER_MEMBER: Final = 5

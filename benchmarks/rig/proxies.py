@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
-from trimaran.cluster.settings.member_endpoints import PORTS_PER_MEMBER, MemberEndpoints, format_members
+from ...cluster.settings.member_endpoints import PORTS_PER_MEMBER, MemberEndpoints, format_members
 
 CLIENTS: Final = -1
 """Stands for all clients where a member id says who dials."""

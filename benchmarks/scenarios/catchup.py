@@ -16,8 +16,7 @@ from typing import Annotated, Final
 
 import typer
 
-from trimaran.service_api.errors import first_leaf
-
+from ...service_api.errors import first_leaf
 from ..load.client_process import ClientParameters
 from ..load.coordination import run_clients
 from ..logs.long_log import LongLog, make_long_logs

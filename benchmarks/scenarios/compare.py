@@ -20,8 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trimaran.service_api.errors import ClusterError, ConfigurationError, first_leaf
-
+from ...service_api.errors import ClusterError, ConfigurationError, first_leaf
 from ..machine.data_directory import data_directory, measurement_directory
 from ..machine.environment import describe
 from ..options import Payload

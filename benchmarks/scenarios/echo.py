@@ -12,8 +12,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from trimaran.service_api.errors import ConfigurationError, first_leaf
-
+from ...service_api.errors import ConfigurationError, first_leaf
 from ..load.arrivals import Burst
 from ..load.client_process import ClientParameters
 from ..load.coordination import Event, load_figures, run_clients, share

@@ -30,13 +30,12 @@ from typing import Annotated, Final, TypeVar
 import typer
 import uvloop
 
-from trimaran.archive.log.log_file import LogFile
-from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.client import ClientConfig, ClusterClient
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
-from trimaran.cluster.documents.operations import Operation, run_operation
-from trimaran.service_api.errors import ClusterTimeoutError, first_leaf
-
+from ...archive.log.log_file import LogFile
+from ...archive.log.member_directory import MemberDirectory
+from ...client import ClientConfig, ClusterClient
+from ...cluster.core.vocabulary.control_toggle import ActionStep
+from ...cluster.documents.operations import Operation, run_operation
+from ...service_api.errors import ClusterTimeoutError, first_leaf
 from ..load.failover import FailoverLoad, NextLeader
 from ..load.steady_requests import SteadyRequests
 from ..machine.data_directory import data_directory
@@ -322,7 +321,7 @@ class _Subject:
         Raises:
             ProcessError: they differ.
         """
-        from trimaran.cluster.cli.demo.recordings import are_identical, find_log_recording
+        from ...cluster.cli.demo.recordings import are_identical, find_log_recording
 
         recordings = [find_log_recording(self._processes.directory_of(i)) for i in self._processes.members]
         ends = [recording.stop_position for recording in recordings]

@@ -20,8 +20,7 @@ from typing import Annotated, Final
 import typer
 import uvloop
 
-from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
-
+from ...service_api.errors import ClusterTimeoutError, ConfigurationError
 from ..load.client_process import ClientParameters
 from ..load.coordination import spawn_clients
 from ..load.greedy_process import GREEDS

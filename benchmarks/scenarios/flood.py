@@ -22,10 +22,9 @@ from typing import Annotated, Any, Final
 import typer
 import uvloop
 
-from trimaran.client import ClientConfig, ClusterClient
-from trimaran.cluster.documents.query import StatusQueryError, query_status
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
-
+from ...client import ClientConfig, ClusterClient
+from ...cluster.documents.query import StatusQueryError, query_status
+from ...service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
 from ..load.hostile_clients import FLOODS
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe

@@ -10,10 +10,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from trimaran.client import ClientConfig, ClusterClient
-from trimaran.client.ready_made import KvClient
-from trimaran.service_api.ready_made import READY_MADE
-
+from ...client import ClientConfig, ClusterClient
+from ...client.ready_made import KvClient
+from ...service_api.ready_made import READY_MADE
 from ..load.coordination import spawn_clients
 from ..load.greedy_process import GreedyLoad
 from ..rig.processes import ClusterProcesses, ProcessGroup

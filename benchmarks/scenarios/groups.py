@@ -18,15 +18,14 @@ from typing import Annotated, Final
 import typer
 import uvloop
 
-from trimaran.client import ClientConfig, ClusterClient
-from trimaran.client.groups.group_table import group_config
-from trimaran.cluster.documents.query import StatusQueryError, query_status
-from trimaran.cluster.settings.groups import group_member
-from trimaran.cluster.settings.member_endpoints import MemberEndpoints
-from trimaran.service_api.documents.member_status import MemberStatus
-from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
-from trimaran.service_api.groups.group import GROUP_COUNT_MAX, Group
-
+from ...client import ClientConfig, ClusterClient
+from ...client.groups.group_table import group_config
+from ...cluster.documents.query import StatusQueryError, query_status
+from ...cluster.settings.groups import group_member
+from ...cluster.settings.member_endpoints import MemberEndpoints
+from ...service_api.documents.member_status import MemberStatus
+from ...service_api.errors import ClusterTimeoutError, ConfigurationError
+from ...service_api.groups.group import GROUP_COUNT_MAX, Group
 from ..load.echo import EchoLoad
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, tune_garbage_collector

@@ -29,10 +29,9 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from trimaran.cluster.auth.secrets_file import SecretsFile
-from trimaran.cluster.documents.query import query_status
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
-
+from ...cluster.auth.secrets_file import SecretsFile
+from ...cluster.documents.query import query_status
+from ...service_api.errors import ClusterError, ClusterTimeoutError
 from ..load.coordination import ClientProcess, all_events, all_go, share, spawn_clients
 from ..load.opening_process import OpeningLoad
 from ..load.sessions import SESSIONS_PER_PROCESS

@@ -10,8 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from trimaran.service_api.errors import first_leaf
-
+from ...service_api.errors import first_leaf
 from ..load.client_process import ClientParameters
 from ..load.coordination import run_clients
 from ..machine.data_directory import data_directory

@@ -16,8 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trimaran.service_api.errors import ClusterError
-
+from ...service_api.errors import ClusterError
 from ..machine.data_directory import data_directory, measurement_directory
 from ..machine.environment import describe
 from ..options import Settings, SyncLevel

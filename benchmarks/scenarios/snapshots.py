@@ -26,10 +26,9 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from trimaran.client import ClientConfig, ClusterClient
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError, first_leaf
-from trimaran.service_api.wire.session import EventCode
-
+from ...client import ClientConfig, ClusterClient
+from ...service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError, first_leaf
+from ...service_api.wire.session import EventCode
 from ..load.echo import SEQUENCE
 from ..load.ticker import Ticker
 from ..machine.data_directory import data_directory, measurement_directory
@@ -247,8 +246,8 @@ async def request_snapshot(processes: ClusterProcesses, leader_id: int) -> int:
     Raises:
         ProcessError: none was taken.
     """
-    from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
-    from trimaran.cluster.documents.operations import Operation, run_operation
+    from ...cluster.core.vocabulary.control_toggle import ActionStep
+    from ...cluster.documents.operations import Operation, run_operation
 
     last = None
     async with aclosing(run_operation(consensus_endpoint(processes, leader_id), Operation.SNAPSHOT, _LIMIT_S)) as steps:
@@ -298,7 +297,7 @@ async def _restart(processes: ClusterProcesses, member_id: int) -> dict[str, flo
 
 async def _loop_stalls(processes: ClusterProcesses) -> dict[int, float]:
     """Ask every member for the longest that its loop was busy with one thing since it began, in seconds."""
-    from trimaran.cluster.documents.query import query_status
+    from ...cluster.documents.query import query_status
 
     endpoints = {i: consensus_endpoint(processes, i) for i in processes.members}
     return {i: (await query_status(endpoint, _LIMIT_S)).stall_max_s for i, endpoint in endpoints.items()}
@@ -306,9 +305,9 @@ async def _loop_stalls(processes: ClusterProcesses) -> dict[int, float]:
 
 def _append_times(directory: Path) -> list[int]:
     """Read from a stopped member's log when each client message was appended, in nanoseconds of the time of day."""
-    from trimaran.archive.files.reader import MessageReader
-    from trimaran.cluster.cli.demo.recordings import find_log_recording
-    from trimaran.service_api.wire.session import (
+    from ...archive.files.reader import MessageReader
+    from ...cluster.cli.demo.recordings import find_log_recording
+    from ...service_api.wire.session import (
         SESSION_HEADER_LENGTH,
         SESSION_MESSAGE_HEADER,
         SessionMessageHeader,

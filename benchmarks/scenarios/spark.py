@@ -23,20 +23,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.archive.errors import CorruptionError
-from trimaran.archive.reading.export import MANIFEST_NAME, ExportOptions, export_part, open_export, plan_parts
-from trimaran.archive.reading.frame_columns import HEADER_COLUMNS
-from trimaran.service_api.errors import ClusterError, ConfigurationError
-from trimaran.service_api.types import CorrelationId, MemberId, TermId, TimeUnit
-from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent, TimerEvent
-from trimaran.service_api.wire.session import (
+from ...archive.disk.file_system import OsFileSystem
+from ...archive.errors import CorruptionError
+from ...archive.reading.export import MANIFEST_NAME, ExportOptions, export_part, open_export, plan_parts
+from ...archive.reading.frame_columns import HEADER_COLUMNS
+from ...service_api.errors import ClusterError, ConfigurationError
+from ...service_api.types import CorrelationId, MemberId, TermId, TimeUnit
+from ...service_api.wire.log.messages import NewLeadershipTermEvent, TimerEvent
+from ...service_api.wire.session import (
     SESSION_HEADER_LENGTH,
     SESSION_MESSAGE,
     SESSION_MESSAGE_HEADER,
     SessionMessageHeader,
 )
-
 from ..logs.recordings import FIRST_TIMESTAMP_MS, SESSION_COUNT, TERM_LENGTH_BYTES, MessageMaker, make_recording
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe
@@ -45,7 +44,7 @@ from ..statistics.report import ProgressLine, Report, progress_line
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from trimaran.archive import RecordingDescriptor
+    from ...archive import RecordingDescriptor
 
 _MIB: Final = 1 << 20
 _TIMER_INTERVAL: Final = 100
@@ -112,7 +111,7 @@ class Inputs:
 
     def hybrid(self, *columns: str) -> DataFrame:
         """Parquet of all segments but the last, and that raw."""
-        from trimaran.archive.spark import read_log
+        from ...archive.spark import read_log
 
         options = {"columns": ",".join(columns)} if columns else {}
         return read_log(self.spark, self.places.log, parquet=self.places.most, **options)
@@ -169,7 +168,7 @@ def _count(inputs: Inputs) -> dict[str, DataFrame]:
 
 
 def _typed(inputs: Inputs) -> dict[str, DataFrame]:
-    from trimaran.archive.spark import log_messages
+    from ...archive.spark import log_messages
 
     columns = ("recording_id", "position", "template_id", "payload")
     ways = {"log": inputs.raw(*columns), "parquet": inputs.parquet(*columns)}
@@ -178,7 +177,7 @@ def _typed(inputs: Inputs) -> dict[str, DataFrame]:
 
 def _payloads(decoder: Any, **options: Any) -> Query:  # what decode_payload takes
     def query(inputs: Inputs) -> dict[str, DataFrame]:
-        from trimaran.archive.spark import decode_payload
+        from ...archive.spark import decode_payload
 
         columns = ("position", "template_id", "cluster_session_id", "payload")
         ways = {"log": inputs.raw(*columns), "parquet": inputs.parquet(*columns)}
@@ -245,7 +244,7 @@ def run(
 
 
 def _start_session(progress: ProgressLine) -> SparkSession:
-    from trimaran.archive.spark import create_session
+    from ...archive.spark import create_session
 
     progress.describe("starting Spark")
     return create_session("trimaran-benchmark", master="local[2]")
@@ -370,8 +369,8 @@ def _count_opened_segments(inputs: Inputs) -> int:
     Raises:
         ClusterError: others than those of the range were opened.
     """
-    from trimaran.archive.spark.source.columns import frame_struct
-    from trimaran.archive.spark.source.data_source import AeronArchiveDataSource, AeronArchiveReader
+    from ...archive.spark.source.columns import frame_struct
+    from ...archive.spark.source.data_source import AeronArchiveDataSource, AeronArchiveReader
 
     start = inputs.places.length_bytes // 2
     where = f"position >= {start} AND position < {start + _RANGE_BYTES}"

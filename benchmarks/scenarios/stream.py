@@ -25,9 +25,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterTimeoutError, first_leaf
-
+from ...service_api.endpoint import Endpoint
+from ...service_api.errors import ClusterTimeoutError, first_leaf
 from ..load.client_process import ClientParameters
 from ..load.coordination import run_clients
 from ..machine.data_directory import data_directory
@@ -97,7 +96,7 @@ async def _measure(
     progress: ProgressLine,
     directory: Path,
 ) -> Report:
-    from trimaran.archive.spark.streaming.stream_status import ask_member  # the other scenarios need no Spark
+    from ...archive.spark.streaming.stream_status import ask_member  # the other scenarios need no Spark
 
     progress.describe("starting the query")
     endpoints = [Endpoint("127.0.0.1", port + 1) for port in cluster.base_ports]

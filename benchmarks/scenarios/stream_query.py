@@ -49,7 +49,7 @@ class StreamQueryParameters(ProcessParameters):
 
 def run(parameters: StreamQueryParameters) -> None:
     """Run the query to its end, if it has one."""
-    from trimaran.archive.spark import create_session, register
+    from ...archive.spark import create_session, register
 
     spark = create_session("stream-query", master="local[2]", config={"spark.driver.memory": "1g", **parameters.config})
     register(spark)

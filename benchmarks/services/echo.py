@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimaran.service_api import ClientSession, ClusteredService
+from ...service_api import ClientSession, ClusteredService
 
 
 class EchoService(ClusteredService):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from trimaran.service_api import ClientSession, ClusteredService
+from ...service_api import ClientSession, ClusteredService
 
 COUNT: Final = struct.Struct("<i")
 """The beginning of a message: how often it is to come back."""

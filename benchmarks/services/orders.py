@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
-from trimaran.service_api.snapshots import encode_pieces, read_pieces
+from ...service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
+from ...service_api.snapshots import encode_pieces, read_pieces
 
 ORDERS_PER_FILL: Final = 20_000
 _PART: Final = "orders"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from trimaran.service_api import (
+from ...service_api import (
     ClientSession,
     CloseReason,
     Cluster,

@@ -6,7 +6,7 @@ import struct
 import time
 from typing import Final
 
-from trimaran.service_api import ClientSession, ClusteredService
+from ...service_api import ClientSession, ClusteredService
 
 _COMMAND: Final = struct.Struct("<8sd")
 _NAME: Final = b"be slow!"

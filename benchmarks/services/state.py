@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
+from ...service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 
 FILL: Final = b"fill one MiB more"
 """A message that makes the state one mebibyte larger, and is answered like any other."""

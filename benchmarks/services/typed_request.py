@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimaran.service_api.typed import Command, Context, Reply, TypedService, handles, state
+from ...service_api.typed import Command, Context, Reply, TypedService, handles, state
 
 
 class Numbered(Reply):

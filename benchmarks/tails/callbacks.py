@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from trimaran.client import ClientConfig, ClusterClient
-from trimaran.cluster.settings.config import NodeConfig
-from trimaran.service_api.errors import ClusterError
-
+from ...client import ClientConfig, ClusterClient
+from ...cluster.settings.config import NodeConfig
+from ...service_api.errors import ClusterError
 from ..services import SLOW_SERVICE
 from ..services.slow import slow_command
 from ..statistics.report import Report

@@ -15,10 +15,9 @@ from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 from typing import Final
 
-from trimaran.client import ClientConfig, ClusterClient
-from trimaran.cluster.documents.query import query_status
-from trimaran.service_api.documents.member_status import MemberStatus, find_leader, is_in_term
-
+from ...client import ClientConfig, ClusterClient
+from ...cluster.documents.query import query_status
+from ...service_api.documents.member_status import MemberStatus, find_leader, is_in_term
 from ..load.arrivals import Burst, messages_in
 from ..rig.member_log import RigMemberLog
 from ..rig.member_status import consensus_endpoint, wait_for_status

@@ -7,8 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ...service_api.errors import ConfigurationError
 from ..options import Members
 from ..scenarios.table import Goal
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.groups.group import Group, GroupTable
-from trimaran.service_api.groups.ports import group_endpoint
-
+from ...service_api.errors import ConfigurationError
+from ...service_api.groups.group import Group, GroupTable
+from ...service_api.groups.ports import group_endpoint
 from ..config import ClientConfig
 
 

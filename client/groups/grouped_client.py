@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TypeVar
 
-from trimaran.client.protocol.queries import QueryResult
-from trimaran.service_api.errors import LocalProtocolError
-from trimaran.service_api.groups.group import Group, GroupTable
-from trimaran.service_api.groups.key_hash import GroupKey
-
+from ...service_api.errors import LocalProtocolError
+from ...service_api.groups.group import Group, GroupTable
+from ...service_api.groups.key_hash import GroupKey
 from ..cluster_client import ClusterClient
 from ..config import ClientConfig, client_config
 from ..egress import EgressListener
+from ..protocol.queries import QueryResult
 from .group_table import first_config, group_config, learn_table
 from .over_client import OverClient
 

@@ -14,18 +14,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.client.errors import AdminRefusedError, IndeterminateError
-from trimaran.client.protocol.egress_adapter import ClientSessionState
-from trimaran.client.protocol.ingress_publisher import IngressPublisher
-from trimaran.service_api.errors import BackPressureError, ClusterError
-from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
-from trimaran.service_api.wire.session import (
+from ...service_api.errors import BackPressureError, ClusterError
+from ...service_api.types import ClusterSessionId, CorrelationId, TermId
+from ...service_api.wire.session import (
     TRANSFER_TARGET,
     AdminRequest,
     AdminRequestType,
     AdminResponse,
     AdminResponseCode,
 )
+from ..errors import AdminRefusedError, IndeterminateError
+from .egress_adapter import ClientSessionState
+from .ingress_publisher import IngressPublisher
 
 ADMIN_REQUEST_LIMIT: Final = 64
 _UNKNOWN: Final = b"unknown"

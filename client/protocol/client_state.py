@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from trimaran.client.config import ClientConfig, to_ns
-from trimaran.service_api.wire.session import DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
+from ...service_api.wire.session import DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
+from ..config import ClientConfig, to_ns
 
 _NEW_LEADER_MARGIN_NS: Final = 5_000_000_000
 """Added to 2 x heartbeat timeout: an election with failed ballots takes seconds, an idle session lives 10."""

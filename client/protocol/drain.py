@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimaran.client.protocol.ingress_publisher import IngressPublisher
+from .ingress_publisher import IngressPublisher
 
 
 @dataclass(slots=True, frozen=True)

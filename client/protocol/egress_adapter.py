@@ -12,11 +12,10 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from trimaran.client.egress import EgressListener
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.groups.group import ONLY_GROUP
-from trimaran.service_api.types import EGRESS_STREAM_ID
-from trimaran.service_api.wire.frame import (
+from ...service_api.errors import RemoteProtocolError
+from ...service_api.groups.group import ONLY_GROUP
+from ...service_api.types import EGRESS_STREAM_ID
+from ...service_api.wire.frame import (
     HEADER_LENGTH,
     TYPE_DATA,
     TYPE_PADDING,
@@ -25,17 +24,18 @@ from trimaran.service_api.wire.frame import (
     HeaderField,
     unpack_header,
 )
-from trimaran.service_api.wire.message import peek_header
-from trimaran.service_api.wire.request import (
+from ...service_api.wire.message import peek_header
+from ...service_api.wire.request import (
     REPLY_HEADER,
     REQUEST_BLOCK_LENGTH,
     REQUEST_HEADER_LENGTH,
     REQUEST_MESSAGE,
 )
-from trimaran.service_api.wire.sbe import MESSAGE_HEADER
-from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
-from trimaran.service_api.wire.session_frame import PAYLOAD_OFFSET, REQUEST_PAYLOAD_OFFSET, SessionField
-from trimaran.service_api.wire.stream import MessageAssembler
+from ...service_api.wire.sbe import MESSAGE_HEADER
+from ...service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
+from ...service_api.wire.session_frame import PAYLOAD_OFFSET, REQUEST_PAYLOAD_OFFSET, SessionField
+from ...service_api.wire.stream import MessageAssembler
+from ..egress import EgressListener
 
 _MESSAGE_FIELDS: Final = (
     HeaderField.FRAME_LENGTH,

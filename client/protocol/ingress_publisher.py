@@ -18,9 +18,9 @@ import struct
 from functools import lru_cache
 from typing import Final
 
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
-from trimaran.service_api.types import INGRESS_STREAM_ID
-from trimaran.service_api.wire.frame import (
+from ...service_api.cluster_id import NULL_CLUSTER_ID
+from ...service_api.types import INGRESS_STREAM_ID
+from ...service_api.wire.frame import (
     FRAME_HEADER,
     TYPE_DATA,
     UNFRAGMENTED,
@@ -28,10 +28,10 @@ from trimaran.service_api.wire.frame import (
     align,
     encode_message,
 )
-from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
-from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
-from trimaran.service_api.wire.session_frame import PAYLOAD_OFFSET, REQUEST_PAYLOAD_OFFSET
+from ...service_api.wire.link_frames import SetupFrame
+from ...service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
+from ...service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
+from ...service_api.wire.session_frame import PAYLOAD_OFFSET, REQUEST_PAYLOAD_OFFSET
 
 _REQUEST_NUMBERS: Final = struct.Struct("<qq")
 _ZEROS: Final = tuple(bytes(-length & 31) for length in range(32))

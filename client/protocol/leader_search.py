@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from trimaran.client.config import ClientConfig, back_off_s, parse_ingress_endpoints
-from trimaran.client.protocol.member_link import ClientLinks, MemberLink
-from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
-from trimaran.service_api.types import MemberId
+from ...service_api.errors import ConfigurationError, RemoteProtocolError
+from ...service_api.types import MemberId
+from ..config import ClientConfig, back_off_s, parse_ingress_endpoints
+from .member_link import ClientLinks, MemberLink
 
 _BACK_OFF_S: Final = 0.05
 _BACK_OFF_MAX_S: Final = 0.5

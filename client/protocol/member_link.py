@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.client.config import ClientConfig, back_off_s
-from trimaran.client.connection_events import Connected, ConnectionEventLog, Disconnected
-from trimaran.client.protocol.effects import Dial, Disconnect, Effect
-from trimaran.client.protocol.egress_adapter import EgressAdapter
-from trimaran.client.protocol.ingress_publisher import IngressPublisher
-from trimaran.client.protocol.neighbours import Neighbours
-from trimaran.service_api.types import MemberId
+from ...service_api.types import MemberId
+from ..config import ClientConfig, back_off_s
+from ..connection_events import Connected, ConnectionEventLog, Disconnected
+from .effects import Dial, Disconnect, Effect
+from .egress_adapter import EgressAdapter
+from .ingress_publisher import IngressPublisher
+from .neighbours import Neighbours
 
 _FOLLOWER_KEEP_ALIVES: Final = 4
 """While the session has a leader, one in so many goes to members that do not lead."""

@@ -16,7 +16,7 @@ import asyncio
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
-from trimaran.service_api.net.transport import NetworkStack
+from ...service_api.net.transport import NetworkStack
 
 DIAL_INTERVAL_NS: Final = 20_000_000
 """Between two dials of a member that cannot be reached, of all sessions together."""

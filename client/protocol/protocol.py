@@ -26,30 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from trimaran.client.config import FOR_EVER_S, ClientConfig, to_ns
-from trimaran.client.connection_events import LeaderLost, NewLeader, SessionClosed, SessionOpened
-from trimaran.client.egress import EgressListener
-from trimaran.client.errors import ConnectRejectedError, ConnectTimeoutError, IndeterminateError, RejectedError
-from trimaran.client.protocol.admin import AdminTracker, AdminWish, OnDone
-from trimaran.client.protocol.client_state import (
-    LEGAL_TRANSITIONS,
-    LIVE_STATES,
-    ClientState,
-    SessionTimes,
-    keep_alive_interval_ns,
-    new_leader_timeout_ns,
-)
-from trimaran.client.protocol.drain import DrainTarget, OfferTracker
-from trimaran.client.protocol.effects import Effect
-from trimaran.client.protocol.egress_adapter import ClientSessionState, EgressAdapter
-from trimaran.client.protocol.ingress_publisher import IngressPublisher
-from trimaran.client.protocol.leader_search import LeaderSearch, member_endpoints
-from trimaran.client.protocol.member_link import ClientLinks, MemberLink
-from trimaran.client.protocol.neighbours import Neighbours
-from trimaran.client.protocol.queries import QueryTracker
-from trimaran.client.protocol.requests import RequestWindow
-from trimaran.client.protocol.session_identity import SessionIdentity, SessionShare, close_request_of, keep_alive_of
-from trimaran.service_api.errors import (
+from ...service_api.errors import (
     BackPressureError,
     ClusterError,
     ClusterTimeoutError,
@@ -57,18 +34,18 @@ from trimaran.service_api.errors import (
     SessionClosedError,
     invariant,
 )
-from trimaran.service_api.types import (
+from ...service_api.types import (
     EGRESS_STREAM_ID,
     NULL_VALUE,
     CorrelationId,
     MemberId,
     TermId,
 )
-from trimaran.service_api.wire.frame import ReadableBuffer
-from trimaran.service_api.wire.message import peek_header
-from trimaran.service_api.wire.queries import QueryResponse
-from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
-from trimaran.service_api.wire.session import (
+from ...service_api.wire.frame import ReadableBuffer
+from ...service_api.wire.message import peek_header
+from ...service_api.wire.queries import QueryResponse
+from ...service_api.wire.request import REQUEST_HEADER_LENGTH
+from ...service_api.wire.session import (
     REFUSES_MESSAGES,
     REFUSES_REQUESTS,
     SESSION_HEADER_LENGTH,
@@ -81,6 +58,29 @@ from trimaran.service_api.wire.session import (
     SessionLimits,
     refusal_of_requests,
 )
+from ..config import FOR_EVER_S, ClientConfig, to_ns
+from ..connection_events import LeaderLost, NewLeader, SessionClosed, SessionOpened
+from ..egress import EgressListener
+from ..errors import ConnectRejectedError, ConnectTimeoutError, IndeterminateError, RejectedError
+from .admin import AdminTracker, AdminWish, OnDone
+from .client_state import (
+    LEGAL_TRANSITIONS,
+    LIVE_STATES,
+    ClientState,
+    SessionTimes,
+    keep_alive_interval_ns,
+    new_leader_timeout_ns,
+)
+from .drain import DrainTarget, OfferTracker
+from .effects import Effect
+from .egress_adapter import ClientSessionState, EgressAdapter
+from .ingress_publisher import IngressPublisher
+from .leader_search import LeaderSearch, member_endpoints
+from .member_link import ClientLinks, MemberLink
+from .neighbours import Neighbours
+from .queries import QueryTracker
+from .requests import RequestWindow
+from .session_identity import SessionIdentity, SessionShare, close_request_of, keep_alive_of
 
 PROTOCOL_VERSION: Final = 0 << 16 | 1 << 8
 """Semantic version 0.1.0 of the session protocol; members refuse another major version."""

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from trimaran.client.config import ClientConfig
-from trimaran.client.errors import QueryRefusedError
-from trimaran.client.protocol.egress_adapter import ClientSessionState
-from trimaran.client.protocol.member_link import ClientLinks, MemberLink
-from trimaran.service_api.errors import BackPressureError, ClusterError, LocalProtocolError
-from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId, MemberId, TermId
-from trimaran.service_api.wire.queries import RETRIABLE_QUERY_CODES, QueryCode, QueryRequest, QueryResponse
+from ...service_api.errors import BackPressureError, ClusterError, LocalProtocolError
+from ...service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId, MemberId, TermId
+from ...service_api.wire.queries import RETRIABLE_QUERY_CODES, QueryCode, QueryRequest, QueryResponse
+from ..config import ClientConfig
+from ..errors import QueryRefusedError
+from .egress_adapter import ClientSessionState
+from .member_link import ClientLinks, MemberLink
 
 QUERY_LIMIT: Final = 65_536
 

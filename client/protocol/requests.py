@@ -21,11 +21,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from trimaran.client.config import ClientConfig
-from trimaran.client.errors import RejectedError, RequestFailedError, RequestIndeterminateError
-from trimaran.client.protocol.ingress_publisher import IngressPublisher
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.wire.request import RequestCode
+from ...service_api.errors import ClusterError
+from ...service_api.wire.request import RequestCode
+from ..config import ClientConfig
+from ..errors import RejectedError, RequestFailedError, RequestIndeterminateError
+from .ingress_publisher import IngressPublisher
 
 _NEVER_NS: Final = 1 << 63
 _REPLY: Final = int(RequestCode.REPLY)

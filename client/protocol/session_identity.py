@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.client.config import ClientConfig
-from trimaran.client.errors import ConnectRejectedError
-from trimaran.client.protocol.egress_adapter import ClientSessionState
-from trimaran.service_api.cluster_id import parse_cluster_id, with_cluster_id
-from trimaran.service_api.groups.demand import with_group
-from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
-from trimaran.service_api.wire.message import message_header, message_struct
-from trimaran.service_api.wire.session import Challenge, ChallengeResponse, SessionCloseRequest, SessionKeepAlive
-from trimaran.service_api.wire.session_token import token_channel
+from ...service_api.cluster_id import parse_cluster_id, with_cluster_id
+from ...service_api.groups.demand import with_group
+from ...service_api.types import ClusterSessionId, CorrelationId, TermId
+from ...service_api.wire.message import message_header, message_struct
+from ...service_api.wire.session import Challenge, ChallengeResponse, SessionCloseRequest, SessionKeepAlive
+from ...service_api.wire.session_token import token_channel
+from ..config import ClientConfig
+from ..errors import ConnectRejectedError
+from .egress_adapter import ClientSessionState
 
 _KEEP_ALIVE: Final = message_struct(SessionKeepAlive)
 _KEEP_ALIVE_HEADER: Final = message_header(SessionKeepAlive)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
-from trimaran.service_api.ready_made.counters import (
+from ...service_api.ready_made.counters import (
     AdmissionAnswer,
     AskAdmission,
     Counted,
@@ -24,7 +24,6 @@ from trimaran.service_api.ready_made.counters import (
     ReadCounter,
     SetCounter,
 )
-
 from ..typed import SyncTypedClient, TypedClient
 
 _PAGE: Final = 500

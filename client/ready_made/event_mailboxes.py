@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final, Generic, TypeVar
 
-from trimaran.client.typed.exchange import EventReader
-from trimaran.service_api.typed import Event
-
+from ...service_api.typed import Event
 from ..cluster_client import ClusterClient
 from ..streams import EgressIterator
+from ..typed.exchange import EventReader
 
 _MAILBOX_LIMIT: Final = 1_024
 E = TypeVar("E", bound=Event)

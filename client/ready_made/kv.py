@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from trimaran.service_api.ready_made.kv import (
+from ...service_api.ready_made.kv import (
     DeleteKey,
     DeleteKeys,
     EndWatch,
@@ -33,8 +33,7 @@ from trimaran.service_api.ready_made.kv import (
     when_revision,
     when_value,
 )
-from trimaran.service_api.typed import Command
-
+from ...service_api.typed import Command
 from ..typed import SyncTypedClient, TypedClient
 from ..typed.exchange import EventReader
 from .kv_watching import POLL_S, KvWatch, WatchHub, WatchProgress

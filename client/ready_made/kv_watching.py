@@ -11,9 +11,8 @@ import itertools
 from collections import deque
 from typing import Final, Self
 
-from trimaran.service_api.errors import ClusterTimeoutError
-from trimaran.service_api.ready_made.kv import ChangePage, EndWatch, KvChange, KvChanges, ReadChanges, WatchKeys
-
+from ...service_api.errors import ClusterTimeoutError
+from ...service_api.ready_made.kv import ChangePage, EndWatch, KvChange, KvChanges, ReadChanges, WatchKeys
 from ..typed import TypedClient
 from .event_mailboxes import EventMailboxes
 

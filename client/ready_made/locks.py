@@ -16,8 +16,8 @@ import itertools
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final, TypeVar
 
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
-from trimaran.service_api.ready_made.locks import (
+from ...service_api.errors import ClusterError, ClusterTimeoutError
+from ...service_api.ready_made.locks import (
     ClaimLock,
     ClaimState,
     ListLocks,
@@ -30,8 +30,7 @@ from trimaran.service_api.ready_made.locks import (
     ReleaseLock,
     RenewLease,
 )
-from trimaran.service_api.typed import Command
-
+from ...service_api.typed import Command
 from ..typed import SyncTypedClient, TypedClient
 from .event_mailboxes import EventMailboxes
 

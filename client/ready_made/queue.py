@@ -18,9 +18,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from trimaran.client.protocol.protocol import CLOSED_BY_CLIENT
-from trimaran.service_api.errors import ClusterTimeoutError, SessionClosedError, first_leaf
-from trimaran.service_api.ready_made.queue import (
+from ...service_api.errors import ClusterTimeoutError, SessionClosedError, first_leaf
+from ...service_api.ready_made.queue import (
     AckMessage,
     DeadMessage,
     DefineQueue,
@@ -46,9 +45,9 @@ from trimaran.service_api.ready_made.queue import (
     ReviveMessage,
     StaleReceiptError,
 )
-from trimaran.service_api.ready_made.queue.messages import DEFAULT_LEASE_S, QUEUE_PAGE_LIMIT
-from trimaran.service_api.typed import Command
-
+from ...service_api.ready_made.queue.messages import DEFAULT_LEASE_S, QUEUE_PAGE_LIMIT
+from ...service_api.typed import Command
+from ..protocol.protocol import CLOSED_BY_CLIENT
 from ..typed import TypedClient
 from .event_mailboxes import EventMailboxes
 from .queue_jobs import (

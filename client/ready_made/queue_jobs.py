@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from trimaran.service_api.errors import LocalProtocolError
-from trimaran.service_api.ready_made.queue import ReceivedMessage, ScheduleMessages, SendMessage
+from ...service_api.errors import LocalProtocolError
+from ...service_api.ready_made.queue import ReceivedMessage, ScheduleMessages, SendMessage
 
 QUEUE_POLL_S: Final = 1.0
 """How often a client that waits asks whether something is ready; also how soon a worker notices that it is to stop."""

@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from trimaran.service_api.errors import ClusterTimeoutError
-from trimaran.service_api.ready_made.queue import (
+from ...service_api.errors import ClusterTimeoutError
+from ...service_api.ready_made.queue import (
     AckMessage,
     DeadMessage,
     DefineQueue,
@@ -37,8 +37,7 @@ from trimaran.service_api.ready_made.queue import (
     ReceiveMessages,
     ReviveMessage,
 )
-from trimaran.service_api.ready_made.queue.messages import DEFAULT_LEASE_S, QUEUE_PAGE_LIMIT
-
+from ...service_api.ready_made.queue.messages import DEFAULT_LEASE_S, QUEUE_PAGE_LIMIT
 from ..typed import SyncTypedClient
 from .queue_jobs import (
     CONSUME_WAIT_S,

@@ -6,10 +6,10 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.service_api.wire.frame import HEADER_LENGTH
-from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, peek_header
-from trimaran.service_api.wire.queries import QueryResponse
-from trimaran.service_api.wire.session import (
+from ...service_api.wire.frame import HEADER_LENGTH
+from ...service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, peek_header
+from ...service_api.wire.queries import QueryResponse
+from ...service_api.wire.session import (
     AdminResponse,
     Challenge,
     EventCode,

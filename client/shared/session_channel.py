@@ -6,10 +6,10 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Protocol
 
-from trimaran.service_api.wire.frame import FLAG_END, align, unpack_header
+from ...service_api.wire.frame import FLAG_END, align, unpack_header
 
 if TYPE_CHECKING:
-    from trimaran.client.conductor import ClientConductor
+    from ..conductor import ClientConductor
 
 
 class ChannelLink(Protocol):

@@ -24,22 +24,21 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from trimaran.client.conductor import ClientConductor
-from trimaran.client.protocol.client_state import ClientState
-from trimaran.client.protocol.protocol import ClientProtocol
-from trimaran.client.protocol.session_identity import (
+from ...service_api.errors import BackPressureError, LocalProtocolError
+from ..cluster_client import SYSTEM_RANDOM, ClusterClient, Connecting, open_client
+from ..conductor import ClientConductor
+from ..config import ClientConfig, client_config
+from ..credentials import CredentialsSupplier
+from ..egress import EgressListener
+from ..protocol.client_state import ClientState
+from ..protocol.protocol import ClientProtocol
+from ..protocol.session_identity import (
     SHARED_NUMBER_LIMIT,
     SessionShare,
     close_request_of,
     keep_alive_of,
     proof_of,
 )
-from trimaran.service_api.errors import BackPressureError, LocalProtocolError
-
-from ..cluster_client import SYSTEM_RANDOM, ClusterClient, Connecting, open_client
-from ..config import ClientConfig, client_config
-from ..credentials import CredentialsSupplier
-from ..egress import EgressListener
 from .frame_owner import FrameOwner
 from .session_channel import SessionChannel
 from .shared_link import SharedLink

@@ -15,13 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from trimaran.client.conductor import ClientConductor
-from trimaran.client.protocol.ingress_publisher import IngressPublisher
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH, align, unpack_header
-
+from ...service_api.errors import RemoteProtocolError
+from ...service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH, align, unpack_header
+from ..conductor import ClientConductor
 from ..config import ClientConfig, back_off_s
 from ..connection import MemberConnection, describe_connection_error, dial_member
+from ..protocol.ingress_publisher import IngressPublisher
 from .frame_owner import EVERYBODY, KIND_OFFSET, SESSION_ID_OFFSET, SESSION_MESSAGE_KIND, FrameOwner, owner_of
 from .session_channel import SessionChannel
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
-from trimaran.service_api.service_directory import ServiceEntry, decode_directory, show_entries
-from trimaran.service_api.typed.codec import READ_ANY, MessageCodec, ValueCodec
-from trimaran.service_api.typed.handlers import reply_of
-from trimaran.service_api.typed.messages import Command, Event, Query, ServiceError, wire_name
-from trimaran.service_api.typed.schema import Schema, find_field_change, fingerprint_of
-from trimaran.service_api.wire.payload_header import HEADER_BYTES, MAGIC, SERVICE_ID_LIMIT, PayloadKind, schemas_query
+from ...service_api.errors import LocalProtocolError, RemoteProtocolError
+from ...service_api.service_directory import ServiceEntry, decode_directory, show_entries
+from ...service_api.typed.codec import READ_ANY, MessageCodec, ValueCodec
+from ...service_api.typed.handlers import reply_of
+from ...service_api.typed.messages import Command, Event, Query, ServiceError, wire_name
+from ...service_api.typed.schema import Schema, find_field_change, fingerprint_of
+from ...service_api.wire.payload_header import HEADER_BYTES, MAGIC, SERVICE_ID_LIMIT, PayloadKind, schemas_query
 
 
 class UnknownServiceError(ServiceError):

@@ -18,9 +18,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from types import TracebackType
 from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar, overload
 
-from trimaran.service_api.errors import LocalProtocolError
-from trimaran.service_api.typed import Command, Event, Query
-
+from ...service_api.errors import LocalProtocolError
+from ...service_api.typed import Command, Event, Query
 from ..cluster_client import ClusterClient
 from ..config import ClientConfig
 from ..errors import QueryRefusedError

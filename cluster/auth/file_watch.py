@@ -15,8 +15,8 @@ from typing import Final, Generic, TypeVar
 import aiofiles.os
 import structlog
 
-from trimaran.service_api.access.private_files import version_of
-from trimaran.service_api.errors import ConfigurationError
+from ...service_api.access.private_files import version_of
+from ...service_api.errors import ConfigurationError
 
 _LOOK_INTERVAL_S: Final = 1.0
 

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.access.identity import CallerRole
-from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.access.private_files import expect_private
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.net.connection_gate import AcceptedConnection
+from ...service_api.access.identity import CallerRole
+from ...service_api.access.permissions import Permission
+from ...service_api.access.private_files import expect_private
+from ...service_api.errors import ConfigurationError
+from ...service_api.net.connection_gate import AcceptedConnection
 
 TOKEN_LENGTH_MIN: Final = 16
 TOKEN_LENGTH_MAX: Final = 512

@@ -15,10 +15,9 @@ from typing import Final
 
 import structlog
 
-from trimaran.service_api.access.line_limiter import LineLimiter
-from trimaran.service_api.access.password_proof import NONCE_LENGTH, PRINCIPAL_LIMIT_BYTES, PasswordChallenge, is_proof
-from trimaran.service_api.authenticator import SessionProxy
-
+from ...service_api.access.line_limiter import LineLimiter
+from ...service_api.access.password_proof import NONCE_LENGTH, PRINCIPAL_LIMIT_BYTES, PasswordChallenge, is_proof
+from ...service_api.authenticator import SessionProxy
 from .attempt_limits import AttemptLimits
 from .secrets_file import SecretsFile, Verifier
 

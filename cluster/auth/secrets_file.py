@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from trimaran.service_api.access.password_proof import (
+from ...service_api.access.password_proof import (
     ITERATIONS_DEFAULT,
     ITERATIONS_MAX,
     ITERATIONS_MIN,
@@ -31,8 +31,8 @@ from trimaran.service_api.access.password_proof import (
     SaltedSecret,
     encode_principal,
 )
-from trimaran.service_api.access.private_files import expect_private, write_private
-from trimaran.service_api.errors import ConfigurationError
+from ...service_api.access.private_files import expect_private, write_private
+from ...service_api.errors import ConfigurationError
 
 SECRET_LIMIT: Final = 1024
 """Characters of a secret."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from trimaran.archive.tool.output import EXIT_FAILED, EXIT_STATUSES, EXIT_USAGE, new_group, print_error
+from ...archive.tool.output import EXIT_FAILED, EXIT_STATUSES, EXIT_USAGE, new_group, print_error
 
 
 class CliCommand(NamedTuple):
@@ -361,7 +361,7 @@ def report_error(error: BaseException) -> int:
     Raises:
         BaseException: `error` itself, if it is not one for users: that is a bug, and shown in full.
     """
-    from trimaran.service_api.errors import ClusterError, ErrorCategory, leaves_of
+    from ...service_api.errors import ClusterError, ErrorCategory, leaves_of
 
     causes = leaves_of(error)
     status = EXIT_USAGE
@@ -379,7 +379,7 @@ def _describe(cause: BaseException) -> str:
     if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
         return f"port in use: {cause.strerror or cause}"
     if isinstance(cause, OSError) and not isinstance(cause, ConnectionError):
-        from trimaran.archive.disk_errors import ADVICE, explain_error
+        from ...archive.disk_errors import ADVICE, explain_error
 
         if cause.errno in ADVICE:
             return str(explain_error(cause, "use"))

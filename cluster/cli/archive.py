@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.archive.reading.message_view import StreamContent, Vocabulary
-from trimaran.archive.tool.app import build_archive_app
-from trimaran.service_api.types import (
+from ...archive.reading.message_view import StreamContent, Vocabulary
+from ...archive.tool.app import build_archive_app
+from ...service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     LOG_STREAM_ID,
     SERVICE_SNAPSHOT_STREAM_ID,
 )
-from trimaran.service_api.wire.message import MESSAGES, Message
-
+from ...service_api.wire.message import MESSAGES, Message
 from .. import messages
 from .interchange.export_aeron import export_directory
 from .interchange.import_aeron import import_directories

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from trimaran.archive.tool.output import EXIT_FAILED, OutputFormat, OutputOption, ended_by_reader, print_rows
-from trimaran.cluster.testing.check import RULES, Finding, Severity, check_targets
-from trimaran.service_api import ConfigurationError
+from ...archive.tool.output import EXIT_FAILED, OutputFormat, OutputOption, ended_by_reader, print_rows
+from ...service_api import ConfigurationError
+from ..testing.check import RULES, Finding, Severity, check_targets
 
 
 def check(

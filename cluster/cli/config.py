@@ -9,8 +9,7 @@ from typing import Any, Final
 import typer
 from pydantic_core import to_jsonable_python
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption, new_group, print_line
-
+from ...archive.tool.output import OutputFormat, OutputOption, new_group, print_line
 from ..settings.config import ENV_PREFIX
 from ..settings.config_layers import flag_name, setting_kind
 from .shared.setting_flags import (

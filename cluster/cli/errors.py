@@ -13,11 +13,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from trimaran.archive.log.group_directories import refuse_groups
-from trimaran.archive.tool.output import OutputFormat, OutputOption, format_time, make_console, new_table, print_rows
-from trimaran.cluster.runtime.files.error_log import DistinctError, read_errors
-from trimaran.service_api import ConfigurationError
-
+from ...archive.log.group_directories import refuse_groups
+from ...archive.tool.output import OutputFormat, OutputOption, format_time, make_console, new_table, print_rows
+from ...service_api import ConfigurationError
+from ..runtime.files.error_log import DistinctError, read_errors
 from ..runtime.files.mark_file import MARK_FILE_NAME
 
 _STYLES: Final = {"critical": "bold red", "error": "red", "warning": "yellow"}

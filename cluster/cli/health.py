@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trimaran.archive.tool.output import (
+from ...archive.tool.output import (
     EXIT_OK,
     EXIT_UNHEALTHY,
     OutputFormat,
@@ -23,10 +23,9 @@ from trimaran.archive.tool.output import (
     new_table,
     print_object,
 )
-from trimaran.service_api.documents.member_status import find_leader
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.member_id import MEMBER_ID_MAX
-
+from ...service_api.documents.member_status import find_leader
+from ...service_api.errors import ConfigurationError
+from ...service_api.member_id import MEMBER_ID_MAX
 from ..documents.health import ClusterView, Problem, judge_cluster
 from ..documents.query import Outcome
 from ..settings.health_limits import HealthLimits

@@ -17,11 +17,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from trimaran.archive.errors import CorruptionError
-from trimaran.archive.log.log_file import LogFile
-from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.archive.reading.search import MessageQuery
-from trimaran.archive.tool.commands.grep import (
+from ...archive.errors import CorruptionError
+from ...archive.log.log_file import LogFile
+from ...archive.log.member_directory import MemberDirectory
+from ...archive.reading.search import MessageQuery
+from ...archive.tool.commands.grep import (
     FromOption,
     LimitOption,
     Search,
@@ -31,16 +31,15 @@ from trimaran.archive.tool.commands.grep import (
     choose_types,
     show_hits,
 )
-from trimaran.archive.tool.commands.rows import HEADING, as_line
-from trimaran.archive.tool.commands.tail import (
+from ...archive.tool.commands.rows import HEADING, as_line
+from ...archive.tool.commands.tail import (
     BeginOption,
     CountOption,
     FollowOption,
     refuse_to_follow_as_json,
     show_tail,
 )
-from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, new_group, print_stream
-
+from ...archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, new_group, print_stream
 from .archive import VOCABULARY
 from .operate.log_trust import trust
 from .shared.arguments import MemberDirectoryArgument

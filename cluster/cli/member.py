@@ -10,11 +10,10 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from trimaran.archive.tool.output import EXIT_UNREACHABLE, EXIT_USAGE, OutputFormat, OutputOption, fail, new_group
-from trimaran.cluster.core.vocabulary.configuration import MEMBER_LIMIT, MemberKind
-from trimaran.cluster.core.vocabulary.member_change import MemberChangeKind
-from trimaran.service_api.member_id import MEMBER_ID_MAX
-
+from ...archive.tool.output import EXIT_UNREACHABLE, EXIT_USAGE, OutputFormat, OutputOption, fail, new_group
+from ...service_api.member_id import MEMBER_ID_MAX
+from ..core.vocabulary.configuration import MEMBER_LIMIT, MemberKind
+from ..core.vocabulary.member_change import MemberChangeKind
 from ..documents.inspection import MembersView
 from ..documents.operations import MemberChangeRequest, Operation
 from ..settings.member_endpoints import MemberEndpoints, parse_members

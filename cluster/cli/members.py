@@ -7,8 +7,7 @@ from typing import Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trimaran.archive.tool.output import ABSENT, OutputFormat, OutputOption, format_duration, format_number, new_table
-
+from ...archive.tool.output import ABSENT, OutputFormat, OutputOption, format_duration, format_number, new_table
 from ..documents.inspection import MembersView
 from .shared.every_group import of_every_group
 from .shared.inspection import DOWN_STYLE, LEADER_STYLE, Inspection, MemberOption, heading

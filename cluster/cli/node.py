@@ -7,10 +7,9 @@ from typing import Any
 import typer
 import uvloop
 
-from trimaran.archive.log.group_directories import settle_group_count
-from trimaran.cluster.node.member_process import run_node
-from trimaran.cluster.runtime.files.log_tap import ErrorLogProcessor
-
+from ...archive.log.group_directories import settle_group_count
+from ..node.member_process import run_node
+from ..runtime.files.log_tap import ErrorLogProcessor
 from ..settings.config import NodeConfig
 from ..settings.groups import of_group
 from .groups.supervisor import GroupSupervisor

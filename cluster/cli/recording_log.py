@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, format_time, print_rows
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.types import NULL_POSITION
-from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
-
+from ...archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, format_time, print_rows
+from ...service_api.errors import ClusterError
+from ...service_api.types import NULL_POSITION
+from ...service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 from ..core.log.recording_log import RecordingLog
 from ..runtime.files.recording_log_file import read_recording_log
 from .shared.arguments import MemberDirectoryArgument, expect_recording_log

@@ -14,15 +14,15 @@ from pydantic import BaseModel, ConfigDict
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.archive.errors import ArchiveError, CorruptionError
-from trimaran.archive.files.segment_files import SegmentFiles
-from trimaran.archive.format.catalog import CatalogEntry
-from trimaran.archive.log.log_file import LogFile
-from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.archive.reading.verify import UNKNOWN_CHECKSUM
-from trimaran.archive.store.repair import find_tail
-from trimaran.archive.tool.output import (
+from ...archive.disk.file_system import OsFileSystem
+from ...archive.errors import ArchiveError, CorruptionError
+from ...archive.files.segment_files import SegmentFiles
+from ...archive.format.catalog import CatalogEntry
+from ...archive.log.log_file import LogFile
+from ...archive.log.member_directory import MemberDirectory
+from ...archive.reading.verify import UNKNOWN_CHECKSUM
+from ...archive.store.repair import find_tail
+from ...archive.tool.output import (
     ABSENT,
     EXIT_UNHEALTHY,
     OutputFormat,
@@ -32,13 +32,12 @@ from trimaran.archive.tool.output import (
     new_table,
     print_object,
 )
-from trimaran.cluster.core.vocabulary.terms import is_usable
-from trimaran.cluster.operating.export_aeron.foreign_entries import find_foreign_entry, find_foreign_timer
-from trimaran.service_api.errors import ClusterError, ConfigurationError, RemoteProtocolError
-from trimaran.service_api.types import NULL_VALUE
-from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
-
+from ...service_api.errors import ClusterError, ConfigurationError, RemoteProtocolError
+from ...service_api.types import NULL_VALUE
+from ...service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 from ..core.log.recording_log import RecordingLog, RecoveryPlan
+from ..core.vocabulary.terms import is_usable
+from ..operating.export_aeron.foreign_entries import find_foreign_entry, find_foreign_timer
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state
 from ..runtime.files.recording_log_file import read_recording_log
 from .shared.arguments import MemberDirectoryArgument, expect_recording_log

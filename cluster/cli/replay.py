@@ -21,8 +21,8 @@ from typing import Annotated, Any, TextIO
 import typer
 from rich.console import ConsoleRenderable, Group, RenderableType
 
-from trimaran.archive.tool.commands.progress import one_bar, progress_bars
-from trimaran.archive.tool.output import (
+from ...archive.tool.commands.progress import one_bar, progress_bars
+from ...archive.tool.output import (
     ABSENT,
     EXIT_FAILED,
     EXIT_UNHEALTHY,
@@ -34,10 +34,9 @@ from trimaran.archive.tool.output import (
     print_object,
     print_rows,
 )
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.quantities import parse_time
-from trimaran.service_api.types import TICKS_PER_MS
-
+from ...service_api import ClusterError, ConfigurationError
+from ...service_api.quantities import parse_time
+from ...service_api.types import TICKS_PER_MS
 from ..time_travel import (
     MemberLog,
     Output,

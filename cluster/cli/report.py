@@ -21,9 +21,9 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from trimaran.archive.errors import CorruptionError
-from trimaran.archive.tool.output import EXIT_FAILED, EXIT_UNHEALTHY, fail
-from trimaran.service_api.errors import ConfigurationError
+from ...archive.errors import CorruptionError
+from ...archive.tool.output import EXIT_FAILED, EXIT_UNHEALTHY, fail
+from ...service_api.errors import ConfigurationError
 
 ARCHIVE_DIRECTORY_NAME: Final = "archive"
 
@@ -72,9 +72,9 @@ def report(
 
     Needs `make setup-report`, or pip install '.[report]' in a checkout of Trimaran.
     """
-    from trimaran.archive.report.building import ReportRequest, build_report, check_sources
-    from trimaran.archive.report.group_report import build_groups_report, check_group_sources, find_groups
-    from trimaran.archive.report.page import render_page
+    from ...archive.report.building import ReportRequest, build_report, check_sources
+    from ...archive.report.group_report import build_groups_report, check_group_sources, find_groups
+    from ...archive.report.page import render_page
 
     options = {"committed": "true"} if committed else {}
     if recording_id is not None:

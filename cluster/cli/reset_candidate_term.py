@@ -16,15 +16,14 @@ from typing import Annotated, Final
 
 import typer
 
-from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.cluster.core.vocabulary.terms import FAILED_TERM_LIMIT, is_usable
-from trimaran.cluster.runtime.ground.system_clock import SystemClock
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.types import NULL_VALUE
-
+from ...archive.disk.file_system import OsFileSystem
+from ...service_api import ConfigurationError
+from ...service_api.types import NULL_VALUE
+from ..core.vocabulary.terms import FAILED_TERM_LIMIT, is_usable
 from ..runtime.files.mark_file import MARK_FILE_NAME, DirectoryInUseError
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state, replace_candidate_term
 from ..runtime.files.recording_log_file import read_recording_log
+from ..runtime.ground.system_clock import SystemClock
 from .shared.arguments import MemberDirectoryArgument, expect_recording_log
 
 RESET_MARGIN: Final = 1_000

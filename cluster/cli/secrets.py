@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 from rich.text import Text
 
-from trimaran.archive.tool.output import (
+from ...archive.tool.output import (
     EXIT_FAILED,
     OutputFormat,
     OutputOption,
@@ -24,9 +24,8 @@ from trimaran.archive.tool.output import (
     new_table,
     print_rows,
 )
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.access.password_proof import encode_principal
-
+from ...service_api import ConfigurationError
+from ...service_api.access.password_proof import encode_principal
 from ..auth.secrets_file import SECRET_LIMIT, SecretsFile
 
 app: Final = new_group("Manage who may open sessions: add, remove and list principals.")

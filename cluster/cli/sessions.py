@@ -7,8 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trimaran.archive.tool.output import ABSENT, OutputFormat, OutputOption, format_duration, new_table
-
+from ...archive.tool.output import ABSENT, OutputFormat, OutputOption, format_duration, new_table
 from ..documents.inspection import SessionsView
 from .shared.every_group import of_every_group
 from .shared.inspection import DOWN_STYLE, Inspection, LimitOption, MemberOption, OffsetOption, heading

@@ -10,11 +10,10 @@ from typing import Annotated, Final
 
 import typer
 
-from trimaran.archive.tool.output import EXIT_REFUSED, OutputFormat, OutputOption, fail, new_group
-from trimaran.cluster.operating.backup.restoring import transition_standby
-from trimaran.cluster.operating.salvage.holding import read_holding
-from trimaran.cluster.runtime.ground.system_clock import SystemClock
-
+from ...archive.tool.output import EXIT_REFUSED, OutputFormat, OutputOption, fail, new_group
+from ..operating.backup.restoring import transition_standby
+from ..operating.salvage.holding import read_holding
+from ..runtime.ground.system_clock import SystemClock
 from ..settings.member_endpoints import parse_members
 from .backup.restore import print_restored
 from .interchange.passes import pass_bar

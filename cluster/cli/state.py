@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from trimaran.archive.disk.file_system import OsFileSystem, opened, read_fully
-from trimaran.archive.format.messages import ArchiveMarkFileHeader
-from trimaran.archive.log.group_directories import refuse_groups
-from trimaran.archive.reading.message_view import view_decoded
-from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
-from trimaran.service_api.cluster_id import CLUSTER_ID_PATTERN
-from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
-from trimaran.service_api.wire.message import Message, decode_message, registry_of
-
+from ...archive.disk.file_system import OsFileSystem, opened, read_fully
+from ...archive.format.messages import ArchiveMarkFileHeader
+from ...archive.log.group_directories import refuse_groups
+from ...archive.reading.message_view import view_decoded
+from ...archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
+from ...service_api.cluster_id import CLUSTER_ID_PATTERN
+from ...service_api.errors import ConfigurationError, RemoteProtocolError
+from ...service_api.wire.message import Message, decode_message, registry_of
 from ..messages import MarkFileHeader
 from ..runtime.files.mark_file import CLUSTER_ID_LENGTH, CLUSTER_ID_POSITION, MARK_FILE_HEADER_LENGTH, MARK_FILE_NAME
 from ..runtime.files.node_state_file import NODE_STATE_FILE_LENGTH, NODE_STATE_FILE_NAME, parse_node_state

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from trimaran.archive.tool.output import (
+from ...archive.tool.output import (
     OutputFormat,
     OutputOption,
     fail,
     print_object,
 )
-
 from .shared.cluster_report import ClusterReport, ask_cluster, exit_status
 from .shared.cluster_table import status_table
 from .shared.every_group import of_every_group

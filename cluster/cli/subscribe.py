@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trimaran.archive.tool.output import (
+from ...archive.tool.output import (
     EXIT_REFUSED,
     EXIT_UNREACHABLE,
     EXIT_USAGE,
@@ -26,8 +26,7 @@ from trimaran.archive.tool.output import (
     fail,
     print_line,
 )
-from trimaran.service_api.cluster_id import format_cluster_id
-
+from ...service_api.cluster_id import format_cluster_id
 from ..subscriptions.entries import EntryKind, LogEntry
 from ..subscriptions.errors import SubscriptionError, SubscriptionRefusedError, SubscriptionTimeoutError
 from ..subscriptions.log_source import ServedBy, Start

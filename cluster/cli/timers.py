@@ -6,8 +6,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption, format_duration, new_table
-
+from ...archive.tool.output import OutputFormat, OutputOption, format_duration, new_table
 from ..documents.inspection import TimersView
 from .shared.every_group import of_every_group
 from .shared.inspection import Inspection, LimitOption, MemberOption, OffsetOption, heading

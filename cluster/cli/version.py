@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from trimaran.service_api.distribution import DISTRIBUTION_NAME, installed_version
+from ...service_api.distribution import DISTRIBUTION_NAME, installed_version
 
 
 def version_lines() -> list[str]:

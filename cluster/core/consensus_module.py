@@ -13,20 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trimaran.cluster.core.roles.actions import ActionControl
-from trimaran.cluster.core.roles.follower import FollowerTerm
-from trimaran.cluster.core.roles.leader import LeaderTerm
-from trimaran.cluster.core.roles.transfer import TransferControl
-from trimaran.cluster.core.vocabulary.configuration import decode_text
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
-from trimaran.cluster.core.vocabulary.feature_levels import FeatureLevels
-from trimaran.cluster.core.vocabulary.phase import ConsensusPhase, Handlers, NoPhase
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.cluster.core.vocabulary.timers import TimerService
-from trimaran.service_api import Role
-from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
-from trimaran.service_api.wire.log.messages import (
+from ...service_api import Role
+from ...service_api.types import ClusterSessionId, MemberId, TimeUnit
+from ...service_api.wire.log.messages import (
     ClusterActionRequest,
     EntrySkip,
     FeatureLevelRaise,
@@ -36,7 +25,6 @@ from trimaran.service_api.wire.log.messages import (
     SessionOpenEvent,
     TimerEvent,
 )
-
 from ..messages.condition import ConditionQuery, MemberCondition
 from ..messages.consensus import (
     AppendPosition,
@@ -62,10 +50,21 @@ from .election.phases import PHASES
 from .membership.membership_control import MembershipControl
 from .peers.conditions import ConditionExchange
 from .peers.message_rules import SENDER_FIELDS, find_fault, find_leader_fault, find_standby_fault
+from .roles.actions import ActionControl
+from .roles.follower import FollowerTerm
+from .roles.leader import LeaderTerm
+from .roles.transfer import TransferControl
 from .service_messages import ServiceMessages
 from .sessions.sessions import SessionManager
 from .snapshots.snapshot import SnapshotControl
 from .snapshots.standby_snapshots import StandbySnapshots
+from .vocabulary.configuration import decode_text
+from .vocabulary.election_state import ElectionState
+from .vocabulary.feature_levels import FeatureLevels
+from .vocabulary.phase import ConsensusPhase, Handlers, NoPhase
+from .vocabulary.reason import Reason
+from .vocabulary.reason import ReasonKind as K
+from .vocabulary.timers import TimerService
 
 _OF_ONE_PHASE = (
     CanvassPosition,

@@ -8,29 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from trimaran.cluster.core.vocabulary.cluster_clock import ClusterClock
-from trimaran.cluster.core.vocabulary.configuration import MemberKind
-from trimaran.cluster.core.vocabulary.feature_levels import NO_FEATURES, FeatureLevels
-from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
-from trimaran.cluster.core.vocabulary.members import (
-    ClusterMember,
-    compare_log,
-    is_active,
-    is_empty_log,
-    quorum_threshold,
-)
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.cluster.core.vocabulary.reluctance import Reluctance
-from trimaran.cluster.core.vocabulary.roster import Roster
-from trimaran.cluster.core.vocabulary.snapshot_policy import ON_REQUEST_ONLY, SnapshotPolicy
-from trimaran.cluster.core.vocabulary.terms import LAST_TERM_ID, TERM_LEAP_LIMIT, first_vouched_term_id
-from trimaran.service_api import Role, invariant
-from trimaran.service_api.authenticator import AcceptAll, Authenticator
-from trimaran.service_api.authorisation import AuthorisationService, DefaultAuthorisation
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.groups.group import ONLY_GROUP, Group
-from trimaran.service_api.types import (
+from ...service_api import Role, invariant
+from ...service_api.authenticator import AcceptAll, Authenticator
+from ...service_api.authorisation import AuthorisationService, DefaultAuthorisation
+from ...service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from ...service_api.groups.group import ONLY_GROUP, Group
+from ...service_api.types import (
     NULL_POSITION,
     NULL_TERM_ID,
     MemberId,
@@ -38,10 +21,9 @@ from trimaran.service_api.types import (
     TermId,
     TimeUnit,
 )
-from trimaran.service_api.wire.checksum import ChecksumKind
-from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
-from trimaran.service_api.wire.message import Message
-
+from ...service_api.wire.checksum import ChecksumKind
+from ...service_api.wire.log.code_digest import UNKNOWN_CODE
+from ...service_api.wire.message import Message
 from ..messages.consensus import CanvassPosition
 from .effects import CommitAdvanced, Effect, PersistCandidateTerm, PersistRecordingLog, ReluctanceNoted, SendToMember
 from .events import FeatureLevelSaid, LinkChanged, SeedAnnounced
@@ -51,6 +33,23 @@ from .log.log_copies import LogCopies
 from .log.log_source import SourceChoice
 from .log.recording_log import RecordingLog
 from .log.retention import KEEP_ALL, RetentionPolicy
+from .vocabulary.cluster_clock import ClusterClock
+from .vocabulary.configuration import MemberKind
+from .vocabulary.feature_levels import NO_FEATURES, FeatureLevels
+from .vocabulary.held_entry import HeldEntry
+from .vocabulary.members import (
+    ClusterMember,
+    compare_log,
+    is_active,
+    is_empty_log,
+    quorum_threshold,
+)
+from .vocabulary.reason import Reason
+from .vocabulary.reason import ReasonKind as K
+from .vocabulary.reluctance import Reluctance
+from .vocabulary.roster import Roster
+from .vocabulary.snapshot_policy import ON_REQUEST_ONLY, SnapshotPolicy
+from .vocabulary.terms import LAST_TERM_ID, TERM_LEAP_LIMIT, first_vouched_term_id
 
 PROTOCOL_VERSION = 1 << 16
 """Version of the consensus protocol, major.minor.patch in three bytes. Source: seed 001, `protocolVersion=65536`."""

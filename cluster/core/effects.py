@@ -11,19 +11,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording
-from trimaran.cluster.core.vocabulary.configuration import Configuration
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
-from trimaran.cluster.core.vocabulary.divergence import Divergence
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
-from trimaran.cluster.core.vocabulary.module_state import ModuleState
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reluctance import Reluctance
-from trimaran.service_api.types import NULL_VALUE, MemberId, RecordingId
-from trimaran.service_api.wire.message import Message
-
+from ...service_api.types import NULL_VALUE, MemberId, RecordingId
+from ...service_api.wire.message import Message
 from ..messages.snapshot import ModuleMessage
 from .events import AdminAsker
+from .log.shipped_snapshot import ShippedRecording
+from .vocabulary.configuration import Configuration
+from .vocabulary.control_toggle import ActionStep
+from .vocabulary.divergence import Divergence
+from .vocabulary.election_state import ElectionState
+from .vocabulary.module_state import ModuleState
+from .vocabulary.reason import Reason
+from .vocabulary.reluctance import Reluctance
 
 
 @dataclass(slots=True)

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimaran.cluster.core.vocabulary.configuration import Configuration
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
-from trimaran.cluster.core.vocabulary.member_change import MemberChange
-from trimaran.cluster.core.vocabulary.reluctance import Reluctance
-from trimaran.service_api.access.connection_purpose import Purpose
-from trimaran.service_api.access.identity import STRANGER, Caller
-from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
-from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, SessionConnectRequest
-
+from ...service_api.access.connection_purpose import Purpose
+from ...service_api.access.identity import STRANGER, Caller
+from ...service_api.access.permissions import Permission
+from ...service_api.types import ClusterSessionId, CorrelationId, MemberId
+from ...service_api.wire.session import AdminRequest, AdminRequestType, SessionConnectRequest
 from ..messages.backup import StandbySnapshot
 from ..messages.consensus import StopCatchup, TerminationPosition
+from .vocabulary.configuration import Configuration
+from .vocabulary.control_toggle import ControlToggle
+from .vocabulary.member_change import MemberChange
+from .vocabulary.reluctance import Reluctance
 
 
 @dataclass(slots=True)

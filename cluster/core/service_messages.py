@@ -25,10 +25,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.service_api import BackPressureError, RemoteProtocolError
-from trimaran.service_api.types import ClusterSessionId
-from trimaran.service_api.wire.log.messages import encode_session_message
-
+from ...service_api import BackPressureError, RemoteProtocolError
+from ...service_api.types import ClusterSessionId
+from ...service_api.wire.log.messages import encode_session_message
 from ..messages import snapshot as wire
 from ..messages.snapshot import PendingMessage
 from . import effects as fx

@@ -7,9 +7,9 @@ differs means that one of the directories is not what it should be.
 
 from __future__ import annotations
 
-from trimaran.archive.reading.difference import find_mismatch
-from trimaran.cluster.directories.survey import Survey
-from trimaran.service_api.types import TimeUnit
+from ...archive.reading.difference import find_mismatch
+from ...service_api.types import TimeUnit
+from .survey import Survey
 
 _LAYOUT = ("term_buffer_length", "mtu_length", "initial_term_id")
 

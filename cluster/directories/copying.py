@@ -20,21 +20,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive import RecordingDescriptor
-from trimaran.archive.disk.file_system import OsFileSystem, write_fully
-from trimaran.archive.errors import CorruptionError
-from trimaran.archive.files.catalog import read_catalog
-from trimaran.archive.format.catalog import CATALOG_FILE_NAME, encode_catalog
-from trimaran.archive.format.layout import SegmentSlice
-from trimaran.archive.reading.verify import verify_recording
-from trimaran.archive.store.stamping import copy_frames
-from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.directories.survey import Progress, SourceSnapshotSet, Survey
-from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
-from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.types import NULL_POSITION
-from trimaran.service_api.wire.checksum import ChecksumKind
+from ...archive import RecordingDescriptor
+from ...archive.disk.file_system import OsFileSystem, write_fully
+from ...archive.errors import CorruptionError
+from ...archive.files.catalog import read_catalog
+from ...archive.format.catalog import CATALOG_FILE_NAME, encode_catalog
+from ...archive.format.layout import SegmentSlice
+from ...archive.reading.verify import verify_recording
+from ...archive.store.stamping import copy_frames
+from ...service_api import ClusterError, ConfigurationError
+from ...service_api.types import NULL_POSITION
+from ...service_api.wire.checksum import ChecksumKind
+from ..core.log.recording_log import RecordingLog
+from ..runtime.files.node_state_file import NodeStateFile
+from ..runtime.files.recording_log_file import RecordingLogFile
+from .survey import Progress, SourceSnapshotSet, Survey
 
 _BLOCK_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_BLOCK_BYTES)

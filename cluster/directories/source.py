@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive import ArchiveError, RecordingDescriptor, RecordingState
-from trimaran.archive.files.mark_file import LIVENESS_TIMEOUT_MS
-from trimaran.archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
-from trimaran.archive.format.catalog import CatalogContent, CatalogEntry
-from trimaran.archive.log.member_directory import ArchiveLocation, MemberDirectory
-from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.messages.mark import MarkFileHeader
-from trimaran.cluster.runtime.files.mark_file import MARK_FILE_NAME
-from trimaran.cluster.runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state
-from trimaran.cluster.runtime.files.recording_log_file import read_recording_log
-from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
-from trimaran.service_api.types import NULL_VALUE
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, RecordingLogEntry
-from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH
+from ...archive import ArchiveError, RecordingDescriptor, RecordingState
+from ...archive.files.mark_file import LIVENESS_TIMEOUT_MS
+from ...archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
+from ...archive.format.catalog import CatalogContent, CatalogEntry
+from ...archive.log.member_directory import ArchiveLocation, MemberDirectory
+from ...service_api import ClusterError, ConfigurationError, RemoteProtocolError
+from ...service_api.types import NULL_VALUE
+from ...service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, RecordingLogEntry
+from ...service_api.wire.message import MESSAGE_HEADER_LENGTH
+from ..core.log.recording_log import RecordingLog
+from ..messages.mark import MarkFileHeader
+from ..runtime.files.mark_file import MARK_FILE_NAME
+from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state
+from ..runtime.files.recording_log_file import read_recording_log
 
 _ACTIVITY: Final = struct.Struct("<q")
 _ACTIVITY_OFFSET: Final = MESSAGE_HEADER_LENGTH + next(

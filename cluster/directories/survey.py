@@ -20,25 +20,23 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive import ArchiveError, RecordingDescriptor
-from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.archive.files.reader import Frame, FrameReader, MessageReader, RecordedMessage
-from trimaran.archive.files.segment_files import SegmentFiles
-from trimaran.archive.log.log_file import LogFile
-from trimaran.archive.store.repair import find_tail
-from trimaran.cluster.directories.source import Source
-from trimaran.cluster.runtime.snapshots.recovery import Recovered, read_snapshots
-from trimaran.service_api import ClusterError, RemoteProtocolError
-from trimaran.service_api.types import (
+from ...archive import ArchiveError, RecordingDescriptor
+from ...archive.disk.file_system import OsFileSystem
+from ...archive.files.reader import Frame, FrameReader, MessageReader, RecordedMessage
+from ...archive.files.segment_files import SegmentFiles
+from ...archive.log.log_file import LogFile
+from ...archive.store.repair import find_tail
+from ...service_api import ClusterError, RemoteProtocolError
+from ...service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     LOG_STREAM_ID,
     SERVICE_SNAPSHOT_STREAM_ID,
     RecordingId,
     TimeUnit,
 )
-from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE, read_code_digest
-from trimaran.service_api.wire.log.fields import read_log_fields
-from trimaran.service_api.wire.log.messages import (
+from ...service_api.wire.log.code_digest import UNKNOWN_CODE, read_code_digest
+from ...service_api.wire.log.fields import read_log_fields
+from ...service_api.wire.log.messages import (
     LOG_MESSAGES,
     ClusterAction,
     ClusterActionRequest,
@@ -47,9 +45,11 @@ from trimaran.service_api.wire.log.messages import (
     SessionOpenEvent,
     TimerEvent,
 )
-from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
-from trimaran.service_api.wire.message import decode_message
-from trimaran.service_api.wire.session import SessionMessageHeader
+from ...service_api.wire.log.recording_log import EntryType, RecordingLogEntry
+from ...service_api.wire.message import decode_message
+from ...service_api.wire.session import SessionMessageHeader
+from ..runtime.snapshots.recovery import Recovered, read_snapshots
+from .source import Source
 
 PROBLEM_LIMIT: Final = 20
 """How many problems of a log are told: what follows the first ones is mostly their consequence."""

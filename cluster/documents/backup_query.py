@@ -7,13 +7,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, ShippedTerm
-from trimaran.service_api import ConfigurationError, RemoteProtocolError
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.types import BACKUP_STREAM_ID, NULL_VALUE, CorrelationId
-from trimaran.service_api.wire.message import decode_message, registry_of
-
+from ...service_api import ConfigurationError, RemoteProtocolError
+from ...service_api.cluster_id import ClusterId
+from ...service_api.net.transport import NetworkStack
+from ...service_api.types import BACKUP_STREAM_ID, NULL_VALUE, CorrelationId
+from ...service_api.wire.message import decode_message, registry_of
+from ..core.log.shipped_snapshot import ShippedRecording, ShippedTerm
 from ..messages.backup import BackupQuery, BackupResponse
 from ..messages.shipping import LeadershipTerms
 from ..settings.member_endpoints import MemberEndpoints, parse_members

@@ -22,10 +22,9 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from trimaran.cluster.core.vocabulary.held_entry import DIFFERENCE_ADVICE, HELD_ADVICE
-from trimaran.service_api.documents.member_status import MemberStatus, is_in_term
-from trimaran.service_api.tls.watch import EXPIRY_NOTICE
-
+from ...service_api.documents.member_status import MemberStatus, is_in_term
+from ...service_api.tls.watch import EXPIRY_NOTICE
+from ..core.vocabulary.held_entry import DIFFERENCE_ADVICE, HELD_ADVICE
 from ..settings.health_limits import HealthLimits
 
 

@@ -14,8 +14,8 @@ from typing import Annotated, ClassVar, Final, TypeVar
 
 from pydantic import Field
 
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.documents.document import (
+from ...service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from ...service_api.documents.document import (
     ClusterIdLine,
     Count,
     Document,
@@ -27,10 +27,9 @@ from trimaran.service_api.documents.document import (
     Seconds,
     read_document,
 )
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack
-from trimaran.service_api.types import INSPECTION_STREAM_ID
-
+from ...service_api.errors import RemoteProtocolError
+from ...service_api.net.transport import SOCKETS, NetworkStack
+from ...service_api.types import INSPECTION_STREAM_ID
 from .query import Outcome, StatusQueryError, expect_cluster, query_document, read_answer
 
 ROW_LIMIT: Final = 1000

@@ -16,12 +16,9 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
-from trimaran.cluster.core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT
-from trimaran.cluster.core.vocabulary.member_change import MemberChangeKind
-from trimaran.service_api import ClusterError, RemoteProtocolError
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
-from trimaran.service_api.documents.document import (
+from ...service_api import ClusterError, RemoteProtocolError
+from ...service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
+from ...service_api.documents.document import (
     ClusterIdLine,
     Document,
     DocumentPart,
@@ -30,9 +27,11 @@ from trimaran.service_api.documents.document import (
     Position,
     read_document,
 )
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack
-from trimaran.service_api.types import OPERATION_STREAM_ID
-
+from ...service_api.net.transport import SOCKETS, NetworkStack
+from ...service_api.types import OPERATION_STREAM_ID
+from ..core.vocabulary.control_toggle import ActionStep
+from ..core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT
+from ..core.vocabulary.member_change import MemberChangeKind
 from .query import Outcome, StatusQueryError, query_documents
 
 _NOT_BEGUN: Final = frozenset({Outcome.REFUSED, Outcome.UNREACHABLE, Outcome.NOT_ALLOWED})

@@ -16,24 +16,24 @@ from contextlib import aclosing
 from enum import StrEnum
 from typing import Final
 
-from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
-from trimaran.service_api.cluster_id import (
+from ...service_api import ClusterError, ConfigurationError, RemoteProtocolError
+from ...service_api.cluster_id import (
     NULL_CLUSTER_ID,
     ClusterId,
     describe_other_cluster,
     group_cluster_id,
     parse_cluster_id,
 )
-from trimaran.service_api.documents.document import DocumentT, Refusal, printable_line, read_document
-from trimaran.service_api.documents.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.groups.group import ONLY_GROUP, Group
-from trimaran.service_api.net.local_socket import why_not_local
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack, Purpose, is_local
-from trimaran.service_api.types import NULL_VALUE, REFUSAL_STREAM_ID, STATUS_STREAM_ID
-from trimaran.service_api.wire.frame import TYPE_DATA, encode_frame
-from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.stream import FrameParser
+from ...service_api.documents.document import DocumentT, Refusal, printable_line, read_document
+from ...service_api.documents.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
+from ...service_api.endpoint import Endpoint
+from ...service_api.groups.group import ONLY_GROUP, Group
+from ...service_api.net.local_socket import why_not_local
+from ...service_api.net.transport import SOCKETS, NetworkStack, Purpose, is_local
+from ...service_api.types import NULL_VALUE, REFUSAL_STREAM_ID, STATUS_STREAM_ID
+from ...service_api.wire.frame import TYPE_DATA, encode_frame
+from ...service_api.wire.link_frames import SetupFrame
+from ...service_api.wire.stream import FrameParser
 
 _CLOSED: Final = "the connection was closed without an answer, as a member with TLS does that is asked in plain text"
 _DOCUMENT_LIMIT: Final = 64

@@ -4,22 +4,21 @@
 snapshots, `backup` for standbys, `nodestate` and `mark` in files.
 """
 
-from trimaran.service_api.wire.log.messages import CLUSTER_ACTION_FLAGS_DEFAULT as CLUSTER_ACTION_FLAGS_DEFAULT
-from trimaran.service_api.wire.log.messages import (
+from ...service_api.wire.log.messages import CLUSTER_ACTION_FLAGS_DEFAULT as CLUSTER_ACTION_FLAGS_DEFAULT
+from ...service_api.wire.log.messages import (
     CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT as CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT,
 )
-from trimaran.service_api.wire.log.messages import LOG_MESSAGES as LOG_MESSAGES
-from trimaran.service_api.wire.log.messages import ChangeType as ChangeType
-from trimaran.service_api.wire.log.messages import ClusterAction as ClusterAction
-from trimaran.service_api.wire.log.messages import ClusterActionRequest as ClusterActionRequest
-from trimaran.service_api.wire.log.messages import MembershipChangeEvent as MembershipChangeEvent
-from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent as NewLeadershipTermEvent
-from trimaran.service_api.wire.log.messages import SessionCloseEvent as SessionCloseEvent
-from trimaran.service_api.wire.log.messages import SessionOpenEvent as SessionOpenEvent
-from trimaran.service_api.wire.log.messages import TimerEvent as TimerEvent
-from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark as SnapshotMark
-from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker as SnapshotMarker
-
+from ...service_api.wire.log.messages import LOG_MESSAGES as LOG_MESSAGES
+from ...service_api.wire.log.messages import ChangeType as ChangeType
+from ...service_api.wire.log.messages import ClusterAction as ClusterAction
+from ...service_api.wire.log.messages import ClusterActionRequest as ClusterActionRequest
+from ...service_api.wire.log.messages import MembershipChangeEvent as MembershipChangeEvent
+from ...service_api.wire.log.messages import NewLeadershipTermEvent as NewLeadershipTermEvent
+from ...service_api.wire.log.messages import SessionCloseEvent as SessionCloseEvent
+from ...service_api.wire.log.messages import SessionOpenEvent as SessionOpenEvent
+from ...service_api.wire.log.messages import TimerEvent as TimerEvent
+from ...service_api.wire.log.snapshot_marker import SnapshotMark as SnapshotMark
+from ...service_api.wire.log.snapshot_marker import SnapshotMarker as SnapshotMarker
 from .backup import AddPassiveMember as AddPassiveMember
 from .backup import BackupQuery as BackupQuery
 from .backup import BackupResponse as BackupResponse

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from trimaran.service_api.wire.fields import (
+from ...service_api.wire.fields import (
     Data,
     Int32,
     Position,
@@ -20,7 +20,7 @@ from trimaran.service_api.wire.fields import (
     WireRecordingId,
     WireTermId,
 )
-from trimaran.service_api.wire.message import ClusterMessage, GroupElement
+from ...service_api.wire.message import ClusterMessage, GroupElement
 
 
 class AddPassiveMember(ClusterMessage):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trimaran.service_api.types import NULL_POSITION
-from trimaran.service_api.wire.fields import Int32, Int64, WireMemberId, WireTermId
-from trimaran.service_api.wire.message import TrimaranMessage
+from ...service_api.types import NULL_POSITION
+from ...service_api.wire.fields import Int32, Int64, WireMemberId, WireTermId
+from ...service_api.wire.message import TrimaranMessage
 
 
 class ConditionQuery(TrimaranMessage):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final
 
-from trimaran.service_api.wire.fields import (
+from ...service_api.wire.fields import (
     Int32,
     Position,
     Since,
@@ -19,7 +19,7 @@ from trimaran.service_api.wire.fields import (
     WireRecordingId,
     WireTermId,
 )
-from trimaran.service_api.wire.message import ClusterMessage, Registry, registry_of
+from ...service_api.wire.message import ClusterMessage, Registry, registry_of
 
 APPEND_POSITION_FLAG_NONE: Final = 0
 APPEND_POSITION_FLAG_CATCHUP: Final = 1

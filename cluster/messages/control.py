@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from trimaran.service_api.wire.fields import (
+from ...service_api.wire.fields import (
     Int32,
     Int64,
     Position,
@@ -20,7 +20,7 @@ from trimaran.service_api.wire.fields import (
     WireSessionId,
     WireTermId,
 )
-from trimaran.service_api.wire.message import ClusterMessage, GroupElement
+from ...service_api.wire.message import ClusterMessage, GroupElement
 
 
 class CloseSession(ClusterMessage):

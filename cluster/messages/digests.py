@@ -8,8 +8,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Annotated, ClassVar
 
-from trimaran.service_api.wire.fields import Data, Int32, Int64, Position, Since, Text, UInt8, WireMemberId
-from trimaran.service_api.wire.message import TrimaranMessage
+from ...service_api.wire.fields import Data, Int32, Int64, Position, Since, Text, UInt8, WireMemberId
+from ...service_api.wire.message import TrimaranMessage
 
 
 class DigestKind(IntEnum):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Annotated, ClassVar
 
-from trimaran.service_api.wire.fields import Int32, Int64, Since, Text, Timestamp, WireMemberId, WireTermId
-from trimaran.service_api.wire.message import Message
+from ...service_api.wire.fields import Int32, Int64, Since, Text, Timestamp, WireMemberId, WireTermId
+from ...service_api.wire.message import Message
 
 
 class ClusterComponentType(IntEnum):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from trimaran.service_api.wire.fields import Int32, Position, Text, Timestamp, WireMemberId, WireTermId
-from trimaran.service_api.wire.message import Message, Registry, registry_of
+from ...service_api.wire.fields import Int32, Position, Text, Timestamp, WireMemberId, WireTermId
+from ...service_api.wire.message import Message, Registry, registry_of
 
 
 class NodeStateMessage(Message):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trimaran.service_api.wire.fields import Int64, Position, WireMemberId, WireTermId
-from trimaran.service_api.wire.message import TrimaranMessage
+from ...service_api.wire.fields import Int64, Position, WireMemberId, WireTermId
+from ...service_api.wire.message import TrimaranMessage
 
 
 class LeadershipProbe(TrimaranMessage):

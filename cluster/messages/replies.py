@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trimaran.service_api.wire.fields import Data, Int32, Int64, WireSessionId
-from trimaran.service_api.wire.message import PassedOverMessage
+from ...service_api.wire.fields import Data, Int32, Int64, WireSessionId
+from ...service_api.wire.message import PassedOverMessage
 
 
 class SessionRequests(PassedOverMessage):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from trimaran.service_api.wire.checksum import ChecksumKind
-from trimaran.service_api.wire.fields import Int32, Int64, Position, Since, Text, Version, WireMemberId
-from trimaran.service_api.wire.message import TrimaranMessage
+from ...service_api.wire.checksum import ChecksumKind
+from ...service_api.wire.fields import Int32, Int64, Position, Since, Text, Version, WireMemberId
+from ...service_api.wire.message import TrimaranMessage
 
 
 class MemberSettings(TrimaranMessage):

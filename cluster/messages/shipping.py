@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trimaran.service_api.wire.fields import (
+from ...service_api.wire.fields import (
     Int32,
     Position,
     Text,
@@ -19,8 +19,7 @@ from trimaran.service_api.wire.fields import (
     WireRecordingId,
     WireTermId,
 )
-from trimaran.service_api.wire.message import GroupElement, TrimaranMessage, registry_of
-
+from ...service_api.wire.message import GroupElement, TrimaranMessage, registry_of
 from .backup import SnapshotRecording
 
 

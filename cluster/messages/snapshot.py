@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
-from trimaran.service_api.types import NULL_TERM_ID, CloseReason
-from trimaran.service_api.wire.fields import (
+from ...service_api.types import NULL_TERM_ID, CloseReason
+from ...service_api.wire.fields import (
     Capacity,
     Data,
     Int32,
@@ -27,12 +27,11 @@ from trimaran.service_api.wire.fields import (
     WireMemberId,
     WireSessionId,
 )
-from trimaran.service_api.wire.log.messages import encode_session_message
-from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
-from trimaran.service_api.wire.message import ClusterMessage, Message, PassedOverMessage, Registry, registry_of
-from trimaran.service_api.wire.sbe import INT64_NULL
-from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
-
+from ...service_api.wire.log.messages import encode_session_message
+from ...service_api.wire.log.snapshot_marker import SnapshotMarker
+from ...service_api.wire.message import ClusterMessage, Message, PassedOverMessage, Registry, registry_of
+from ...service_api.wire.sbe import INT64_NULL
+from ...service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
 from .replies import KeptReply, SessionRequests
 
 CONSENSUS_MODULE_SNAPSHOT_TYPE_ID: Final = 1

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from trimaran.archive import Recording
-from trimaran.cluster.auth.secrets_file import SecretsFile
-from trimaran.cluster.core.context import ConsensusConfig, ConsensusContext
-from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.cluster.core.log.retention import RetentionPolicy
-from trimaran.cluster.core.vocabulary.configuration import Configuration, MemberKind
-from trimaran.cluster.core.vocabulary.feature_levels import lowest_feature_level
-from trimaran.cluster.core.vocabulary.roster import Roster
-from trimaran.cluster.core.vocabulary.snapshot_policy import ON_REQUEST_ONLY, SnapshotPolicy
-from trimaran.cluster.runtime.files.cluster_identity import find_whole_cluster_id
-from trimaran.cluster.runtime.files.member_files import MemberFiles
-from trimaran.cluster.runtime.ground.authenticator import GuardedAuthenticator
-from trimaran.cluster.runtime.ground.authorisation import GuardedAuthorisation
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.cluster.service.service_code import CodeGuard
-from trimaran.cluster.settings.config import NodeConfig
-from trimaran.cluster.settings.plugin_loading import load_authenticator, load_authorisation
-from trimaran.service_api import ClusteredService, ConfigurationError
-from trimaran.service_api.shares import share_of
-from trimaran.service_api.types import NULL_VALUE, MemberId, RecordingId, TermId
-from trimaran.service_api.wire.checksum import ChecksumKind
-from trimaran.service_api.wire.session import REFUSED_BY_SETTING, REFUSES_MESSAGES, REFUSES_REQUESTS
+from ...archive import Recording
+from ...service_api import ClusteredService, ConfigurationError
+from ...service_api.shares import share_of
+from ...service_api.types import NULL_VALUE, MemberId, RecordingId, TermId
+from ...service_api.wire.checksum import ChecksumKind
+from ...service_api.wire.session import REFUSED_BY_SETTING, REFUSES_MESSAGES, REFUSES_REQUESTS
+from ..auth.secrets_file import SecretsFile
+from ..core.context import ConsensusConfig, ConsensusContext
+from ..core.log.log_buffer import LogBuffer
+from ..core.log.retention import RetentionPolicy
+from ..core.vocabulary.configuration import Configuration, MemberKind
+from ..core.vocabulary.feature_levels import lowest_feature_level
+from ..core.vocabulary.roster import Roster
+from ..core.vocabulary.snapshot_policy import ON_REQUEST_ONLY, SnapshotPolicy
+from ..runtime.files.cluster_identity import find_whole_cluster_id
+from ..runtime.files.member_files import MemberFiles
+from ..runtime.ground.authenticator import GuardedAuthenticator
+from ..runtime.ground.authorisation import GuardedAuthorisation
+from ..runtime.ground.host import Host
+from ..service.service_code import CodeGuard
+from ..settings.config import NodeConfig
+from ..settings.plugin_loading import load_authenticator, load_authorisation
 
 _NS_PER_MS: Final = 1_000_000
 

@@ -16,17 +16,17 @@ from typing import Any
 
 import structlog
 
-from trimaran.cluster.node.node import Node
-from trimaran.cluster.runtime.files.log_tap import ErrorLogProcessor
-from trimaran.cluster.runtime.ground.agent_door import NodeEnd
-from trimaran.cluster.runtime.ground.garbage import settle_garbage_collector
-from trimaran.cluster.runtime.turns.failure_report import log_node_failure
-from trimaran.cluster.runtime.watching.process_end import end_on_lost_memory, end_process
-from trimaran.cluster.runtime.watching.watchdog import Watchdog, last_words_of
-from trimaran.cluster.settings.config import NodeConfig
-from trimaran.cluster.settings.service_loading import load_service_classes
-from trimaran.service_api import ClusteredService
-from trimaran.service_api.users_code import USERS_CODE, calls_users_code
+from ...service_api import ClusteredService
+from ...service_api.users_code import USERS_CODE, calls_users_code
+from ..runtime.files.log_tap import ErrorLogProcessor
+from ..runtime.ground.agent_door import NodeEnd
+from ..runtime.ground.garbage import settle_garbage_collector
+from ..runtime.turns.failure_report import log_node_failure
+from ..runtime.watching.process_end import end_on_lost_memory, end_process
+from ..runtime.watching.watchdog import Watchdog, last_words_of
+from ..settings.config import NodeConfig
+from ..settings.service_loading import load_service_classes
+from .node import Node
 
 logger = structlog.get_logger()
 

@@ -13,31 +13,31 @@ from typing import Final
 
 import structlog
 
-from trimaran.cluster.core.service_messages import SERVICE_LIMIT
-from trimaran.cluster.documents.operations import Operation
-from trimaran.cluster.node.consensus_context import make_context
-from trimaran.cluster.node.parts import MemberParts, make_parts
-from trimaran.cluster.runtime.files.log_recording import open_log
-from trimaran.cluster.runtime.ground.agent_door import NodeEnd
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.cluster.runtime.ground.member_network import make_network
-from trimaran.cluster.runtime.ground.wiring import make_ground
-from trimaran.cluster.runtime.repair.at_start import mend_at_start
-from trimaran.cluster.runtime.repair.coming_back import open_directory
-from trimaran.cluster.runtime.repair.joining import settle_roster
-from trimaran.cluster.runtime.snapshots.recovery import (
+from ...service_api import ClusteredService, ConfigurationError, ServiceFailedError
+from ...service_api.service_directory import check_services
+from ..core.service_messages import SERVICE_LIMIT
+from ..documents.operations import Operation
+from ..runtime.files.log_recording import open_log
+from ..runtime.ground.agent_door import NodeEnd
+from ..runtime.ground.host import Host
+from ..runtime.ground.member_network import make_network
+from ..runtime.ground.wiring import make_ground
+from ..runtime.repair.at_start import mend_at_start
+from ..runtime.repair.coming_back import open_directory
+from ..runtime.repair.joining import settle_roster
+from ..runtime.snapshots.recovery import (
     adopt_members,
     check_replayed_code,
     find_newest_term_time_unit,
     load_snapshots,
     remove_leftovers,
 )
-from trimaran.cluster.runtime.snapshots.wiring import restore_module
-from trimaran.cluster.runtime.turns.wiring import make_agent
-from trimaran.cluster.service.service_code import CodeGuard, format_code
-from trimaran.cluster.settings.config import NodeConfig
-from trimaran.service_api import ClusteredService, ConfigurationError, ServiceFailedError
-from trimaran.service_api.service_directory import check_services
+from ..runtime.snapshots.wiring import restore_module
+from ..runtime.turns.wiring import make_agent
+from ..service.service_code import CodeGuard, format_code
+from ..settings.config import NodeConfig
+from .consensus_context import make_context
+from .parts import MemberParts, make_parts
 
 _LOOK_INTERVAL_S: Final = 1.0
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimaran.archive import Archive, Recording
-from trimaran.cluster.runtime.answering.wiring import Answers, make_answers
-from trimaran.cluster.runtime.files.member_files import MemberFiles
-from trimaran.cluster.runtime.files.wiring import Files, make_files
-from trimaran.cluster.runtime.ground.room import Room
-from trimaran.cluster.runtime.ground.wiring import Ground
-from trimaran.cluster.runtime.links.wiring import Links, make_links
-from trimaran.cluster.runtime.repair.wiring import Repair, make_repair
-from trimaran.cluster.runtime.snapshots.recovery import Recovered
-from trimaran.cluster.runtime.snapshots.wiring import Snapshots, make_snapshots, restore_container
-from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
-from trimaran.cluster.runtime.turns.wiring import AgentTurns, make_member_container, make_turns
-from trimaran.cluster.service.service_code import CodeGuard
-from trimaran.cluster.service.wiring import Container
-from trimaran.service_api import ClusteredService
+from ...archive import Archive, Recording
+from ...service_api import ClusteredService
+from ..runtime.answering.wiring import Answers, make_answers
+from ..runtime.files.member_files import MemberFiles
+from ..runtime.files.wiring import Files, make_files
+from ..runtime.ground.room import Room
+from ..runtime.ground.wiring import Ground
+from ..runtime.links.wiring import Links, make_links
+from ..runtime.repair.wiring import Repair, make_repair
+from ..runtime.snapshots.recovery import Recovered
+from ..runtime.snapshots.wiring import Snapshots, make_snapshots, restore_container
+from ..runtime.turns.agent import ConsensusModuleAgent
+from ..runtime.turns.wiring import AgentTurns, make_member_container, make_turns
+from ..service.service_code import CodeGuard
+from ..service.wiring import Container
 
 
 @dataclass(slots=True, frozen=True)

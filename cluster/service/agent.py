@@ -18,8 +18,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from trimaran.cluster.core.vocabulary.timers import EVERY_SERVICE, TimerIds
-from trimaran.service_api import (
+from ...service_api import (
     CloseReason,
     ClusteredService,
     LocalProtocolError,
@@ -29,20 +28,20 @@ from trimaran.service_api import (
     SnapshotImage,
     SnapshotPublication,
 )
-from trimaran.service_api.groups.group import ONLY_GROUP, Group
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, ClusterSessionId, MemberId, TimeUnit
-from trimaran.service_api.users_code import calls_users_code
-from trimaran.service_api.wire.log.messages import (
+from ...service_api.groups.group import ONLY_GROUP, Group
+from ...service_api.types import NULL_POSITION, NULL_VALUE, ClusterSessionId, MemberId, TimeUnit
+from ...service_api.users_code import calls_users_code
+from ...service_api.wire.log.messages import (
     NewLeadershipTermEvent,
     SessionCloseEvent,
     SessionOpenEvent,
     TimerEvent,
 )
-from trimaran.service_api.wire.queries import QUERY_RESPONSE_OVERHEAD_BYTES
-from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
-from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
-from trimaran.service_api.wire.topics import is_topic_message
-
+from ...service_api.wire.queries import QUERY_RESPONSE_OVERHEAD_BYTES
+from ...service_api.wire.request import REQUEST_HEADER_LENGTH
+from ...service_api.wire.session import SESSION_HEADER_LENGTH
+from ...service_api.wire.topics import is_topic_message
+from ..core.vocabulary.timers import EVERY_SERVICE, TimerIds
 from ..messages.snapshot import ClientSessionSnapshot
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
 from .double_execution import DoubledService

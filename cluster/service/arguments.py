@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 
-from trimaran.service_api import LocalProtocolError
+from ...service_api import LocalProtocolError
 
 
 def whole_number(name: str, value: object) -> int:

@@ -17,11 +17,10 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
-from trimaran.service_api import InvariantViolation, invariant
-from trimaran.service_api.types import ClusterSessionId
-from trimaran.service_api.users_code import calls_users_code
-from trimaran.service_api.wire.frame import (
+from ...service_api import InvariantViolation, invariant
+from ...service_api.types import ClusterSessionId
+from ...service_api.users_code import calls_users_code
+from ...service_api.wire.frame import (
     FLAG_BEGIN,
     HEADER_LENGTH,
     TYPE_PADDING,
@@ -30,9 +29,9 @@ from trimaran.service_api.wire.frame import (
     HeaderField,
     unpack_header,
 )
-from trimaran.service_api.wire.frame_run import MIN_RUN_FRAMES, FrameRun
-from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE, CodedTermEvent, read_code_digest, with_code_digest
-from trimaran.service_api.wire.log.messages import (
+from ...service_api.wire.frame_run import MIN_RUN_FRAMES, FrameRun
+from ...service_api.wire.log.code_digest import UNKNOWN_CODE, CodedTermEvent, read_code_digest, with_code_digest
+from ...service_api.wire.log.messages import (
     LOG_MESSAGES,
     ClusterActionRequest,
     EntrySkip,
@@ -44,11 +43,11 @@ from trimaran.service_api.wire.log.messages import (
     TimerEvent,
     decode_feature_level_raise,
 )
-from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message, peek_header
-from trimaran.service_api.wire.pieces import DELIVERY_RUN_BYTES
-from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER
-from trimaran.service_api.wire.session import SessionMessageHeader
-from trimaran.service_api.wire.session_frame import (
+from ...service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message, peek_header
+from ...service_api.wire.pieces import DELIVERY_RUN_BYTES
+from ...service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER
+from ...service_api.wire.session import SessionMessageHeader
+from ...service_api.wire.session_frame import (
     PAYLOAD_OFFSET,
     REQUEST_BLOCK,
     REQUEST_BLOCK_BYTES,
@@ -56,10 +55,10 @@ from trimaran.service_api.wire.session_frame import (
     SESSION_BLOCK,
     SessionField,
 )
-from trimaran.service_api.wire.stream import MessageAssembler
-
+from ...service_api.wire.stream import MessageAssembler
 from ..core.log.log_buffer import LogBuffer
 from ..core.log.log_comparison import LogDifference
+from ..core.vocabulary.held_entry import HeldEntry
 from .agent import ClusteredServiceAgent
 from .client_session import ContainerClientSession
 from .digests import NEVER, DeliveryDigests

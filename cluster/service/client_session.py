@@ -12,10 +12,10 @@ from enum import IntEnum
 from hashlib import blake2b
 from typing import Final, NoReturn, Protocol
 
-from trimaran.service_api import LocalProtocolError
-from trimaran.service_api.payloads import plain_bytes
-from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId
-from trimaran.service_api.wire.frame import (
+from ...service_api import LocalProtocolError
+from ...service_api.payloads import plain_bytes
+from ...service_api.types import EGRESS_STREAM_ID, ClusterSessionId
+from ...service_api.wire.frame import (
     FRAME_HEADER,
     TYPE_DATA,
     UNFRAGMENTED,
@@ -23,9 +23,9 @@ from trimaran.service_api.wire.frame import (
     HeaderField,
     encode_message,
 )
-from trimaran.service_api.wire.request import REQUEST_MESSAGE
-from trimaran.service_api.wire.session import SESSION_MESSAGE
-from trimaran.service_api.wire.session_frame import (
+from ...service_api.wire.request import REQUEST_MESSAGE
+from ...service_api.wire.session import SESSION_MESSAGE
+from ...service_api.wire.session_frame import (
     PAYLOAD_OFFSET,
     PREFIX_LENGTH,
     REQUEST_PAYLOAD_OFFSET,

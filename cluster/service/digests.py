@@ -31,11 +31,10 @@ from typing import Final, Protocol
 
 import structlog
 
-from trimaran.service_api import ClusteredService, LocalProtocolError
-from trimaran.service_api.types import NULL_VALUE
-from trimaran.service_api.users_code import calls_users_code
-from trimaran.service_api.wire.checksum import adler32, crc32
-
+from ...service_api import ClusteredService, LocalProtocolError
+from ...service_api.types import NULL_VALUE
+from ...service_api.users_code import calls_users_code
+from ...service_api.wire.checksum import adler32, crc32
 from ..messages.digests import DigestKind
 from .client_session import EgressContainer
 

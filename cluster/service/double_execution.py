@@ -26,7 +26,7 @@ from typing import Any, Final, cast
 
 import structlog
 
-from trimaran.service_api import (
+from ...service_api import (
     CloseReason,
     Cluster,
     ClusteredService,
@@ -36,8 +36,7 @@ from trimaran.service_api import (
     SnapshotImage,
     SnapshotPublication,
 )
-from trimaran.service_api.session import ClientSession
-
+from ...service_api.session import ClientSession
 from .client_session import ContainerClientSession
 from .failures import foreign_cause
 from .kept_snapshot import KeptImage, KeptPublication

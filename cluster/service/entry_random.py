@@ -16,7 +16,7 @@ from random import Random
 from typing import Final, NoReturn, Protocol
 from uuid import UUID
 
-from trimaran.service_api import LocalProtocolError
+from ...service_api import LocalProtocolError
 
 _SEED: Final = struct.Struct("<qqq")
 _UUID_BITS: Final = 128

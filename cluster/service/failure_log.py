@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from trimaran.service_api.access.line_limiter import KIND_LIMIT, LineLimiter
+from ...service_api.access.line_limiter import KIND_LIMIT, LineLimiter
 
 logger = structlog.get_logger()
 

@@ -20,8 +20,8 @@ import traceback
 from collections.abc import Iterator
 from typing import Final
 
-from trimaran.service_api import InvariantViolation, ServiceFailedError
-from trimaran.service_api.service import PLAIN_CALLBACKS
+from ...service_api import InvariantViolation, ServiceFailedError
+from ...service_api.service import PLAIN_CALLBACKS
 
 _CHAIN_LIMIT: Final = 64
 """Exceptions of one failure that are looked at."""

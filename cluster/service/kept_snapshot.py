@@ -9,8 +9,8 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from typing import Any, Final
 
-from trimaran.service_api import ClusteredService, LocalProtocolError, SnapshotPublication
-from trimaran.service_api.payloads import plain_bytes
+from ...service_api import ClusteredService, LocalProtocolError, SnapshotPublication
+from ...service_api.payloads import plain_bytes
 
 _STEP_LIMIT: Final = 10_000
 """How often a coroutine may let others run, of whom there are none."""

@@ -15,8 +15,7 @@ from typing import Final
 
 import structlog
 
-from trimaran.service_api import ClusteredService, LocalProtocolError
-
+from ...service_api import ClusteredService, LocalProtocolError
 from .digests import DIGEST_BYTES, digest_of
 from .kept_snapshot import write_snapshot
 

@@ -13,11 +13,10 @@ from random import Random
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from trimaran.service_api import Role
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.session import ClientSession
-from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
-
+from ...service_api import Role
+from ...service_api.groups.group import Group
+from ...service_api.session import ClientSession
+from ...service_api.types import ClusterSessionId, MemberId, TimeUnit
 from .entry_random import EntryRandom
 from .service_cluster import ServiceCluster
 from .service_logger import OnceLogger

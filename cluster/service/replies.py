@@ -20,17 +20,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from trimaran.service_api import LocalProtocolError, RemoteProtocolError
-from trimaran.service_api.types import ClusterSessionId
-from trimaran.service_api.wire.message import Message
-from trimaran.service_api.wire.request import (
+from ...service_api import LocalProtocolError, RemoteProtocolError
+from ...service_api.types import ClusterSessionId
+from ...service_api.wire.message import Message
+from ...service_api.wire.request import (
     KEPT_REPLIES_LIMIT_BYTES,
     KEPT_REPLY_LIMIT_BYTES,
     KEPT_REPLY_OVERHEAD_BYTES,
     REQUEST_LIMIT,
     RequestCode,
 )
-
 from ..messages.replies import KeptReply, SessionRequests
 from .client_session import ContainerClientSession
 from .several_services import MessageReceiver, NoReceiverError

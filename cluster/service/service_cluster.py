@@ -7,14 +7,13 @@ from random import Random
 from typing import Protocol
 from uuid import UUID
 
-from trimaran.cluster.core.vocabulary.timers import TimerIds, check_deadline
-from trimaran.service_api import LocalProtocolError, Role
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.payloads import plain_bytes
-from trimaran.service_api.session import ClientSession
-from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
-from trimaran.service_api.wire.topics import TOPIC_MARK, encode_topic_message, is_topic_message
-
+from ...service_api import LocalProtocolError, Role
+from ...service_api.groups.group import Group
+from ...service_api.payloads import plain_bytes
+from ...service_api.session import ClientSession
+from ...service_api.types import ClusterSessionId, MemberId, TimeUnit
+from ...service_api.wire.topics import TOPIC_MARK, encode_topic_message, is_topic_message
+from ..core.vocabulary.timers import TimerIds, check_deadline
 from .arguments import whole_number
 from .client_session import ContainerClientSession, EgressContainer, OutputMark
 from .entry_random import EntryRandom

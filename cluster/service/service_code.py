@@ -20,12 +20,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Self
 
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.quantities import format_app_version
-from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
-from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
-from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
-
+from ...service_api import ConfigurationError
+from ...service_api.quantities import format_app_version
+from ...service_api.wire.log.code_digest import UNKNOWN_CODE
+from ...service_api.wire.log.messages import NewLeadershipTermEvent
+from ...service_api.wire.log.snapshot_marker import SnapshotMarker
 from .source_files import imported_names, is_foreign, is_installed, source_files_of
 
 ANY_CODE: Final = "any"

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from trimaran.service_api import Role
+from ...service_api import Role
 
 logger: Final = structlog.get_logger()
 

@@ -11,9 +11,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from trimaran.service_api import ClientSession, ClusteredService, RemoteProtocolError
-from trimaran.service_api.service_directory import encode_directory, named_entries, show_entries
-from trimaran.service_api.wire.payload_header import addressee_of, schemas_query
+from ...service_api import ClientSession, ClusteredService, RemoteProtocolError
+from ...service_api.service_directory import encode_directory, named_entries, show_entries
+from ...service_api.wire.payload_header import addressee_of, schemas_query
 
 Reply = bytes | bytearray | memoryview
 

@@ -20,15 +20,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, iter_headers, iter_whole_messages
-from trimaran.service_api.wire.log.fields import read_log_fields
-from trimaran.service_api.wire.log.messages import (
+from ...service_api import RemoteProtocolError
+from ...service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, iter_headers, iter_whole_messages
+from ...service_api.wire.log.fields import read_log_fields
+from ...service_api.wire.log.messages import (
     CLUSTER_ACTION_FLAGS_ENTRY_SKIP,
     ENTRY_SKIP,
     EntrySkip,
 )
-from trimaran.service_api.wire.sbe import MESSAGE_HEADER
+from ...service_api.wire.sbe import MESSAGE_HEADER
 
 ENTRY_SKIP_BEGIN: Final = MESSAGE_HEADER.pack(*ENTRY_SKIP)
 """The bytes that an `EntrySkip` begins with."""

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.core.log.log_publisher import max_message_length
-from trimaran.cluster.service.agent import ClusteredServiceAgent
-from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter, LogBytesReader
-from trimaran.cluster.service.digests import DeliveryDigests
-from trimaran.cluster.service.double_execution import double_services
-from trimaran.cluster.service.query_check import QueryCheck
-from trimaran.cluster.service.service_cluster import ModuleRequests
-from trimaran.cluster.service.service_code import CodeGuard
-from trimaran.cluster.service.witness_log_adapter import WitnessLogAdapter
-from trimaran.service_api import ClusteredService
-from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
+from ...service_api import ClusteredService
+from ...service_api.wire.session import SESSION_HEADER_LENGTH
+from ..core.consensus_module import ConsensusModule
+from ..core.log.log_publisher import max_message_length
+from .agent import ClusteredServiceAgent
+from .bounded_log_adapter import BoundedLogAdapter, LogBytesReader
+from .digests import DeliveryDigests
+from .double_execution import double_services
+from .query_check import QueryCheck
+from .service_cluster import ModuleRequests
+from .service_code import CodeGuard
+from .witness_log_adapter import WitnessLogAdapter
 
 
 class ContainerSettings(Protocol):
@@ -82,7 +82,7 @@ def make_container(
     agent.code = code
     agent.doubles = doubles
     if settings.strict:
-        from trimaran.cluster.service.strict.strict_log import log_findings  # no other part of a member needs the lint
+        from .strict.strict_log import log_findings  # no other part of a member needs the lint
 
         agent.guard = log_findings(agent)
     ctx.delivered_time = lambda: agent.time

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.service_api.types import ClusterSessionId
-from trimaran.service_api.wire.frame import UNFRAGMENTED_DATA, FrameLayout, HeaderField
-from trimaran.service_api.wire.log.messages import TimerEvent
-from trimaran.service_api.wire.session import SessionMessageHeader
-from trimaran.service_api.wire.session_frame import PAYLOAD_OFFSET, REQUEST_BLOCK, SESSION_BLOCK, SessionField
-
+from ...service_api.types import ClusterSessionId
+from ...service_api.wire.frame import UNFRAGMENTED_DATA, FrameLayout, HeaderField
+from ...service_api.wire.log.messages import TimerEvent
+from ...service_api.wire.session import SessionMessageHeader
+from ...service_api.wire.session_frame import PAYLOAD_OFFSET, REQUEST_BLOCK, SESSION_BLOCK, SessionField
 from .bounded_log_adapter import BoundedLogAdapter
 
 _MESSAGE: Final = FrameLayout(

@@ -13,16 +13,15 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from trimaran.cluster.core.vocabulary.configuration import find_witness_fault
-from trimaran.service_api.addresses.name_pattern import MEMBER_ID_PLACE as MEMBER_ID_PLACE
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.groups.group import GROUP_COUNT_MAX, Group
-from trimaran.service_api.tls.settings import TlsSettings
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.session import DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
-
+from ...service_api.addresses.name_pattern import MEMBER_ID_PLACE as MEMBER_ID_PLACE
+from ...service_api.cluster_id import NULL_CLUSTER_ID
+from ...service_api.endpoint import Endpoint
+from ...service_api.errors import ConfigurationError
+from ...service_api.groups.group import GROUP_COUNT_MAX, Group
+from ...service_api.tls.settings import TlsSettings
+from ...service_api.types import MemberId
+from ...service_api.wire.session import DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
+from ..core.vocabulary.configuration import find_witness_fault
 from .health_limits import HealthLimits
 from .member_endpoints import MemberEndpoints as MemberEndpoints
 from .member_endpoints import format_members as format_members

@@ -24,11 +24,10 @@ from typing import Annotated, Any, Final
 from pydantic import TypeAdapter, ValidationError
 from pydantic_settings import TomlConfigSettingsSource
 
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.groups.group import check_group_count
-from trimaran.service_api.tls.settings import TlsSettings
-
+from ...service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from ...service_api.errors import ConfigurationError
+from ...service_api.groups.group import check_group_count
+from ...service_api.tls.settings import TlsSettings
 from .config import ENV_PREFIX, MEMBER_ID_PLACE, TLS_PREFIX, MemberEndpoints, NodeConfig
 from .health_limits import HealthLimits
 from .member_endpoints import MembersByName, format_members

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from trimaran.archive.log.group_directories import group_directory
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.groups.ports import group_endpoint
-
+from ...archive.log.group_directories import group_directory
+from ...service_api.errors import ConfigurationError
+from ...service_api.groups.ports import group_endpoint
 from .config import NodeConfig
 from .member_endpoints import MemberEndpoints, format_members, parse_members
 

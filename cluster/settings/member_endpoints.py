@@ -20,13 +20,13 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from trimaran.cluster.core.vocabulary.configuration import PORTS_PER_MEMBER as PORTS_PER_MEMBER
-from trimaran.cluster.core.vocabulary.configuration import ConfiguredMember, MemberKind, are_derived, derive_endpoints
-from trimaran.service_api.addresses.name_pattern import SCHEME, NamePattern
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.member_id import parse_member_id
-from trimaran.service_api.types import MemberId
+from ...service_api.addresses.name_pattern import SCHEME, NamePattern
+from ...service_api.endpoint import Endpoint
+from ...service_api.errors import ConfigurationError
+from ...service_api.member_id import parse_member_id
+from ...service_api.types import MemberId
+from ..core.vocabulary.configuration import PORTS_PER_MEMBER as PORTS_PER_MEMBER
+from ..core.vocabulary.configuration import ConfiguredMember, MemberKind, are_derived, derive_endpoints
 
 
 class MemberEndpoints(BaseModel):

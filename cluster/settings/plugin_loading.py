@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from trimaran.service_api.authenticator import AcceptAll, Authenticator
-from trimaran.service_api.authorisation import BUILT_IN_AUTHORISATION_SERVICES, AuthorisationService
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.users_code import calls_users_code
-
+from ...service_api.authenticator import AcceptAll, Authenticator
+from ...service_api.authorisation import BUILT_IN_AUTHORISATION_SERVICES, AuthorisationService
+from ...service_api.errors import ConfigurationError
+from ...service_api.users_code import calls_users_code
 from ..auth.password_authenticator import PasswordAuthenticator
 from ..auth.secrets_file import SecretsFile
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from trimaran.service_api import ClusteredService
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.service_directory import check_services
-
+from ...service_api import ClusteredService
+from ...service_api.errors import ConfigurationError
+from ...service_api.service_directory import check_services
 from .plugin_loading import load_named
 
 _INPUTS: Final = ("on_request", "on_session_message", "on_service_message")

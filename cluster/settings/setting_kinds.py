@@ -14,17 +14,16 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 from pydantic_settings import NoDecode
 
-from trimaran.service_api.cluster_id import ClusterId, format_cluster_id, parse_cluster_id
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.quantities import (
+from ...service_api.cluster_id import ClusterId, format_cluster_id, parse_cluster_id
+from ...service_api.endpoint import Endpoint
+from ...service_api.errors import ConfigurationError
+from ...service_api.quantities import (
     format_app_version,
     format_size_bytes,
     parse_app_version,
     parse_duration_ms,
     parse_size_bytes,
 )
-
 from .member_endpoints import MemberEndpoints, format_members, parse_members
 
 

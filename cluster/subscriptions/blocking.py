@@ -6,8 +6,7 @@ from collections import deque
 from types import TracebackType
 from typing import Any, Final, Self
 
-from trimaran.client.loop_thread import LoopThread
-
+from ...client.loop_thread import LoopThread
 from .entries import LogEntry
 from .subscription import Subscription, subscribe
 

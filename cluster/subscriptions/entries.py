@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Self
 
-from trimaran.archive.files.reader import RecordedMessage
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.wire.log import layout
-from trimaran.service_api.wire.log.fields import MESSAGE_HEADER_LENGTH, read_log_fields
-from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH
-from trimaran.service_api.wire.topics import decode_topic_message
+from ...archive.files.reader import RecordedMessage
+from ...service_api.errors import ConfigurationError
+from ...service_api.wire.log import layout
+from ...service_api.wire.log.fields import MESSAGE_HEADER_LENGTH, read_log_fields
+from ...service_api.wire.request import REQUEST_BLOCK_LENGTH
+from ...service_api.wire.topics import decode_topic_message
 
 
 class EntryKind(StrEnum):

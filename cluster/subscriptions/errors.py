@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
+from ...service_api.errors import ClusterError, ClusterTimeoutError
 
 
 class SubscriptionError(ClusterError):

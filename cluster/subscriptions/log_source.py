@@ -16,15 +16,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple, NoReturn
 
-from trimaran.archive.errors import ArchiveError, ArchiveErrorCode
-from trimaran.archive.net.client import ArchiveClient
-from trimaran.archive.net.replay_reader import ReplayReader
-from trimaran.service_api.cluster_id import parse_cluster_id
-from trimaran.service_api.documents.member_status import leads
-from trimaran.service_api.errors import ClusterError, ConfigurationError
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.types import COMMIT_POSITION_COUNTER_ID
-
+from ...archive.errors import ArchiveError, ArchiveErrorCode
+from ...archive.net.client import ArchiveClient
+from ...archive.net.replay_reader import ReplayReader
+from ...service_api.cluster_id import parse_cluster_id
+from ...service_api.documents.member_status import leads
+from ...service_api.errors import ClusterError, ConfigurationError
+from ...service_api.net.transport import NetworkStack
+from ...service_api.types import COMMIT_POSITION_COUNTER_ID
 from ..documents.inspection import MembersView, MemberView, inspect_member
 from ..documents.query import Outcome, StatusQueryError
 from .errors import (

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final, Protocol
 
-from trimaran.service_api.errors import ConfigurationError
+from ...service_api.errors import ConfigurationError
 
 _LENGTH_LIMIT_BYTES: Final = 64
 

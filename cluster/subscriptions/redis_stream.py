@@ -24,9 +24,8 @@ from typing import Final, Self, TypeVar
 
 import structlog
 
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.net.transport import PeerRefusedError
-
+from ...service_api.errors import ClusterError
+from ...service_api.net.transport import PeerRefusedError
 from .entries import LogEntry
 from .resp import RedisAddress, RedisConnection, RedisError, Reply, RespError
 

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterError, ConfigurationError
-from trimaran.service_api.tls.outside import dial_outside, trusted_authorities
+from ...service_api.endpoint import Endpoint
+from ...service_api.errors import ClusterError, ConfigurationError
+from ...service_api.tls.outside import dial_outside, trusted_authorities
 
 Reply = int | str | bytes | None | list["Reply"]
 """A status is a str; a string is bytes."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimaran.service_api.payloads import encode_payload
-
+from ...service_api.payloads import encode_payload
 from .entries import LogEntry
 
 

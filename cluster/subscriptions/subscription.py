@@ -23,16 +23,15 @@ from random import SystemRandom
 from types import TracebackType
 from typing import Final, Self
 
-from trimaran.archive.errors import ArchiveError, ArchiveErrorCode
-from trimaran.archive.files.reader import MessageJoiner
-from trimaran.archive.net.replay_reader import split_frames
-from trimaran.service_api.cluster_id import parse_cluster_id
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterError, ConfigurationError, LocalProtocolError
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack
-from trimaran.service_api.tls import TlsSettings, client_network
-from trimaran.service_api.wire.frame import FLAG_BEGIN, FRAME_ALIGNMENT, TYPE_DATA
-
+from ...archive.errors import ArchiveError, ArchiveErrorCode
+from ...archive.files.reader import MessageJoiner
+from ...archive.net.replay_reader import split_frames
+from ...service_api.cluster_id import parse_cluster_id
+from ...service_api.endpoint import Endpoint
+from ...service_api.errors import ClusterError, ConfigurationError, LocalProtocolError
+from ...service_api.net.transport import SOCKETS, NetworkStack
+from ...service_api.tls import TlsSettings, client_network
+from ...service_api.wire.frame import FLAG_BEGIN, FRAME_ALIGNMENT, TYPE_DATA
 from .entries import EntryFilter, EntryKind, LogEntry
 from .errors import NoEntryAtPositionError
 from .log_source import FIRST_PAUSE_S, LONGEST_PAUSE_S, LogSource, OpenLog, ServedBy, Start

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import structlog
 
-from trimaran.service_api.errors import ClusterError, ConfigurationError
-
+from ...service_api.errors import ClusterError, ConfigurationError
 from .entries import LogEntry
 from .rows import as_row
 

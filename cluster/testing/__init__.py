@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .typed_harness import TypedHarness as TypedHarness
     from .waiting import StillWaitingError as StillWaitingError
 else:
-    from trimaran.service_api.lazy_exports import lazy_exports
+    from ...service_api.lazy_exports import lazy_exports
 
     __getattr__, __dir__ = lazy_exports(
         __name__,

@@ -11,21 +11,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
-from trimaran.cluster.testing.check import StrictFinding, StrictGuard
-from trimaran.service_api import CloseReason, ClusteredService, ConfigurationError, LocalProtocolError
-from trimaran.service_api.groups.group import ONLY_GROUP, Group
-from trimaran.service_api.payloads import Payload, plain_bytes
-from trimaran.service_api.service_directory import check_services
-from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
-from trimaran.service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent, TimerEvent
-from trimaran.service_api.wire.topics import SCHEMA_TOPIC, TopicMessage, decode_topic_message
-
+from ...service_api import CloseReason, ClusteredService, ConfigurationError, LocalProtocolError
+from ...service_api.groups.group import ONLY_GROUP, Group
+from ...service_api.payloads import Payload, plain_bytes
+from ...service_api.service_directory import check_services
+from ...service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
+from ...service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent, TimerEvent
+from ...service_api.wire.topics import SCHEMA_TOPIC, TopicMessage, decode_topic_message
 from ..messages.snapshot import ClientSessionSnapshot
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
 from ..service.double_execution import DoubledService
 from ..service.kept_snapshot import KeptImage, KeptPublication, run_without_waiting, write_snapshot
 from ..service.replies import RequestRunner
+from .check import StrictFinding, StrictGuard
 
 START_TIME: Final = 1_700_000_000_000
 """Cluster time at which a harness begins, in milliseconds since the Unix epoch."""

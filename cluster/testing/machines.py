@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.typed import Query, ServiceError, TypedService
-from trimaran.service_api.typed.handlers import HandlerRole, find_handlers
-
+from ...service_api import ConfigurationError
+from ...service_api.typed import Query, ServiceError, TypedService
+from ...service_api.typed.handlers import HandlerRole, find_handlers
 from .harness import new_service
 from .strategies import strategy_for
 from .typed_harness import TypedHarness

@@ -21,22 +21,21 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
 
-from trimaran.client import ClientConfig, ClusterClient, SharedConnection
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
-from trimaran.cluster.testing.check import StrictFinding, StrictGuard
-from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Member, Settings, SimulatedCluster
-from trimaran.cluster.testing.simulation.kept_log import complete_snapshot_positions
-from trimaran.cluster.testing.simulation.member_disks import MemberDisks
-from trimaran.service_api import ClusteredService, ConfigurationError
-from trimaran.service_api.access.identity import Caller, CallerRole, Proof
-from trimaran.service_api.types import MemberId
-
+from ...client import ClientConfig, ClusterClient, SharedConnection
+from ...service_api import ClusteredService, ConfigurationError
+from ...service_api.access.identity import Caller, CallerRole, Proof
+from ...service_api.types import MemberId
 from ..core.events import ActionRequested
+from ..core.vocabulary.control_toggle import ControlToggle
 from ..service.digests import digest_of
 from ..service.failure_log import FailureLog
 from ..service.state_difference import describe_difference
 from ..subscriptions.subscription import Subscription, subscribe
+from .check import StrictFinding, StrictGuard
 from .harness import Code, MakeService, makers_of, new_service, snapshot_of
+from .simulation.cluster import DIRECTORY, Member, Settings, SimulatedCluster
+from .simulation.kept_log import complete_snapshot_positions
+from .simulation.member_disks import MemberDisks
 from .waiting import StillWaitingError, Watched, describe_wait
 
 _PARTS: Final = "archive", "cluster"

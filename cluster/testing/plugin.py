@@ -37,10 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> Iterator[MemoryCluster]:
     """A cluster in memory and on virtual time, which runs the service of the marker `trimaran`."""
-    from trimaran.cluster.testing.simulation.world.quiet import quiet_log
-    from trimaran.service_api import ConfigurationError
-
+    from ...service_api import ConfigurationError
     from .memory_cluster import MemoryCluster
+    from .simulation.world.quiet import quiet_log
 
     marker = request.node.get_closest_marker(MARKER)
     if marker is None:

@@ -16,8 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from trimaran.service_api import ClusteredService, ConfigurationError
-
+from ...service_api import ClusteredService, ConfigurationError
 from ..service.digests import digest_of
 from ..settings.variables import RECORD_VARIABLE
 from ..time_travel.outputs import Output, OutputKind

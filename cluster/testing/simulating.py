@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final, NoReturn
 
-from trimaran.client import (
+from ...client import (
     ClientConfig,
     ClusterClient,
     ConnectRejectedError,
@@ -23,21 +23,20 @@ from trimaran.client import (
     RejectedError,
     RequestIndeterminateError,
 )
-from trimaran.cluster.testing.check import StrictGuard
-from trimaran.cluster.testing.simulation.campaign import Totals, kinds_left_out, replay_arguments
-from trimaran.cluster.testing.simulation.clients.history import History
-from trimaran.cluster.testing.simulation.clients.service_workload import RoundsWorkload
-from trimaran.cluster.testing.simulation.clients.workload import WorkloadSettings
-from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES
-from trimaran.cluster.testing.simulation.run import Options, RunOutcome, run_seed
-from trimaran.cluster.testing.simulation.shrink import shrink
-from trimaran.cluster.testing.simulation.world.expect import ServiceChecks
-from trimaran.service_api import ClusteredService, ConfigurationError, SessionClosedError
-
+from ...service_api import ClusteredService, ConfigurationError, SessionClosedError
 from ..service.agent import ClusteredServiceAgent
 from ..service.double_execution import DoubledService
 from ..settings.variables import REPLAY_VARIABLE
+from .check import StrictGuard
 from .harness import Code, MakeService, makers_of
+from .simulation.campaign import Totals, kinds_left_out, replay_arguments
+from .simulation.clients.history import History
+from .simulation.clients.service_workload import RoundsWorkload
+from .simulation.clients.workload import WorkloadSettings
+from .simulation.faults.nemesis import KIND_NAMES
+from .simulation.run import Options, RunOutcome, run_seed
+from .simulation.shrink import shrink
+from .simulation.world.expect import ServiceChecks
 
 SEED_COUNT: Final = 20
 MEMBER_CHANGES: Final = ("add_member", "remove_member", "replace_member", "move_member")

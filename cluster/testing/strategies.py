@@ -15,8 +15,8 @@ from collections import deque
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.typed.schema import Field, fields_of, is_pydantic, is_record, schema_of
+from ...service_api import ConfigurationError
+from ...service_api.typed.schema import Field, fields_of, is_pydantic, is_record, schema_of
 
 try:
     from hypothesis import reject

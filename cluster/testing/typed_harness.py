@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from trimaran.client.typed.exchange import EventReader, Exchange, Route, run_steps
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.groups.group import ONLY_GROUP, Group
-from trimaran.service_api.typed import Command, Event, Query, TypedService
-
+from ...client.typed.exchange import EventReader, Exchange, Route, run_steps
+from ...service_api.errors import ConfigurationError
+from ...service_api.groups.group import ONLY_GROUP, Group
+from ...service_api.typed import Command, Event, Query, TypedService
 from .harness import START_TIME, ServiceHarness
 
 S = TypeVar("S", bound=TypedService)

@@ -11,22 +11,21 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
-from trimaran.cluster.core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT
-from trimaran.cluster.core.vocabulary.roster import Roster
-from trimaran.service_api import ClusteredService
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.session import ClientSession
-from trimaran.service_api.types import ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
-from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
-from trimaran.service_api.wire.request import RequestCode
-from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
-
+from ...service_api import ClusteredService
+from ...service_api.groups.group import Group
+from ...service_api.session import ClientSession
+from ...service_api.types import ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
+from ...service_api.wire.log.messages import NewLeadershipTermEvent
+from ...service_api.wire.request import RequestCode
+from ...service_api.wire.session import SESSION_HEADER_LENGTH
 from ..core.consensus_module import ConsensusModule
 from ..core.context import ConsensusConfig, ConsensusContext
 from ..core.log.log_buffer import LogBuffer
 from ..core.log.log_publisher import max_message_length
 from ..core.log.recording_log import RecordingLog
+from ..core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
+from ..core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT
+from ..core.vocabulary.roster import Roster
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
 from ..service.several_services import NoReceiverError

@@ -22,13 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from trimaran.archive.files.reader import MessageReader, StopReason
-from trimaran.archive.log.member_directory import ArchiveLocation
-from trimaran.service_api import ClusteredService, ClusterError
-from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
-from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
-from trimaran.service_api.wire.message import decode_message
-
+from ...archive.files.reader import MessageReader, StopReason
+from ...archive.log.member_directory import ArchiveLocation
+from ...service_api import ClusteredService, ClusterError
+from ...service_api.wire.log.recording_log import RecordingLogEntry
+from ...service_api.wire.log.snapshot_marker import SnapshotMarker
+from ...service_api.wire.message import decode_message
 from ..messages.snapshot import CONSENSUS_MODULE_SNAPSHOT_MESSAGES
 from ..runtime.snapshots.snapshot_taker import container_messages
 from .container import Bystander

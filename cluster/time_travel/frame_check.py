@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trimaran.archive.log.log_file import LogFile
-from trimaran.service_api.wire.frame import align
+from ...archive.log.log_file import LogFile
+from ...service_api.wire.frame import align
 
 if TYPE_CHECKING:
-    from trimaran.archive.files.vector.scan import FrameBlock
+    from ...archive.files.vector.scan import FrameBlock
 
 _LEAST_BYTES = 1 << 16
 """Of less than this a block is not worth looking at."""
@@ -33,7 +33,7 @@ class FrameCheck:
 
     def read(self, position: int, limit_bytes: int, stop_position: int) -> bytes:
         """Read the valid frames from `position` on, a block of about `limit_bytes`; nothing if they are not found."""
-        from trimaran.archive.files.vector.scan import LENGTH, FrameScanner
+        from ...archive.files.vector.scan import LENGTH, FrameScanner
 
         if limit_bytes < _LEAST_BYTES or stop_position - position < _LEAST_BYTES:
             return b""
@@ -70,7 +70,7 @@ class FrameCheck:
 def make_frame_check(log: LogFile) -> FrameCheck | None:
     """Make a check where numpy is installed; None where it is not."""
     try:
-        import trimaran.archive.files.vector.scan  # noqa: F401  # whether it can be imported is the question
+        from ...archive.files.vector import scan  # noqa: F401  # whether it can be imported is the question
     except ImportError:
         return None
     return FrameCheck(log)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from trimaran.service_api import ClusteredService, ClusterError
-from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
-
+from ...service_api import ClusteredService, ClusterError
+from ...service_api.wire.log.recording_log import RecordingLogEntry
 from ..service.state_difference import describe_difference
 from .container import Bystander
 from .difference import compare_outputs

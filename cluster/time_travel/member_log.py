@@ -15,24 +15,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal
 
-from trimaran.archive import ArchiveError, RecordingDescriptor
-from trimaran.archive.errors import CorruptionError
-from trimaran.archive.files.reader import FrameReader
-from trimaran.archive.log.commit_proof import marks_of, prove_commit
-from trimaran.archive.log.log_file import LogFile
-from trimaran.archive.log.member_directory import ArchiveLocation
-from trimaran.archive.store.range_reader import RangeReader
-from trimaran.cluster.core.vocabulary.configuration import find_configurations
-from trimaran.cluster.directories.source import Source, read_source
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.groups.group import ONLY_GROUP, Group
-from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
-from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, iter_headers
-from trimaran.service_api.wire.log.fields import read_log_fields
-from trimaran.service_api.wire.log.messages import EntrySkip
-from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
-
+from ...archive import ArchiveError, RecordingDescriptor
+from ...archive.errors import CorruptionError
+from ...archive.files.reader import FrameReader
+from ...archive.log.commit_proof import marks_of, prove_commit
+from ...archive.log.log_file import LogFile
+from ...archive.log.member_directory import ArchiveLocation
+from ...archive.store.range_reader import RangeReader
+from ...service_api import ConfigurationError
+from ...service_api.groups.group import ONLY_GROUP, Group
+from ...service_api.types import LOG_STREAM_ID, TimeUnit
+from ...service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, iter_headers
+from ...service_api.wire.log.fields import read_log_fields
+from ...service_api.wire.log.messages import EntrySkip
+from ...service_api.wire.log.recording_log import RecordingLogEntry
 from ..core.log.recording_log import RecordingLog
+from ..core.vocabulary.configuration import find_configurations
+from ..directories.source import Source, read_source
 from ..service.skipped_entries import ENTRY_SKIP_BEGIN, find_entry_skips
 from .frame_check import make_frame_check
 

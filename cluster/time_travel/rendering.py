@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trimaran.service_api import ClusteredService
-
+from ...service_api import ClusteredService
 from ..service.service_cluster import ServiceCluster
 
 TEXT_LIMIT = 2000

@@ -16,15 +16,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from trimaran.cluster.core.vocabulary.feature_levels import lowest_feature_level
-from trimaran.service_api import ClusteredService, ConfigurationError, SnapshotPublication
-from trimaran.service_api.quantities import time_in_unit
-from trimaran.service_api.session import ClientSession
-from trimaran.service_api.types import ClusterSessionId, TimeUnit
-from trimaran.service_api.wire.frame import iter_headers, unpack_header
-
+from ...service_api import ClusteredService, ConfigurationError, SnapshotPublication
+from ...service_api.quantities import time_in_unit
+from ...service_api.session import ClientSession
+from ...service_api.types import ClusterSessionId, TimeUnit
+from ...service_api.wire.frame import iter_headers, unpack_header
 from ..core import effects as fx
 from ..core.events import SnapshotFailed
+from ..core.vocabulary.feature_levels import lowest_feature_level
 from ..runtime.snapshots.recovery import Recovered, read_snapshots
 from ..service.bounded_log_adapter import BoundedLogAdapter
 from ..service.kept_snapshot import KeptPublication

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trimaran.service_api import ClusteredService, ConfigurationError
-
+from ...service_api import ClusteredService, ConfigurationError
 from ..core.service_messages import SERVICE_LIMIT
 from ..settings.service_loading import load_service_class
 from .container import Bystander

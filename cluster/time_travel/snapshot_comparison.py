@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
-
+from ...service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
 from ..messages.snapshot import SERVICE_SNAPSHOT_TYPE_ID
 
 

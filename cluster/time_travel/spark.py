@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import trimaran.archive.spark  # noqa: F401  # says what is missing, before anything of it is imported
+from ...archive import spark as _spark  # noqa: F401  # says what is missing, before anything of it is imported
 
 # isort: split
 import pyarrow as pa
@@ -24,10 +24,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from trimaran.archive.spark.source.timestamps import to_microseconds
-from trimaran.service_api import ClusteredService, ConfigurationError
-from trimaran.service_api.types import TimeUnit
-
+from ...archive.spark.source.timestamps import to_microseconds
+from ...service_api import ClusteredService, ConfigurationError
+from ...service_api.types import TimeUnit
 from .determinism import find_stretches, verify_job
 from .difference import OutputDifference
 from .member_log import Bound, MemberLog, SnapshotSet

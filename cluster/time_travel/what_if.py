@@ -18,8 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api import ClusteredService, ConfigurationError
-
+from ...service_api import ClusteredService, ConfigurationError
 from .difference import Change, OutputDifference, compare_outputs
 from .member_log import Bound, MemberLog, SnapshotSet
 from .outputs import Output, OutputKind

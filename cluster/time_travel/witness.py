@@ -15,9 +15,9 @@ from collections.abc import Callable
 from itertools import chain, islice
 from typing import Final
 
-from trimaran.service_api import CloseReason
-from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId
-from trimaran.service_api.wire.log.messages import (
+from ...service_api import CloseReason
+from ...service_api.types import TICKS_PER_MS, ClusterSessionId
+from ...service_api.wire.log.messages import (
     ClusterActionRequest,
     EntrySkip,
     FeatureLevelRaise,
@@ -27,7 +27,6 @@ from trimaran.service_api.wire.log.messages import (
     SessionOpenEvent,
     TimerEvent,
 )
-
 from ..core.consensus_module import ConsensusModule
 from ..core.service_messages import service_id_of
 from ..service.agent import ClusteredServiceAgent

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from trimaran.service_api.access.connection_purpose import Purpose
-from trimaran.service_api.access.identity import Caller
-
+from .connection_purpose import Purpose
+from .identity import Caller
 from .line_limiter import LineLimiter
 
 Log = Callable[..., Any]  # what a logger's method returns is nobody's business

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
-from trimaran.service_api.cluster_id import CLUSTER_ID_PATTERN, ClusterId, format_cluster_id, parse_cluster_id
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.member_id import MEMBER_ID_MAX
-from trimaran.service_api.types import MemberId
+from ..cluster_id import CLUSTER_ID_PATTERN, ClusterId, format_cluster_id, parse_cluster_id
+from ..errors import ConfigurationError
+from ..member_id import MEMBER_ID_MAX
+from ..types import MemberId
 
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}"
 """Names of clients, observers and operators."""

@@ -24,7 +24,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final, Self
 
-from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
+from ..errors import ConfigurationError, RemoteProtocolError
 
 NONCE_LENGTH: Final = 24
 SALT_LENGTH: Final = 16

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from trimaran.service_api.access.identity import Caller, CallerRole
+from .identity import Caller, CallerRole
 
 
 class Permission(StrEnum):

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from trimaran.service_api.access.identity import Caller, CallerRole
-
 from .audit import AuditTrail
+from .identity import Caller, CallerRole
 from .permissions import Permission
 
 Judge = Callable[[Caller], Caller]

@@ -21,8 +21,8 @@ from typing import Annotated, ClassVar, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from trimaran.service_api.cluster_id import CLUSTER_ID_PATTERN
-from trimaran.service_api.errors import RemoteProtocolError
+from ..cluster_id import CLUSTER_ID_PATTERN
+from ..errors import RemoteProtocolError
 
 LINE_LENGTH_LIMIT: Final = 200
 _SEAL: Final = b'{"sha256":"%s",'

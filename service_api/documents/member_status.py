@@ -7,7 +7,7 @@ from typing import ClassVar, Final, Protocol, TypeVar
 
 from pydantic import Field
 
-from trimaran.service_api.documents.document import (
+from .document import (
     ClusterIdLine,
     Count,
     Document,

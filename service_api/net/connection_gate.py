@@ -30,12 +30,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Self
 
-from trimaran.service_api.access.connection_purpose import Purpose
-from trimaran.service_api.access.identity import STRANGER, Caller
-from trimaran.service_api.access.line_limiter import LINE_INTERVAL_NS, LineLimiter
-from trimaran.service_api.access.permissions import Permission, is_permitted
-from trimaran.service_api.access.rights import Rights
-from trimaran.service_api.net.descriptors import DescriptorBudget
+from ..access.connection_purpose import Purpose
+from ..access.identity import STRANGER, Caller
+from ..access.line_limiter import LINE_INTERVAL_NS, LineLimiter
+from ..access.permissions import Permission, is_permitted
+from ..access.rights import Rights
+from .descriptors import DescriptorBudget
 
 _LOOK_LIMIT: Final = 1_000
 """Admitted connections looked at in one go."""

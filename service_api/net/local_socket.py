@@ -37,7 +37,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.endpoint import Endpoint
+from ..endpoint import Endpoint
 
 CONTROL_SOCKET_NAME: Final = "control.sock"
 

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from trimaran.service_api.endpoint import Endpoint
+from ..endpoint import Endpoint
 
 ADDRESS_LIMIT: Final = 16
 """A dial tries no more addresses of one name."""

@@ -34,22 +34,22 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
-from trimaran.service_api.access.connection_purpose import Purpose as Purpose
-from trimaran.service_api.access.identity import LOCAL_OPERATOR, Caller
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.handshake_errors import HANDSHAKE_TIMEOUT_S, describe_handshake_error
-from trimaran.service_api.net.handshake_errors import PeerRefusedError as PeerRefusedError
-from trimaran.service_api.net.local_socket import LOCAL_PEER, ControlSocket, connect_locally, is_own_peer
-from trimaran.service_api.net.sockets import connect_any, open_listening_sockets
-from trimaran.service_api.net.turns import Turns
-from trimaran.service_api.types import MemberId
+from ..access.connection_purpose import Purpose as Purpose
+from ..access.identity import LOCAL_OPERATOR, Caller
+from ..cluster_id import NULL_CLUSTER_ID, ClusterId
+from ..endpoint import Endpoint
+from ..types import MemberId
+from .handshake_errors import HANDSHAKE_TIMEOUT_S, describe_handshake_error
+from .handshake_errors import PeerRefusedError as PeerRefusedError
+from .local_socket import LOCAL_PEER, ControlSocket, connect_locally, is_own_peer
+from .sockets import connect_any, open_listening_sockets
+from .turns import Turns
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate
-    from trimaran.service_api.tls.certificates import Certificate
+    from ..tls.certificates import Certificate
+    from .connection_gate import AcceptedConnection, ConnectionGate
 
 LISTEN_BACKLOG: Final = 4_096
 """Connections that the kernel completes before they are accepted; it caps this at its own limit (`somaxconn`)."""

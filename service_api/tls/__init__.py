@@ -4,9 +4,8 @@
 `NetworkStack` that encrypts and knows its peers. `outside` dials servers that are none of the cluster's.
 """
 
-from trimaran.service_api.tls.stack import TlsStack as TlsStack
-from trimaran.service_api.tls.stack import client_network as client_network
-from trimaran.service_api.tls.stack import serving_network as serving_network
-
 from .settings import SYSTEM_AUTHORITIES as SYSTEM_AUTHORITIES
 from .settings import TlsSettings as TlsSettings
+from .stack import TlsStack as TlsStack
+from .stack import client_network as client_network
+from .stack import serving_network as serving_network

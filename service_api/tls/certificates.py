@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from trimaran.service_api.access.identity import Identity, identities_of
-from trimaran.service_api.errors import ConfigurationError
+from ..access.identity import Identity, identities_of
+from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
     from cryptography import x509

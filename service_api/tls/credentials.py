@@ -14,13 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, NoReturn, Self
 
-from trimaran.service_api.access.identity import CallerRole, Identity
-from trimaran.service_api.tls.certificates import Certificate, read_certificates
-
+from ..access.identity import CallerRole, Identity
 from ..access.private_files import expect_private
 from ..cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
 from ..errors import ConfigurationError
 from ..types import MemberId
+from .certificates import Certificate, read_certificates
 from .settings import SYSTEM_AUTHORITIES, TlsSettings
 
 _HANDSHAKE_STEP_LIMIT: Final = 10

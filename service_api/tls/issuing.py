@@ -17,11 +17,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from trimaran.service_api.access.identity import CallerRole, Identity
-from trimaran.service_api.tls.certificates import read_tls_file
-
+from ..access.identity import CallerRole, Identity
 from ..access.private_files import expect_private, write_private
 from ..errors import ConfigurationError
+from .certificates import read_tls_file
 from .settings import TlsSettings
 
 if TYPE_CHECKING:

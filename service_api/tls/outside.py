@@ -9,11 +9,10 @@ import asyncio
 import ssl
 from pathlib import Path
 
-from trimaran.service_api.net.sockets import connect_any
-from trimaran.service_api.net.transport import PeerRefusedError
-
 from ..endpoint import Endpoint
 from ..errors import ConfigurationError
+from ..net.sockets import connect_any
+from ..net.transport import PeerRefusedError
 
 
 def trusted_authorities(ca_file: Path | None) -> ssl.SSLContext:

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final, Self
 
-from trimaran.service_api.access.identity import is_spiffe_prefix
-
+from ..access.identity import is_spiffe_prefix
 from ..errors import ConfigurationError
 
 SYSTEM_AUTHORITIES: Final = "system"

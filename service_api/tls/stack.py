@@ -30,12 +30,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
-from trimaran.service_api.access.identity import STRANGER, Caller, CallerRole, Identity, identities_of, spiffe_prefix_of
-from trimaran.service_api.access.private_files import version_of
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, describe_other_cluster, format_cluster_id
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.net.transport import (
+from ..access.identity import STRANGER, Caller, CallerRole, Identity, identities_of, spiffe_prefix_of
+from ..access.private_files import version_of
+from ..cluster_id import NULL_CLUSTER_ID, ClusterId, describe_other_cluster, format_cluster_id
+from ..endpoint import Endpoint
+from ..errors import ConfigurationError
+from ..net.transport import (
     SOCKETS,
     Encryption,
     NetworkStack,
@@ -44,10 +44,10 @@ from trimaran.service_api.net.transport import (
     Purpose,
     SocketStack,
 )
-from trimaran.service_api.tls.certificates import Certificate, Now, utc_now
-from trimaran.service_api.tls.credentials import TlsCredentials
-from trimaran.service_api.tls.settings import FILE_SETTINGS, TlsSettings
-from trimaran.service_api.types import MemberId
+from ..types import MemberId
+from .certificates import Certificate, Now, utc_now
+from .credentials import TlsCredentials
+from .settings import FILE_SETTINGS, TlsSettings
 
 _MEMBERS_ONLY: Final = frozenset({Purpose.LOG, Purpose.CATCHUP})
 

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
-from trimaran.service_api.tls.certificates import Certificate, Now, utc_now
-from trimaran.service_api.tls.stack import TlsStack
-
 from ..errors import ConfigurationError
+from .certificates import Certificate, Now, utc_now
+from .stack import TlsStack
 
 EXPIRY_NOTICE: Final = timedelta(days=14)
 """How long before it expires a certificate is a problem."""

@@ -17,9 +17,8 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
-from trimaran.service_api.wire.payload_header import MAGIC, PayloadKind, tag_of
-
 from ..errors import RemoteProtocolError
+from ..wire.payload_header import MAGIC, PayloadKind, tag_of
 from .messages import ServiceError, wire_name
 from .schema import (
     Field,

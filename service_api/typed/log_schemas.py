@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from trimaran.service_api.wire.payload_header import HEADER_BYTES, MAGIC, PayloadKind, split_header, tag_of
-
 from ..errors import RemoteProtocolError
+from ..wire.payload_header import HEADER_BYTES, MAGIC, PayloadKind, split_header, tag_of
 from ..wire.topics import decode_topic_message
 from .codec import READ_ANY, schema_from_bytes
 from .schema import Schema, fingerprint_of

@@ -19,8 +19,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from trimaran.service_api.service_directory import ServiceEntry, ServiceSchemas, encode_directory
-from trimaran.service_api.wire.payload_header import (
+from ..cluster import Cluster, SnapshotImage, SnapshotPublication
+from ..errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from ..service import ClusteredService
+from ..service_directory import ServiceEntry, ServiceSchemas, encode_directory
+from ..session import ClientSession
+from ..types import CloseReason
+from ..wire.payload_header import (
     FINGERPRINT_BYTES,
     HEADER_BYTES,
     MAGIC,
@@ -28,12 +33,6 @@ from trimaran.service_api.wire.payload_header import (
     split_header,
     tag_of,
 )
-
-from ..cluster import Cluster, SnapshotImage, SnapshotPublication
-from ..errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
-from ..service import ClusteredService
-from ..session import ClientSession
-from ..types import CloseReason
 from .codec import Bytes, MessageCodec, ValueCodec, schema_from_bytes, schema_to_bytes
 from .context import Context
 from .declared_state import CELLS, Cell, Journal, declared_fields, make_cells, state

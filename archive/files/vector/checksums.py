@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trimaran.service_api.wire.checksum import ChecksumKind
-from trimaran.service_api.wire.frame import HEADER_LENGTH, HeaderField, align
-from trimaran.service_api.wire.frame_run import restart_word
+from ....service_api.wire.checksum import ChecksumKind
+from ....service_api.wire.frame import HEADER_LENGTH, HeaderField, align
+from ....service_api.wire.frame_run import restart_word
 
 _FRAME_LENGTH: Final = HeaderField.FRAME_LENGTH.word
 _CHECKSUM: Final = HeaderField.CHECKSUM.word

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trimaran.service_api.wire.frame import (
+from ....service_api.wire.frame import (
     FLAG_BEGIN,
     FLAG_END,
     FRAME_ALIGNMENT,
@@ -20,10 +20,10 @@ from trimaran.service_api.wire.frame import (
     UNFRAGMENTED_DATA,
     HeaderField,
 )
-from trimaran.service_api.wire.frame_rules import FrameRules
-from trimaran.service_api.wire.log.layout import SESSION_MESSAGE_HEADER, VAR_DATA_COUNTS
-from trimaran.service_api.wire.log.log_rules import OTHER_FLAGS, Before, find_length_fault
-from trimaran.service_api.wire.sbe import MESSAGE_HEADER
+from ....service_api.wire.frame_rules import FrameRules
+from ....service_api.wire.log.layout import SESSION_MESSAGE_HEADER, VAR_DATA_COUNTS
+from ....service_api.wire.log.log_rules import OTHER_FLAGS, Before, find_length_fault
+from ....service_api.wire.sbe import MESSAGE_HEADER
 
 _LENGTH: Final = HeaderField.FRAME_LENGTH.word
 _KIND: Final = HeaderField.KIND.word

@@ -25,16 +25,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trimaran.archive.cold.file_system import readable_disk
-from trimaran.archive.disk.file_system import ReadableFileSystem
-from trimaran.archive.files.log_end import LogEnd
-from trimaran.archive.files.reader import Frame, FrameReader, StopReason
-from trimaran.archive.files.vector.checksums import BlockChecksums
-from trimaran.archive.files.vector.log_rules import LogColumns
-from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.archive.format.frame_rules import find_blank_page, frame_rules_of, may_end_torn
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.wire.frame import (
+from ....service_api.errors import ConfigurationError
+from ....service_api.wire.frame import (
     FRAME_HEADER,
     HEADER_LENGTH,
     TYPE_DATA,
@@ -43,7 +35,15 @@ from trimaran.service_api.wire.frame import (
     align,
     unpack_header,
 )
-from trimaran.service_api.wire.log.log_rules import Before
+from ....service_api.wire.log.log_rules import Before
+from ...cold.file_system import readable_disk
+from ...disk.file_system import ReadableFileSystem
+from ...format.descriptor import RecordingDescriptor
+from ...format.frame_rules import find_blank_page, frame_rules_of, may_end_torn
+from ..log_end import LogEnd
+from ..reader import Frame, FrameReader, StopReason
+from .checksums import BlockChecksums
+from .log_rules import LogColumns
 
 BLOCK_LENGTH_BYTES: Final = 1 << 19
 """How much is read at once: it should stay in the core's second-level cache until it has been looked at."""

@@ -7,14 +7,13 @@ from typing import Final
 
 import structlog
 
-from trimaran.service_api.authenticator import (
+from ....service_api.authenticator import (
     CHALLENGE_LIMIT_BYTES,
     CREDENTIALS_LIMIT_BYTES,
     PRINCIPAL_LIMIT_BYTES,
     Authenticator,
 )
-from trimaran.service_api.errors import LocalProtocolError
-
+from ....service_api.errors import LocalProtocolError
 from ...format import messages
 from ..control import EVENTS_STREAM_ID
 

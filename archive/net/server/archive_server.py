@@ -16,14 +16,13 @@ from typing import Any, Final
 
 import structlog
 
-from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.authenticator import AcceptAll, Authenticator
-from trimaran.service_api.authorisation import AuthorisationService
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
-from trimaran.service_api.net.transport import SOCKETS, Listener, NetworkStack, Purpose
-from trimaran.service_api.types import NULL_VALUE
-
+from ....service_api.access.audit import AuditTrail
+from ....service_api.authenticator import AcceptAll, Authenticator
+from ....service_api.authorisation import AuthorisationService
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
+from ....service_api.net.transport import SOCKETS, Listener, NetworkStack, Purpose
+from ....service_api.types import NULL_VALUE
 from ...store.conductor import Archive
 from ...store.replay import ReplayLimit
 from .control_adapter import serve_connection

@@ -12,17 +12,16 @@ from typing import Final
 
 import structlog
 
-from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.cluster_id import describe_other_cluster, is_other_cluster
-from trimaran.service_api.documents.document import printable_line
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.types import NULL_VALUE
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, TYPE_STATUS
-from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame
-from trimaran.service_api.wire.message import Message, decode_message, registry_of
-from trimaran.service_api.wire.stream import StreamFrame
-
+from ....service_api.access.permissions import Permission
+from ....service_api.cluster_id import describe_other_cluster, is_other_cluster
+from ....service_api.documents.document import printable_line
+from ....service_api.errors import RemoteProtocolError
+from ....service_api.net.connection_gate import AcceptedConnection
+from ....service_api.types import NULL_VALUE
+from ....service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, TYPE_STATUS
+from ....service_api.wire.link_frames import SetupFrame, StatusFrame
+from ....service_api.wire.message import Message, decode_message, registry_of
+from ....service_api.wire.stream import StreamFrame
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format import messages
 from ..control import (

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from trimaran.service_api.documents.document import printable_line
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.types import NULL_VALUE, CorrelationId, RecordingId
-from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header
-from trimaran.service_api.wire.link_frames import StatusFrame
-from trimaran.service_api.wire.message import Message
-
+from ....service_api.documents.document import printable_line
+from ....service_api.errors import RemoteProtocolError
+from ....service_api.net.connection_gate import AcceptedConnection
+from ....service_api.types import NULL_VALUE, CorrelationId, RecordingId
+from ....service_api.wire.frame import HEADER_LENGTH, unpack_header
+from ....service_api.wire.link_frames import StatusFrame
+from ....service_api.wire.message import Message
 from ...errors import ArchiveError
 from ...format import messages
 from ..control import PROTOCOL_VERSION, encode_response, is_control_frame_next, refusal_of

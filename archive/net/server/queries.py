@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, CorrelationId, RecordingId
-
+from ....service_api.types import NULL_POSITION, NULL_VALUE, CorrelationId, RecordingId
 from ...errors import ArchiveError
 from ...format import messages
 from ...format.descriptor import RecordingDescriptor

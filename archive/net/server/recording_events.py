@@ -10,12 +10,11 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.types import RecordingId
-from trimaran.service_api.wire.frame import encode_frame
-from trimaran.service_api.wire.link_frames import StatusFrame
-from trimaran.service_api.wire.message import Message
-
+from ....service_api.errors import RemoteProtocolError
+from ....service_api.types import RecordingId
+from ....service_api.wire.frame import encode_frame
+from ....service_api.wire.link_frames import StatusFrame
+from ....service_api.wire.message import Message
 from ...format import messages
 from ...format.descriptor import RecordingDescriptor
 from ..control import EVENTS_STREAM_ID

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trimaran.service_api.wire.frame import wrap_int32
-
+from ....service_api.wire.frame import wrap_int32
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format import messages
 from ...store.recording import Recording

@@ -12,12 +12,11 @@ from typing import Final
 
 import structlog
 
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.types import NULL_VALUE
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
-from trimaran.service_api.wire.link_frames import StatusFrame
-from trimaran.service_api.wire.log.log_rules import Before
-
+from ....service_api.errors import RemoteProtocolError
+from ....service_api.types import NULL_VALUE
+from ....service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
+from ....service_api.wire.link_frames import StatusFrame
+from ....service_api.wire.log.log_rules import Before
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format.frame_rules import frame_rules_of
 from ...format.messages import RecordingSignal

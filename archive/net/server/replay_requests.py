@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
-
+from ....service_api.access.permissions import Permission
+from ....service_api.types import NULL_POSITION, NULL_VALUE
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format import messages
 from ...store.conductor import Archive

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
-
+from ....service_api.endpoint import Endpoint
+from ....service_api.errors import ConfigurationError
+from ....service_api.types import NULL_POSITION, NULL_VALUE
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format import messages
 from ...store.conductor import Archive

@@ -16,10 +16,9 @@ from typing import Final
 
 import structlog
 
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.net.transport import NetworkStack
-
+from ....service_api.endpoint import Endpoint
+from ....service_api.errors import ClusterError
+from ....service_api.net.transport import NetworkStack
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format import messages
 from ...format.frame_rules import frame_rules_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from trimaran.service_api.wire.message import Message
-
+from ....service_api.wire.message import Message
 from ...format import messages
 from . import editing_requests, queries, recording_requests, replay_requests, replication_requests
 from .control_session import ControlSession

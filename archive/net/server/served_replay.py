@@ -7,9 +7,8 @@ from typing import Final
 
 import structlog
 
-from trimaran.service_api.types import NULL_VALUE
-from trimaran.service_api.wire.link_frames import StatusFrame
-
+from ....service_api.types import NULL_VALUE
+from ....service_api.wire.link_frames import StatusFrame
 from ...errors import ArchiveError, ArchiveErrorCode, is_damage
 from ...format import messages
 from ...format.descriptor import RecordingDescriptor

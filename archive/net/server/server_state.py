@@ -6,15 +6,14 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.access.line_limiter import LineLimiter
-from trimaran.service_api.access.permissions import Permission, describe_refusal
-from trimaran.service_api.authenticator import Authenticator
-from trimaran.service_api.authorisation import AuthorisationService
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.wire.link_frames import StatusFrame
-from trimaran.service_api.wire.message import Message
-
+from ....service_api.access.audit import AuditTrail
+from ....service_api.access.line_limiter import LineLimiter
+from ....service_api.access.permissions import Permission, describe_refusal
+from ....service_api.authenticator import Authenticator
+from ....service_api.authorisation import AuthorisationService
+from ....service_api.net.transport import NetworkStack
+from ....service_api.wire.link_frames import StatusFrame
+from ....service_api.wire.message import Message
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...store.conductor import Archive
 from ...store.replay import ReplayLimit

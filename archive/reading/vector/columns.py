@@ -9,18 +9,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trimaran.archive.files.vector.scan import KIND, LENGTH, SLOT, FrameBlock
-from trimaran.service_api.types import TimeUnit
-from trimaran.service_api.wire.frame import FLAG_BEGIN, FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, FrameHeader
-from trimaran.service_api.wire.log.fields import (
+from ....service_api.types import TimeUnit
+from ....service_api.wire.frame import FLAG_BEGIN, FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, FrameHeader
+from ....service_api.wire.log.fields import (
     LOG_FIELDS,
     MESSAGE_HEADER_LENGTH,
     NOT_YET_APPENDED,
     FieldOffsets,
 )
-from trimaran.service_api.wire.log.layout import LOG_SCHEMA_ID, SESSION_MESSAGE_HEADER
-from trimaran.service_api.wire.sbe import INT64_NULL
-
+from ....service_api.wire.log.layout import LOG_SCHEMA_ID, SESSION_MESSAGE_HEADER
+from ....service_api.wire.sbe import INT64_NULL
+from ...files.vector.scan import KIND, LENGTH, SLOT, FrameBlock
 from ..frame_columns import COLUMNS, ColumnType
 
 _TIME_UNITS: Final[Mapping[TimeUnit, str]] = {TimeUnit.MILLIS: "ms", TimeUnit.MICROS: "us", TimeUnit.NANOS: "ns"}

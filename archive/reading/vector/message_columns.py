@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trimaran.service_api.types import TimeUnit
-from trimaran.service_api.wire.log.fields import NOT_YET_APPENDED
-
+from ....service_api.types import TimeUnit
+from ....service_api.wire.log.fields import NOT_YET_APPENDED
 from .message_plan import BlockPlan, FixedFieldPlan, GroupPlan, MessagePlan, VarFieldPlan
 from .payloads import Payloads, as_string_column
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import TimeUnit
+from ....service_api.errors import ConfigurationError
+from ....service_api.types import TimeUnit
 
 if TYPE_CHECKING:
-    from trimaran.service_api.wire.fields import BlockField, MessageLayout
+    from ....service_api.wire.fields import BlockField, MessageLayout
 
 ARCHIVE_SCHEMA_ID: Final = 101
 """Its times are epoch milliseconds, whatever the unit of a cluster's clock is."""
@@ -113,7 +113,7 @@ class MessagePlan:
         Raises:
             ConfigurationError: it is no message class.
         """
-        from trimaran.service_api.wire.message import Message  # where a plan is used there may be no pydantic
+        from ....service_api.wire.message import Message  # where a plan is used there may be no pydantic
 
         if not (isinstance(message, type) and issubclass(message, Message) and hasattr(message, "TEMPLATE_ID")):
             raise ConfigurationError(f"not a message class: {message!r} expected a class such as SessionOpenEvent")

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from trimaran.archive.files.vector.scan import KIND, LENGTH, SLOT, SPARE_SLOTS, FrameBlock
-from trimaran.service_api.wire.frame import (
+from ....service_api.wire.frame import (
     FLAG_BEGIN,
     FLAG_END,
     HEADER_LENGTH,
@@ -21,6 +20,7 @@ from trimaran.service_api.wire.frame import (
     TYPE_DATA,
     UNFRAGMENTED,
 )
+from ...files.vector.scan import KIND, LENGTH, SLOT, SPARE_SLOTS, FrameBlock
 
 _WHOLE = TYPE_DATA << 16 | UNFRAGMENTED << 8
 _TYPE_AND_ENDS = ~(0xFF | ~UNFRAGMENTED << 8 & 0xFF00)

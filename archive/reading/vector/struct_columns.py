@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ....service_api.errors import ConfigurationError
 from .message_columns import Faults
 from .payloads import Payloads
 

@@ -13,8 +13,7 @@ import duckdb
 import pyarrow as pa
 from duckdb.func import PythonUDFType
 
-from trimaran.service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
-
+from ....service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
 from .columns import SqlColumn, order_by, quote, to_column, to_columns
 from .functions import MACROS
 

@@ -13,8 +13,7 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 
-from trimaran.service_api.types import TimeUnit
-
+from ....service_api.types import TimeUnit
 from ...reading.frame_batches import ReadProblem
 from ...reading.frame_columns import choose_columns
 from ...reading.vector.columns import frame_schema

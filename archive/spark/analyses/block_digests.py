@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
-from trimaran.service_api.wire.frame import FRAME_ALIGNMENT
-
+from ....service_api.errors import ConfigurationError
+from ....service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
+from ....service_api.wire.frame import FRAME_ALIGNMENT
 from .engine import Column, DataFrame, F, Window
 from .log_columns import check_columns, end_position, has_valid_checksum, is_data
 

@@ -19,9 +19,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Final
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.wire.checksum import ChecksumKind
-
+from ....service_api.errors import ConfigurationError
+from ....service_api.wire.checksum import ChecksumKind
 from ...reading.difference import Verdict
 from .block_digests import (
     BLOCK_LENGTH_BYTES,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trimaran.service_api.wire.log.layout import SESSION_MESSAGE_HEADER
-
+from ....service_api.wire.log.layout import SESSION_MESSAGE_HEADER
 from ...reading.frame_columns import GROUP_COLUMN
 from .engine import DataFrame, F
 from .log_columns import check_columns, micros_between

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING
-
+from ....service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING
 from .engine import Column, DataFrame, F, Window
 from .log_columns import begins_message, check_columns, end_position, ends_message, is_data
 

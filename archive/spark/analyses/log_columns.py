@@ -10,9 +10,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.wire.checksum import CRC32C_POLYNOMIAL, ChecksumKind, make_crc_table
-from trimaran.service_api.wire.frame import (
+from ....service_api.errors import ConfigurationError
+from ....service_api.wire.checksum import CRC32C_POLYNOMIAL, ChecksumKind, make_crc_table
+from ....service_api.wire.frame import (
     FLAG_BEGIN,
     FLAG_END,
     FRAME_ALIGNMENT,
@@ -20,9 +20,8 @@ from trimaran.service_api.wire.frame import (
     TYPE_DATA,
     TYPE_PADDING,
 )
-from trimaran.service_api.wire.log.fields import MESSAGE_HEADER_LENGTH
-from trimaran.service_api.wire.log.layout import MESSAGE_NAMES, SESSION_MESSAGE_HEADER
-
+from ....service_api.wire.log.fields import MESSAGE_HEADER_LENGTH
+from ....service_api.wire.log.layout import MESSAGE_NAMES, SESSION_MESSAGE_HEADER
 from ...reading.frame_columns import GROUP_COLUMN
 from .engine import Column, DataFrame, F
 

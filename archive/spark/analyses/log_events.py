@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.service_api.types import CloseReason, TimeUnit
-from trimaran.service_api.wire.log.layout import (
+from ....service_api.types import CloseReason, TimeUnit
+from ....service_api.wire.log.layout import (
     FIELD_OFFSETS,
     NEW_LEADERSHIP_TERM_EVENT,
     SESSION_CLOSE_EVENT,
     SESSION_OPEN_EVENT,
 )
-
 from .engine import Column, DataFrame, F
 from .log_columns import block_enum, block_integer, block_version, check_columns, var_data
 

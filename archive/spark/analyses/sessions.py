@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.service_api.wire.frame import UNFRAGMENTED
-from trimaran.service_api.wire.log.layout import SESSION_MESSAGE_HEADER
-
+from ....service_api.wire.frame import UNFRAGMENTED
+from ....service_api.wire.log.layout import SESSION_MESSAGE_HEADER
 from .engine import DataFrame, F, Window, WindowSpec
 from .log_columns import application_length, check_columns, client_session_id, has_flags, micros_between, service_id
 from .log_events import session_ends

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ....service_api.errors import ConfigurationError
 from .engine import Column, DataFrame, F
 from .log_columns import check_columns, template_name
 from .whole_messages import MESSAGE_FIELDS, whole_messages

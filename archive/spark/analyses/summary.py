@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.service_api.wire.frame import HEADER_LENGTH
-from trimaran.service_api.wire.log.layout import (
+from ....service_api.wire.frame import HEADER_LENGTH
+from ....service_api.wire.log.layout import (
     CLUSTER_ACTION_REQUEST,
     SESSION_CLOSE_EVENT,
     SESSION_MESSAGE_HEADER,
     SESSION_OPEN_EVENT,
     TIMER_EVENT,
 )
-
 from .engine import Column, DataFrame, F
 from .log_columns import aligned_length, check_columns, extent, is_data, is_padding, micros_between, payload_length
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.service_api.types import TimeUnit
-from trimaran.service_api.wire.log.layout import TIMER_EVENT
-
+from ....service_api.types import TimeUnit
+from ....service_api.wire.log.layout import TIMER_EVENT
 from ..source.timestamps import parse_time_unit
 from .engine import Column, DataFrame, F, Window
 from .log_columns import check_columns, end_position, micros_between

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.service_api.wire.frame import UNFRAGMENTED
-
+from ....service_api.wire.frame import UNFRAGMENTED
 from ...reading.frame_columns import MESSAGE_COLUMNS
 from .engine import DataFrame, F, Window
 from .log_columns import (

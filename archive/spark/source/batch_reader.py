@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from trimaran.archive.files.vector.scan import MIN_BLOCK_LENGTH_BYTES, FrameBlock, FrameScanner
-
 from ...files.reader import StopReason
+from ...files.vector.scan import MIN_BLOCK_LENGTH_BYTES, FrameBlock, FrameScanner
 from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES, ReadProblem
 from ...reading.vector.columns import BatchMaker, frame_schema
 from ...reading.vector.messages import MessageBlockJoiner

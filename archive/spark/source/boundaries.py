@@ -32,10 +32,9 @@ from typing import Final
 
 import numpy as np
 
-from trimaran.archive.files.vector.scan import KIND, MIN_BLOCK_LENGTH_BYTES, SLOT, FrameScanner
-from trimaran.service_api.wire.frame import FLAG_BEGIN, TYPE_PADDING, unpack_header
-from trimaran.service_api.wire.frame_rules import FrameRules
-
+from ....service_api.wire.frame import FLAG_BEGIN, TYPE_PADDING, unpack_header
+from ....service_api.wire.frame_rules import FrameRules
+from ...files.vector.scan import KIND, MIN_BLOCK_LENGTH_BYTES, SLOT, FrameScanner
 from ...format.descriptor import RecordingDescriptor
 from ...format.frame_rules import frame_rules_of
 from ...format.layout import first_base_position

@@ -17,7 +17,7 @@ from typing import Final
 
 from pyspark.sql.types import StructField, StructType
 
-from trimaran.service_api.errors import ConfigurationError
+from ....service_api.errors import ConfigurationError
 
 OPTIONS_KEY: Final = "aeron_archive.options"
 """The metadata of a table's first column with this name are the table's options, as JSON."""

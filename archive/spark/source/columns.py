@@ -7,8 +7,7 @@ from typing import Final
 
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, ShortType, StructType, TimestampType
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ....service_api.errors import ConfigurationError
 from ...reading.frame_columns import COLUMNS, FRAME_COLUMNS, MESSAGE_COLUMNS, ColumnType, choose_columns
 
 _SPARK_TYPES: Final[Mapping[ColumnType, DataType]] = {

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from trimaran.service_api.errors import ClusterError
+from ....service_api.errors import ClusterError
 
 _HIDE: Final = "SPARK_HIDE_TRACEBACK"
 

@@ -7,8 +7,8 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 
-from trimaran.service_api.wire.fields import BlockField, GroupField, MessageLayout, VarField
-from trimaran.service_api.wire.message import Message
+from ....service_api.wire.fields import BlockField, GroupField, MessageLayout, VarField
+from ....service_api.wire.message import Message
 
 
 def field_comments(message: type[Message]) -> dict[str, str]:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from trimaran.service_api.errors import ConfigurationError
-
+from ....service_api.errors import ConfigurationError
 from ...log.group_directories import find_group_count
 from ...log.member_directory import locate
 from ...log.member_groups import common_group_count, group_path

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from trimaran.archive.spark.source.where import parse_where
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.quantities import parse_size_bytes
-from trimaran.service_api.types import TimeUnit
-
+from ....service_api.errors import ConfigurationError
+from ....service_api.quantities import parse_size_bytes
+from ....service_api.types import TimeUnit
 from ...reading.frame_columns import GROUP_COLUMN, choose_columns
 from .filters import EVERY_ROW, RowFilter
+from .where import parse_where
 
 MIN_SPLIT_BYTES: Final = 1 << 16
 

@@ -16,12 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.archive.format.catalog import CatalogEntry
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
-from trimaran.service_api.wire.frame import FRAME_ALIGNMENT
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
-
+from ....service_api.errors import ConfigurationError
+from ....service_api.types import LOG_STREAM_ID, TimeUnit
+from ....service_api.wire.frame import FRAME_ALIGNMENT
+from ....service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
+from ...format.catalog import CatalogEntry
 from ...format.descriptor import RecordingDescriptor, RecordingState
 from ...log.commit_proof import prove_commit
 from ...log.log_file import LogFile, choose_log

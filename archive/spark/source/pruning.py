@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from trimaran.archive.files.vector.scan import MIN_BLOCK_LENGTH_BYTES, FrameScanner
-from trimaran.service_api.types import TimeUnit
-
+from ....service_api.types import TimeUnit
+from ...files.vector.scan import MIN_BLOCK_LENGTH_BYTES, FrameScanner
 from ...format.descriptor import RecordingDescriptor
 from ...log.member_directory import ArchiveLocation
 from ...reading.vector.columns import BatchMaker, frame_schema

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import TimeUnit
+from ....service_api.errors import ConfigurationError
+from ....service_api.types import TimeUnit
 
 MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 TIME_UNITS: Final = {"ms": TimeUnit.MILLIS, "us": TimeUnit.MICROS, "ns": TimeUnit.NANOS}

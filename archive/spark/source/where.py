@@ -21,10 +21,10 @@ import re
 from datetime import datetime
 from typing import Final
 
-from trimaran.archive.reading.frame_columns import FRAME_COLUMNS
-from trimaran.archive.spark.source.filters import UNHANDLED_COLUMNS, AllOf, AnyOf, Condition, RowFilter
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.quantities import microseconds_of
+from ....service_api.errors import ConfigurationError
+from ....service_api.quantities import microseconds_of
+from ...reading.frame_columns import FRAME_COLUMNS
+from .filters import UNHANDLED_COLUMNS, AllOf, AnyOf, Condition, RowFilter
 
 _TOKEN: Final = re.compile(r"\s*(?:(<=>|<=|>=|<>|!=|==|[=<>(),])|(-?\d+)\b|'([^']*)'|([A-Za-z_]\w*)|(\S))", re.ASCII)
 _COMPARISONS: Final = {

@@ -44,11 +44,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from trimaran.archive.files.vector.scan import FrameScanner
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.types import TimeUnit
-
+from ....service_api.errors import ClusterError
+from ....service_api.types import TimeUnit
 from ...errors import ArchiveError, CorruptionError
+from ...files.vector.scan import FrameScanner
 from ...log.member_directory import locate_archive
 from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES, FrameSelection, find_problem
 from ...reading.log_frames import add_group_column

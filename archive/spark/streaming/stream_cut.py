@@ -14,11 +14,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trimaran.archive.files.vector.scan import KIND, LENGTH, SLOT, FrameBlock, FrameScanner
-from trimaran.service_api.wire.checksum import crc32
-from trimaran.service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH, TYPE_DATA
-
+from ....service_api.wire.checksum import crc32
+from ....service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH, TYPE_DATA
 from ...files.reader import StopReason
+from ...files.vector.scan import KIND, LENGTH, SLOT, FrameBlock, FrameScanner
 from ...format.descriptor import RecordingDescriptor
 from ...format.layout import UNSYNCED_LIMIT_BYTES
 from .stream_offset import LogOffset

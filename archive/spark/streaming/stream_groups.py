@@ -22,11 +22,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.groups.ports import group_endpoint
-
+from ....service_api.endpoint import Endpoint
+from ....service_api.errors import ConfigurationError
+from ....service_api.groups.group import Group
+from ....service_api.groups.ports import group_endpoint
 from ...errors import ArchiveError
 from ...log.group_directories import GROUP_DIRECTORY_PREFIX, group_directory
 from .stream_cut import NO_LIMIT

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.types import NULL_VALUE
-
+from ....service_api.errors import ClusterError
+from ....service_api.types import NULL_VALUE
 from ...format.descriptor import RecordingDescriptor, RecordingState
 from ...log.commit_proof import CommitClaim, MemberMarks, prove_commit
 from ...log.log_file import choose_log

@@ -28,9 +28,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, TypeAlias
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
-
+from ....service_api.errors import ConfigurationError
+from ....service_api.types import NULL_POSITION, NULL_VALUE
 from ..source.filters import EVERY_ROW
 
 

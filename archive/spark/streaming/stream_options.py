@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.cluster_id import parse_cluster_id
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.tls import TlsSettings
-
+from ....service_api.cluster_id import parse_cluster_id
+from ....service_api.endpoint import Endpoint
+from ....service_api.errors import ConfigurationError
+from ....service_api.tls import TlsSettings
 from ...log.member_directory import locate
 from ..source.options import (
     STREAM_OPTIONS,

@@ -23,14 +23,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.net.transport import SOCKETS
-from trimaran.service_api.tls import TlsSettings, TlsStack
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
-
+from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from ....service_api.endpoint import Endpoint
+from ....service_api.errors import ConfigurationError
+from ....service_api.groups.group import Group
+from ....service_api.net.transport import SOCKETS
+from ....service_api.tls import TlsSettings, TlsStack
+from ....service_api.types import NULL_POSITION, NULL_VALUE
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format.descriptor import RecordingDescriptor
 from ...log.commit_proof import CommitClaim

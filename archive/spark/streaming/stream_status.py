@@ -16,18 +16,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.documents.document import DocumentVersionError, Refusal, read_document
-from trimaran.service_api.documents.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus, leads
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.net.transport import SOCKETS, Purpose, SocketStack
-from trimaran.service_api.types import NULL_VALUE, REFUSAL_STREAM_ID, STATUS_STREAM_ID
-from trimaran.service_api.wire.frame import TYPE_DATA
-from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.stream import FrameParser
-
+from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from ....service_api.documents.document import DocumentVersionError, Refusal, read_document
+from ....service_api.documents.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus, leads
+from ....service_api.endpoint import Endpoint
+from ....service_api.errors import ConfigurationError, RemoteProtocolError
+from ....service_api.groups.group import Group
+from ....service_api.net.transport import SOCKETS, Purpose, SocketStack
+from ....service_api.types import NULL_VALUE, REFUSAL_STREAM_ID, STATUS_STREAM_ID
+from ....service_api.wire.frame import TYPE_DATA
+from ....service_api.wire.link_frames import SetupFrame
+from ....service_api.wire.stream import FrameParser
 from ...log.commit_proof import CommitClaim
 
 ANSWER_TIMEOUT_S: Final = 0.5

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from trimaran.archive.format.catalog import CatalogEntry
-
 from ...errors import ArchiveError, ArchiveErrorCode
+from ...format.catalog import CatalogEntry
 from ...format.descriptor import RecordingState
 from ...log.member_directory import locate
 from ...store.maintenance import OfflineArchive

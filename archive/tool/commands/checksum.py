@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from trimaran.archive.format.catalog import CatalogEntry
-from trimaran.service_api.wire.checksum import ChecksumKind
-
+from ....service_api.wire.checksum import ChecksumKind
+from ...format.catalog import CatalogEntry
 from ...format.descriptor import RecordingState
 from ...log.member_directory import locate
 from ...store.maintenance import OfflineArchive

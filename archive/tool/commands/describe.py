@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any, Final
 
-from trimaran.archive.format.catalog import CatalogEntry
-
+from ...format.catalog import CatalogEntry
 from ...format.descriptor import RecordingState
 from ...log.log_file import LogFile
 from ...log.member_directory import ArchiveLocation

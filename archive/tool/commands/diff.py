@@ -14,8 +14,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from trimaran.service_api.wire.frame import HEADER_LENGTH
-
+from ....service_api.wire.frame import HEADER_LENGTH
 from ...files.reader import Frame, MessageReader, RecordedMessage
 from ...reading.difference import Difference, Side, Verdict, compare
 from ...reading.message_view import Vocabulary

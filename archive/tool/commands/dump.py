@@ -15,10 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
-from trimaran.archive.format.catalog import CatalogEntry, find_impossible
-
 from ...errors import ArchiveError
 from ...files.reader import NO_END, Frame, FrameReader, IncompleteMessage, MessageReader
+from ...format.catalog import CatalogEntry, find_impossible
 from ...format.descriptor import RecordingDescriptor
 from ...log.log_file import LogFile
 from ...log.member_directory import ArchiveLocation

@@ -12,9 +12,8 @@ from typing import Annotated, Any, Final
 import typer
 from rich.progress import Progress
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import TimeUnit
-
+from ....service_api.errors import ConfigurationError
+from ....service_api.types import TimeUnit
 from ...format.descriptor import RecordingDescriptor, RecordingState
 from ...log.member_directory import locate, locate_archive
 from ...reading.export import (

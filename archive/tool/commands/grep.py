@@ -15,9 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from trimaran.service_api.quantities import parse_time, time_in_unit
-from trimaran.service_api.wire.message import Registry
-
+from ....service_api.quantities import parse_time, time_in_unit
+from ....service_api.wire.message import Registry
 from ...files.reader import MessageReader, RecordedMessage
 from ...format.descriptor import RecordingState
 from ...log.log_file import LogFile

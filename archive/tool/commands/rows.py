@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
-from trimaran.service_api.payloads import encode_payload
-from trimaran.service_api.types import TICKS_PER_MS, TimeUnit
-
+from ....service_api.payloads import encode_payload
+from ....service_api.types import TICKS_PER_MS, TimeUnit
 from ...files.reader import MessageReader, RecordedMessage
 from ...log.log_file import LogFile
 from ...reading.message_view import APPLICATION, MessageViewer, Vocabulary

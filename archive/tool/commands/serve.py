@@ -22,17 +22,16 @@ from typing import Annotated, Any, Final, NoReturn
 import structlog
 import typer
 
-from trimaran.service_api.authenticator import AcceptAll, Authenticator
-from trimaran.service_api.authorisation import AllowAll
-from trimaran.service_api.cluster_id import parse_cluster_id
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
-from trimaran.service_api.net.descriptors import DescriptorBudget
-from trimaran.service_api.net.transport import NetworkStack, Purpose
-from trimaran.service_api.tls import TlsSettings, TlsStack, serving_network
-from trimaran.service_api.tls.watch import TlsWatch
-
+from ....service_api.authenticator import AcceptAll, Authenticator
+from ....service_api.authorisation import AllowAll
+from ....service_api.cluster_id import parse_cluster_id
+from ....service_api.endpoint import Endpoint
+from ....service_api.errors import ConfigurationError
+from ....service_api.net.connection_gate import ConnectionGate, GateLimits
+from ....service_api.net.descriptors import DescriptorBudget
+from ....service_api.net.transport import NetworkStack, Purpose
+from ....service_api.tls import TlsSettings, TlsStack, serving_network
+from ....service_api.tls.watch import TlsWatch
 from ...config import ArchiveConfig
 from ...errors import ArchiveError
 from ...files.mark_file import ArchiveInUseError

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.progress import Progress
 
-from trimaran.archive.format.catalog import CatalogEntry
-
+from ...format.catalog import CatalogEntry
 from ...format.descriptor import RecordingState
 from ...log.member_directory import ArchiveLocation
 from ...reading.verify import RecordingVerdict, verify_recording

@@ -6,8 +6,7 @@ far behind (`status`, `verify`).
 
 from typing import Final
 
-from trimaran.archive.tool.output import new_group
-
+from ....archive.tool.output import new_group
 from .restore import restore
 from .run import run
 from .ship import ship_to_store

@@ -10,12 +10,11 @@ from typing import Annotated
 
 import typer
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption, new_table, print_object
-from trimaran.cluster.operating.backup.fetching import fetch_backup
-from trimaran.cluster.operating.backup.restoring import Restored, restore_backup
-from trimaran.cluster.runtime.ground.system_clock import SystemClock
-from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
-
+from ....archive.tool.output import OutputFormat, OutputOption, new_table, print_object
+from ....service_api.cluster_id import ClusterId, format_cluster_id
+from ...operating.backup.fetching import fetch_backup
+from ...operating.backup.restoring import Restored, restore_backup
+from ...runtime.ground.system_clock import SystemClock
 from ...settings.member_endpoints import parse_members
 from ..interchange.passes import pass_bar
 from ..replay import parse_time_option

@@ -9,17 +9,16 @@ from typing import Annotated, Any, Final
 import typer
 import uvloop
 
-from trimaran.archive.config import ArchiveConfig
-from trimaran.cluster.operating.backup.agent import BackupAgent
-from trimaran.cluster.operating.backup.choosing import BackupSource
-from trimaran.cluster.operating.backup.metrics import BackupMetrics
-from trimaran.cluster.operating.backup.running import run_backup
-from trimaran.cluster.operating.backup.settings import BackupSettings
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.types import NULL_VALUE
-from trimaran.service_api.wire.checksum import ChecksumKind
-
+from ....archive.config import ArchiveConfig
+from ....service_api.endpoint import Endpoint
+from ....service_api.types import NULL_VALUE
+from ....service_api.wire.checksum import ChecksumKind
+from ...operating.backup.agent import BackupAgent
+from ...operating.backup.choosing import BackupSource
+from ...operating.backup.metrics import BackupMetrics
+from ...operating.backup.running import run_backup
+from ...operating.backup.settings import BackupSettings
+from ...runtime.ground.host import Host
 from ..shared.logging import configure_logging
 from ..shared.setting_flags import load_members_from_flags, load_network_from_flags, with_client_flags
 from .stopping import run_until_signal

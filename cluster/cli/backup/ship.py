@@ -8,13 +8,12 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption, new_table, print_object
-from trimaran.cluster.operating.backup.shipping import ship_backup
-from trimaran.cluster.operating.backup.store_follower import StoreFollower
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.cluster.runtime.ground.system_clock import SystemClock
-from trimaran.service_api.types import NULL_VALUE
-
+from ....archive.tool.output import OutputFormat, OutputOption, new_table, print_object
+from ....service_api.types import NULL_VALUE
+from ...operating.backup.shipping import ship_backup
+from ...operating.backup.store_follower import StoreFollower
+from ...runtime.ground.host import Host
+from ...runtime.ground.system_clock import SystemClock
 from ..shared.logging import configure_logging
 from .stopping import run_until_signal
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.table import Table
 
-from trimaran.archive.tool.output import (
+from ....archive.tool.output import (
     EXIT_UNHEALTHY,
     OutputFormat,
     OutputOption,
@@ -17,9 +17,9 @@ from trimaran.archive.tool.output import (
     new_table,
     print_object,
 )
-from trimaran.cluster.operating.backup.status import FRESH_MS, BackupStatus, read_status
-from trimaran.cluster.operating.backup.store_status import StoreStatus, read_store_statuses
-from trimaran.cluster.runtime.ground.system_clock import SystemClock
+from ...operating.backup.status import FRESH_MS, BackupStatus, read_status
+from ...operating.backup.store_status import StoreStatus, read_store_statuses
+from ...runtime.ground.system_clock import SystemClock
 
 _EXIT_NOT_RUNNING: Final = 3
 

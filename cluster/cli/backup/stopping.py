@@ -8,7 +8,7 @@ import signal
 from collections.abc import Coroutine
 from typing import Any
 
-from trimaran.service_api import ClusterError
+from ....service_api import ClusterError
 
 
 async def run_until_signal(work: Coroutine[Any, Any, None]) -> None:

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
-from trimaran.cluster.operating.backup.verification import verify_backup
+from ....archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
+from ...operating.backup.verification import verify_backup
 
 
 def verify_all(

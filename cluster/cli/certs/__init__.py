@@ -8,8 +8,7 @@ Exit status: 0 success; 2 wrong usage, or a file cannot be used.
 
 from typing import Final
 
-from trimaran.archive.tool.output import new_group
-
+from ....archive.tool.output import new_group
 from .init import init
 from .issue import issue
 from .show import show

@@ -11,15 +11,14 @@ from typing import Annotated, Final
 
 import typer
 
-from trimaran.service_api.access.identity import CallerRole, Identity
-from trimaran.service_api.access.private_files import write_private
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id, parse_cluster_id
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.tls import TlsSettings
-from trimaran.service_api.tls.certificates import utc_now
-from trimaran.service_api.tls.issuing import AUTHORITIES_FILE, LOCAL_NAMES, Authority, files_of
-from trimaran.service_api.tls.settings import FILE_SETTINGS
-
+from ....service_api.access.identity import CallerRole, Identity
+from ....service_api.access.private_files import write_private
+from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id, parse_cluster_id
+from ....service_api.errors import ConfigurationError
+from ....service_api.tls import TlsSettings
+from ....service_api.tls.certificates import utc_now
+from ....service_api.tls.issuing import AUTHORITIES_FILE, LOCAL_NAMES, Authority, files_of
+from ....service_api.tls.settings import FILE_SETTINGS
 from ...settings.config import MEMBER_ID_PLACE, TLS_PREFIX
 
 CERTIFICATES_NAME: Final = "certs"

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption, print_rows
-from trimaran.service_api.cluster_id import format_cluster_id, parse_cluster_id
-
+from ....archive.tool.output import OutputFormat, OutputOption, print_rows
+from ....service_api.cluster_id import format_cluster_id, parse_cluster_id
 from .development import (
     AUTHORITY_DAYS,
     DEFAULT_DAYS,

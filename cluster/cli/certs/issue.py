@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from trimaran.service_api.access.identity import Identity
-from trimaran.service_api.cluster_id import format_cluster_id
-from trimaran.service_api.tls.issuing import Authority
-
+from ....service_api.access.identity import Identity
+from ....service_api.cluster_id import format_cluster_id
+from ....service_api.tls.issuing import Authority
 from .development import DEFAULT_DAYS, DaysOption, DirectoryArgument, HostOption, issue_one, read_cluster_id
 
 

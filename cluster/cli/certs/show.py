@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption, print_rows
-from trimaran.service_api.access.identity import CallerRole, Identity, spiffe_prefix_of
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.tls.certificates import CLIENT_USAGE, SERVER_USAGE, Certificate, read_certificates, utc_now
+from ....archive.tool.output import OutputFormat, OutputOption, print_rows
+from ....service_api.access.identity import CallerRole, Identity, spiffe_prefix_of
+from ....service_api.errors import ConfigurationError
+from ....service_api.tls.certificates import CLIENT_USAGE, SERVER_USAGE, Certificate, read_certificates, utc_now
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A file of certificates in PEM format.")]
 

@@ -19,12 +19,11 @@ import typer
 import uvloop
 from rich.console import Console
 
-from trimaran.archive.tool.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
-from trimaran.cluster.core.vocabulary.members import quorum_threshold
-from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.tls import TlsSettings, client_network
-
+from ....archive.tool.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
+from ....service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
+from ....service_api.net.transport import NetworkStack
+from ....service_api.tls import TlsSettings, client_network
+from ...core.vocabulary.members import quorum_threshold
 from ...settings.config import parse_members
 from ...settings.service_loading import load_service_class
 from ...testing.harness import ServiceHarness

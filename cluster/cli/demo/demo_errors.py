@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trimaran.service_api.errors import ClusterError, ErrorCategory
+from ....service_api.errors import ClusterError, ErrorCategory
 
 
 class DemoFailedError(ClusterError):

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimaran.archive.files.reader import MessageReader
-from trimaran.archive.log.log_file import LogFile
-from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.archive.reading.difference import find_mismatch
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.wire.log.fields import read_log_fields
-from trimaran.service_api.wire.log.layout import SESSION_MESSAGE_HEADER
-
+from ....archive.files.reader import MessageReader
+from ....archive.log.log_file import LogFile
+from ....archive.log.member_directory import MemberDirectory
+from ....archive.reading.difference import find_mismatch
+from ....service_api.errors import ConfigurationError
+from ....service_api.wire.log.fields import read_log_fields
+from ....service_api.wire.log.layout import SESSION_MESSAGE_HEADER
 from .demo_errors import DemoFailedError
 
 

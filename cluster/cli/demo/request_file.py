@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.errors import ConfigurationError
+from ....service_api.errors import ConfigurationError
 
 COLUMNS: Final = ("host", "time", "url")
 _GZIP_MAGIC: Final = b"\x1f\x8b"

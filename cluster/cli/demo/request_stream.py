@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter_ns
 from typing import Protocol
 
-from trimaran.client import ClientConfig, ClusterClient, TlsSettings
-from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.wire.session import EventCode
-
+from ....client import ClientConfig, ClusterClient, TlsSettings
+from ....service_api.errors import ClusterError
+from ....service_api.wire.session import EventCode
 from .demo_errors import DemoFailedError
 
 

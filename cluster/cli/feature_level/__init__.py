@@ -6,8 +6,7 @@ as of the other operations (`shared.operation`): 12 where a member is down or ca
 
 from typing import Final
 
-from trimaran.archive.tool.output import new_group
-
+from ....archive.tool.output import new_group
 from .raise_level import raise_level
 from .show import show_level
 

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption
-from trimaran.cluster.core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT
-
+from ....archive.tool.output import OutputFormat, OutputOption
+from ...core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT
 from ...documents.operations import Operation
 from ..shared.operation import TimeoutOption, carry_out
 from ..shared.setting_flags import with_member_flags

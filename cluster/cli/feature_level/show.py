@@ -7,8 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption, format_number, new_table
-
+from ....archive.tool.output import OutputFormat, OutputOption, format_number, new_table
 from ...documents.inspection import MembersView
 from ..shared.inspection import Inspection, MemberOption, heading
 from ..shared.setting_flags import with_member_flags

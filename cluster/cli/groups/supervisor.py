@@ -25,8 +25,7 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive.tool.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE
-
+from ....archive.tool.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from ...settings.config import NodeConfig
 from ...settings.config_layers import flag_arguments, setting_kind
 from ...settings.variables import clean_environment

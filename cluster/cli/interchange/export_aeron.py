@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trimaran.archive.tool.output import (
+from ....archive.tool.output import (
     EXIT_UNHEALTHY,
     OutputFormat,
     OutputOption,
@@ -23,14 +23,13 @@ from trimaran.archive.tool.output import (
     print_error,
     print_rows,
 )
-from trimaran.cluster.directories import copying
-from trimaran.cluster.directories.source import read_source
-from trimaran.cluster.directories.survey import survey_source
-from trimaran.cluster.operating.export_aeron.plan import ExportPlan, plan_export
-from trimaran.cluster.runtime.ground.system_clock import SystemClock
-from trimaran.service_api import ClusterError
-from trimaran.service_api.quantities import format_app_version
-
+from ....service_api import ClusterError
+from ....service_api.quantities import format_app_version
+from ...directories import copying
+from ...directories.source import read_source
+from ...directories.survey import survey_source
+from ...operating.export_aeron.plan import ExportPlan, plan_export
+from ...runtime.ground.system_clock import SystemClock
 from .passes import DryRunOption, pass_bar
 
 DirectoryArgument = Annotated[str, typer.Argument(metavar="DIR", help="The directory of a member that is stopped.")]

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from trimaran.archive.reading.verify import UNKNOWN_CHECKSUM
-from trimaran.archive.tool.output import (
+from ....archive.reading.verify import UNKNOWN_CHECKSUM
+from ....archive.tool.output import (
     EXIT_UNHEALTHY,
     OutputFormat,
     OutputOption,
@@ -25,14 +25,13 @@ from trimaran.archive.tool.output import (
     print_error,
     print_rows,
 )
-from trimaran.cluster.directories import copying
-from trimaran.cluster.directories.agreement import find_disagreement
-from trimaran.cluster.directories.source import Source, read_source
-from trimaran.cluster.directories.survey import Survey, survey_source
-from trimaran.cluster.runtime.ground.system_clock import SystemClock
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.quantities import format_app_version
-
+from ....service_api import ClusterError, ConfigurationError
+from ....service_api.quantities import format_app_version
+from ...directories import copying
+from ...directories.agreement import find_disagreement
+from ...directories.source import Source, read_source
+from ...directories.survey import Survey, survey_source
+from ...runtime.ground.system_clock import SystemClock
 from .passes import DryRunOption, pass_bar
 
 SourceArgument = Annotated[

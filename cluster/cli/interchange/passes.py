@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trimaran.archive.tool.commands.progress import one_bar, progress_bars
+from ....archive.tool.commands.progress import one_bar, progress_bars
 
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Read and check everything, print the result, write nothing.")

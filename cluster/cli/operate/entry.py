@@ -6,8 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from trimaran.archive.tool.output import EXIT_USAGE, OutputFormat, OutputOption, fail, new_group
-
+from ....archive.tool.output import EXIT_USAGE, OutputFormat, OutputOption, fail, new_group
 from ...documents.operations import Operation
 from ..shared.operation import TimeoutOption, carry_out
 from ..shared.setting_flags import with_member_flags

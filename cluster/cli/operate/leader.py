@@ -6,9 +6,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption, new_group
-from trimaran.service_api.member_id import MEMBER_ID_MAX
-
+from ....archive.tool.output import OutputFormat, OutputOption, new_group
+from ....service_api.member_id import MEMBER_ID_MAX
 from ...documents.operations import Operation
 from ..shared.operation import TimeoutOption, carry_out
 from ..shared.setting_flags import with_member_flags

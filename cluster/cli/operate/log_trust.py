@@ -11,11 +11,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from trimaran.archive.tool.output import EXIT_FAILED, EXIT_USAGE, fail
-from trimaran.service_api import ClusterError
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.net.transport import NetworkStack
-
+from ....archive.tool.output import EXIT_FAILED, EXIT_USAGE, fail
+from ....service_api import ClusterError
+from ....service_api.cluster_id import ClusterId
+from ....service_api.net.transport import NetworkStack
 from ...documents.operations import Operation, run_operation
 from ..shared.setting_flags import (
     load_cluster_id_from_flags,

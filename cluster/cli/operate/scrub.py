@@ -15,7 +15,7 @@ import typer
 from pydantic import BaseModel, ConfigDict
 from rich.console import RenderableType
 
-from trimaran.archive.tool.output import (
+from ....archive.tool.output import (
     ABSENT,
     EXIT_FAILED,
     EXIT_UNHEALTHY,
@@ -29,11 +29,10 @@ from trimaran.archive.tool.output import (
     new_table,
     print_object,
 )
-from trimaran.service_api import ClusterError
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.documents.member_status import DamagedPlaceStatus, MemberStatus, ScrubStatus
-from trimaran.service_api.net.transport import NetworkStack
-
+from ....service_api import ClusterError
+from ....service_api.cluster_id import ClusterId
+from ....service_api.documents.member_status import DamagedPlaceStatus, MemberStatus, ScrubStatus
+from ....service_api.net.transport import NetworkStack
 from ...documents.operations import Operation, run_operation
 from ..shared.cluster_report import ask_members
 from ..shared.every_group import of_every_group

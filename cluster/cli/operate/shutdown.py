@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption
-from trimaran.service_api.member_id import MEMBER_ID_MAX
-
+from ....archive.tool.output import OutputFormat, OutputOption
+from ....service_api.member_id import MEMBER_ID_MAX
 from ...documents.operations import Operation
 from ..shared.every_group import of_every_group
 from ..shared.operation import TimeoutOption, carry_out

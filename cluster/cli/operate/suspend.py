@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption
-
+from ....archive.tool.output import OutputFormat, OutputOption
 from ...documents.operations import Operation
 from ..shared.every_group import of_every_group
 from ..shared.operation import TimeoutOption, carry_out

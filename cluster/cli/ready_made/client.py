@@ -10,13 +10,12 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from trimaran.archive.tool.output import EXIT_FAILED, EXIT_REFUSED, EXIT_UNREACHABLE, fail
-from trimaran.client import ClientConfig, ConnectRejectedError, ConnectTimeoutError, PasswordCredentials
-from trimaran.client.typed import SyncTypedClient
-from trimaran.service_api.cluster_id import format_cluster_id
-from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError
-from trimaran.service_api.typed import ServiceError
-
+from ....archive.tool.output import EXIT_FAILED, EXIT_REFUSED, EXIT_UNREACHABLE, fail
+from ....client import ClientConfig, ConnectRejectedError, ConnectTimeoutError, PasswordCredentials
+from ....client.typed import SyncTypedClient
+from ....service_api.cluster_id import format_cluster_id
+from ....service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError
+from ....service_api.typed import ServiceError
 from ...settings.variables import PASSWORD_VARIABLE, USER_VARIABLE
 from ..shared.setting_flags import load_cluster_id_from_flags, load_members_from_flags, load_tls_from_flags
 

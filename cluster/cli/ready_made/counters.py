@@ -10,9 +10,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from trimaran.archive.tool.output import EXIT_FAILED, new_group, print_line
-from trimaran.client.ready_made import SyncCountersClient
-
+from ....archive.tool.output import EXIT_FAILED, new_group, print_line
+from ....client.ready_made import SyncCountersClient
 from ..shared.setting_flags import with_client_flags
 from .client import EntryLimitOption, NamePrefixArgument, UserOption, WaitOption, connected
 

@@ -12,10 +12,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from trimaran.archive.tool.output import EXIT_FAILED, new_group, print_line
-from trimaran.client.ready_made import SyncKvClient
-from trimaran.service_api.ready_made.kv import key_range
-
+from ....archive.tool.output import EXIT_FAILED, new_group, print_line
+from ....client.ready_made import SyncKvClient
+from ....service_api.ready_made.kv import key_range
 from ..shared.setting_flags import with_client_flags
 from .client import EntryLimitOption, UserOption, WaitOption, as_text, connected, read_argument
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.archive.tool.output import EXIT_FAILED, print_error
-from trimaran.client import ClientConfig
-from trimaran.client.ready_made import HeldLock, LocksClient, LockTimeoutError
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.service_api.errors import ClusterError
+from ....archive.tool.output import EXIT_FAILED, print_error
+from ....client import ClientConfig
+from ....client.ready_made import HeldLock, LocksClient, LockTimeoutError
+from ....service_api.errors import ClusterError
+from ...runtime.ground.activities import ActivityScope
 
 TOKEN_VARIABLE: Final = "LOCK_TOKEN"
 """Where a command finds the fencing token. Variables that begin with TRIMARAN_ are settings of commands."""

@@ -16,11 +16,10 @@ from typing import Annotated, Any, Final
 import typer
 import uvloop
 
-from trimaran.archive.tool.output import EXIT_FAILED, new_group, print_line
-from trimaran.client.ready_made import SyncLocksClient
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.ready_made.locks import LockHolder
-
+from ....archive.tool.output import EXIT_FAILED, new_group, print_line
+from ....client.ready_made import SyncLocksClient
+from ....service_api.errors import ConfigurationError
+from ....service_api.ready_made.locks import LockHolder
 from ..shared.setting_flags import with_client_flags
 from .client import (
     EntryLimitOption,

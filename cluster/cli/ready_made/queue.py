@@ -13,12 +13,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from trimaran.archive.tool.output import EXIT_FAILED, new_group, print_line
-from trimaran.client.ready_made import SyncQueueClient
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.ready_made.queue import MessageState, QueueSchedule, QueueSettings, QueueStats
-from trimaran.service_api.ready_made.queue.messages import DEFAULT_LEASE_S
-
+from ....archive.tool.output import EXIT_FAILED, new_group, print_line
+from ....client.ready_made import SyncQueueClient
+from ....service_api.errors import ConfigurationError
+from ....service_api.ready_made.queue import MessageState, QueueSchedule, QueueSettings, QueueStats
+from ....service_api.ready_made.queue.messages import DEFAULT_LEASE_S
 from ..shared.setting_flags import with_client_flags
 from .client import EntryLimitOption, UserOption, WaitOption, as_text, connected, read_argument
 

@@ -10,10 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.ready_made import READY_MADE
-
+from ....archive.tool.output import OutputFormat, OutputOption
+from ....service_api.errors import ConfigurationError
+from ....service_api.ready_made import READY_MADE
 from ..shared.setting_flags import with_shared_setting_flags
 from ..up.up import (
     OWN_SETTINGS,

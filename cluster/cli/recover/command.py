@@ -18,9 +18,9 @@ from typing import Annotated, Final
 
 import typer
 
-from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.archive.log.group_directories import refuse_groups
-from trimaran.archive.tool.output import (
+from ....archive.disk.file_system import OsFileSystem
+from ....archive.log.group_directories import refuse_groups
+from ....archive.tool.output import (
     EXIT_REFUSED,
     EXIT_UNHEALTHY,
     OutputFormat,
@@ -29,11 +29,13 @@ from trimaran.archive.tool.output import (
     new_group,
     print_error,
 )
-from trimaran.cluster.core.vocabulary.configuration import Configuration
-from trimaran.cluster.operating.salvage.choice import SalvageChoice, choose
-from trimaran.cluster.operating.salvage.holding import Holding, read_holding
-from trimaran.cluster.operating.salvage.living import OldMember, ask_old_members, why_not_gone
-from trimaran.cluster.operating.salvage.writing import (
+from ....service_api import ConfigurationError
+from ....service_api.cluster_id import ClusterId, format_cluster_id
+from ...core.vocabulary.configuration import Configuration
+from ...operating.salvage.choice import SalvageChoice, choose
+from ...operating.salvage.holding import Holding, read_holding
+from ...operating.salvage.living import OldMember, ask_old_members, why_not_gone
+from ...operating.salvage.writing import (
     append_recovery_record,
     backup_name,
     find_begun,
@@ -41,11 +43,8 @@ from trimaran.cluster.operating.salvage.writing import (
     write_beside,
     write_in_place,
 )
-from trimaran.cluster.runtime.ground.system_clock import SystemClock
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
-
 from ...runtime.files.mark_file import MARK_FILE_NAME
+from ...runtime.ground.system_clock import SystemClock
 from ...settings.member_endpoints import MemberEndpoints, parse_members
 from ..interchange.passes import pass_bar
 from ..shared.new_cluster import NewClusterIdOption, NewMembersOption, choose_cluster_id

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from trimaran.archive.tool.output import OutputFormat, make_console, print_rows
-from trimaran.cluster.operating.salvage.choice import SalvageChoice
-from trimaran.cluster.operating.salvage.holding import Holding
-from trimaran.cluster.operating.salvage.living import OldMember
-from trimaran.cluster.operating.salvage.writing import RecoveryRecord
-from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
+from ....archive.tool.output import OutputFormat, make_console, print_rows
+from ....service_api.cluster_id import ClusterId, format_cluster_id
+from ...operating.salvage.choice import SalvageChoice
+from ...operating.salvage.holding import Holding
+from ...operating.salvage.living import OldMember
+from ...operating.salvage.writing import RecoveryRecord
 
 _SHOWN: Final = {
     "directory": "directory",

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from trimaran.archive.log.member_directory import find_recording_log, locate
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
+from ....archive.log.member_directory import find_recording_log, locate
+from ....service_api.errors import ConfigurationError
+from ....service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 MemberDirectoryArgument = Annotated[
     Path,

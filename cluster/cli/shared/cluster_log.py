@@ -13,16 +13,15 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple
 
-from trimaran.archive.errors import ArchiveError, below_oldest
-from trimaran.archive.files.reader import RecordedMessage
-from trimaran.archive.net.client import ArchiveClient
-from trimaran.archive.reading.message_view import Vocabulary
-from trimaran.archive.tool.commands.rows import MessageRows
-from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, fail
-from trimaran.service_api.documents.member_status import leads
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack
-from trimaran.service_api.types import LOG_STREAM_ID
-
+from ....archive.errors import ArchiveError, below_oldest
+from ....archive.files.reader import RecordedMessage
+from ....archive.net.client import ArchiveClient
+from ....archive.reading.message_view import Vocabulary
+from ....archive.tool.commands.rows import MessageRows
+from ....archive.tool.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, fail
+from ....service_api.documents.member_status import leads
+from ....service_api.net.transport import SOCKETS, NetworkStack
+from ....service_api.types import LOG_STREAM_ID
 from ...documents.inspection import ROW_LIMIT, MembersView
 from ...settings.member_endpoints import MemberEndpoints
 from .inspection import UnreachableError, ask_for_best

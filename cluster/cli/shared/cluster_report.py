@@ -17,21 +17,20 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_OK, EXIT_UNHEALTHY, EXIT_UNREACHABLE
-from trimaran.cluster.core.vocabulary.configuration import MemberKind
-from trimaran.cluster.core.vocabulary.members import quorum_threshold
-from trimaran.cluster.runtime.ground.system_clock import SystemClock
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.documents.document import printable_line
-from trimaran.service_api.documents.member_status import (
+from ....archive.tool.output import EXIT_NO_LEADER, EXIT_OK, EXIT_UNHEALTHY, EXIT_UNREACHABLE
+from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from ....service_api.documents.document import printable_line
+from ....service_api.documents.member_status import (
     ConfiguredMemberStatus,
     MemberStatus,
     find_leader,
     is_in_term_of,
 )
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack
-
+from ....service_api.net.transport import SOCKETS, NetworkStack
+from ...core.vocabulary.configuration import MemberKind
+from ...core.vocabulary.members import quorum_threshold
 from ...documents.query import Outcome, StatusQueryError, query_status
+from ...runtime.ground.system_clock import SystemClock
 
 REPORT_SCHEMA_VERSION: Final = 1
 

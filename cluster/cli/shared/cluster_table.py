@@ -13,9 +13,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from trimaran.archive.tool.output import ABSENT, format_duration, format_number, new_table
-from trimaran.service_api.documents.member_status import ElectionStatus, MemberStatus
-
+from ....archive.tool.output import ABSENT, format_duration, format_number, new_table
+from ....service_api.documents.member_status import ElectionStatus, MemberStatus
 from .cluster_report import ClusterReport, MemberReport
 
 _STATE_STYLES: Final = {"LEADER": "bold green", "FOLLOWER": "green"}

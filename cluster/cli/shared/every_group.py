@@ -11,10 +11,9 @@ from typing import Any
 
 import typer
 
-from trimaran.archive.tool.output import EXIT_OK, OutputFormat
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.groups.group import Group
-
+from ....archive.tool.output import EXIT_OK, OutputFormat
+from ....service_api.errors import ConfigurationError
+from ....service_api.groups.group import Group
 from ...settings.config import NodeConfig
 from .setting_flags import load_groups_from_flags
 

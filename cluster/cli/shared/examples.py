@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trimaran.service_api.errors import ConfigurationError
+from ....service_api.errors import ConfigurationError
 
 SERVICE_MODULE = "access_quota"
 REQUESTS_FILE = "nasa-http-1995-08-01.tsv.gz"

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from rich.console import RenderableType
 from rich.text import Text
 
-from trimaran.archive.tool.output import (
+from ....archive.tool.output import (
     EXIT_NO_LEADER,
     EXIT_UNREACHABLE,
     OutputFormat,
@@ -26,11 +26,10 @@ from trimaran.archive.tool.output import (
     print_object,
     print_rows,
 )
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.documents.member_status import find_leader, leads, term_order
-from trimaran.service_api.errors import ClusterError, ConfigurationError
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack
-
+from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from ....service_api.documents.member_status import find_leader, leads, term_order
+from ....service_api.errors import ClusterError, ConfigurationError
+from ....service_api.net.transport import SOCKETS, NetworkStack
 from ...documents.inspection import ROW_LIMIT, View, ViewT, inspect_member
 from ...documents.query import StatusQueryError
 from .setting_flags import load_cluster_id_from_flags, load_consensus_endpoints, load_network_from_flags

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterError, ErrorCategory
-from trimaran.service_api.groups.ports import group_endpoint
-from trimaran.service_api.net.transport import SOCKETS
-
+from ....service_api.endpoint import Endpoint
+from ....service_api.errors import ClusterError, ErrorCategory
+from ....service_api.groups.ports import group_endpoint
+from ....service_api.net.transport import SOCKETS
 from ...settings.config_layers import flag_arguments
 from ...settings.member_endpoints import PORTS_PER_MEMBER
 from ...settings.variables import clean_environment

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.cluster_id import ClusterId, parse_cluster_id
-
+from ....service_api import ConfigurationError
+from ....service_api.cluster_id import ClusterId, parse_cluster_id
 from ..certs.development import draw_cluster_id
 
 NewMembersOption = Annotated[

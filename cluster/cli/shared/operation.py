@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final, NamedTuple, NoReturn
 import typer
 from pydantic import BaseModel, ConfigDict
 
-from trimaran.archive.tool.output import (
+from ....archive.tool.output import (
     EXIT_FAILED,
     EXIT_NO_LEADER,
     EXIT_REFUSED,
@@ -33,13 +33,12 @@ from trimaran.archive.tool.output import (
     fail,
     print_line,
 )
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
-from trimaran.service_api import ClusterError
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.documents.member_status import MemberStatus, find_leader, is_in_term, term_order
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.transport import NetworkStack
-
+from ....service_api import ClusterError
+from ....service_api.cluster_id import ClusterId
+from ....service_api.documents.member_status import MemberStatus, find_leader, is_in_term, term_order
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.transport import NetworkStack
+from ...core.vocabulary.control_toggle import ActionStep
 from ...documents.operations import MemberChangeRequest, Operation, OperationProgress, run_operation
 from ...documents.query import Outcome, StatusQueryError, query_status
 from .cluster_report import MemberReport, ask_members

@@ -15,13 +15,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from trimaran.archive.log.group_directories import find_group_count, group_directory
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterError, ConfigurationError
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.tls import TlsSettings, client_network
-
+from ....archive.log.group_directories import find_group_count, group_directory
+from ....service_api.cluster_id import ClusterId
+from ....service_api.endpoint import Endpoint
+from ....service_api.errors import ClusterError, ConfigurationError
+from ....service_api.net.transport import NetworkStack
+from ....service_api.tls import TlsSettings, client_network
 from ...settings.config import TLS_PREFIX, MemberEndpoints, NodeConfig
 from ...settings.config_layers import (
     LoadedConfig,

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from rich.console import RenderableType
 from rich.live import Live
 
-from trimaran.archive.tool.output import OutputFormat, ended_by_reader, make_console, print_line
+from ....archive.tool.output import OutputFormat, ended_by_reader, make_console, print_line
 
 WatchOption = Annotated[
     float | None,

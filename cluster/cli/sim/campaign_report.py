@@ -14,12 +14,11 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from trimaran import cluster
-from trimaran.cluster.testing.simulation.campaign import DETERMINISM_RULE, Totals, replay_arguments
-from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES
-from trimaran.cluster.testing.simulation.run import Options, RunOutcome
-from trimaran.cluster.testing.simulation.shrink import Shrunk
-
+from .... import cluster
+from ...testing.simulation.campaign import DETERMINISM_RULE, Totals, replay_arguments
+from ...testing.simulation.faults.nemesis import KIND_NAMES
+from ...testing.simulation.run import Options, RunOutcome
+from ...testing.simulation.shrink import Shrunk
 from .seed_job import SeedJob
 
 REPORT_SCHEMA_VERSION: Final = 1

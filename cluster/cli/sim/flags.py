@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.groups.group import GROUP_COUNT_MAX
+from ....service_api.errors import ConfigurationError
+from ....service_api.groups.group import GROUP_COUNT_MAX
 
 SeedsFlag = Annotated[
     str,

@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from trimaran.cluster.testing.simulation.campaign import check_determinism
-from trimaran.cluster.testing.simulation.clients.queries import QUERY_KIND
-from trimaran.cluster.testing.simulation.clients.service_workload import (
+from ....service_api import ClusteredService, ConfigurationError
+from ...core.service_messages import SERVICE_LIMIT
+from ...settings.service_loading import load_service_classes
+from ...testing.simulation.campaign import check_determinism
+from ...testing.simulation.clients.queries import QUERY_KIND
+from ...testing.simulation.clients.service_workload import (
     ServiceWorkload,
     draw_query_of,
     draw_request_of,
     key_of_request,
     takes_requests,
 )
-from trimaran.cluster.testing.simulation.run import Options, RunOutcome, run_seed
-from trimaran.service_api import ClusteredService, ConfigurationError
-
-from ...core.service_messages import SERVICE_LIMIT
-from ...settings.service_loading import load_service_classes
+from ...testing.simulation.run import Options, RunOutcome, run_seed
 
 
 @dataclass(slots=True, frozen=True)

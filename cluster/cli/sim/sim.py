@@ -18,7 +18,7 @@ from typing import Final
 import typer
 from rich.console import Console
 
-from trimaran.archive.tool.output import (
+from ....archive.tool.output import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     OutputFormat,
@@ -26,13 +26,12 @@ from trimaran.archive.tool.output import (
     make_console,
     print_error,
 )
-from trimaran.cluster.runtime.ground.system_clock import SystemClock
-from trimaran.cluster.testing.simulation.campaign import kinds_left_out, run_campaign
-from trimaran.cluster.testing.simulation.run import Options, RunOutcome
-from trimaran.cluster.testing.simulation.shrink import Attempt, shrink
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.processors import count_processors
-
+from ....service_api.errors import ConfigurationError
+from ....service_api.processors import count_processors
+from ...runtime.ground.system_clock import SystemClock
+from ...testing.simulation.campaign import kinds_left_out, run_campaign
+from ...testing.simulation.run import Options, RunOutcome
+from ...testing.simulation.shrink import Attempt, shrink
 from .campaign_report import SimulationReport, as_json, describe_outcome, find_commit, print_campaign_report
 from .flags import (
     CheckDeterminismFlag,

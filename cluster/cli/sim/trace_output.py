@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 
 import structlog
 
-from trimaran.cluster.testing.simulation.world.loop import SimulatedLoop
+from ...testing.simulation.world.loop import SimulatedLoop
 
 _LEFT_OUT: Final = ("level", "exc_info", "pid")
 

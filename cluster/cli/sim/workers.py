@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from trimaran.cluster.testing.simulation.campaign import Simulate
-from trimaran.cluster.testing.simulation.run import Failure, Options, RunOutcome
+from ...testing.simulation.campaign import Simulate
+from ...testing.simulation.run import Failure, Options, RunOutcome
 
 DEATH_RULE: Final = "the process that runs a seed outlives it"
 ENDLESS_RULE: Final = "a seed comes to an end"

@@ -10,8 +10,7 @@ Exit status: 0 success; 1 the snapshot was not taken; 2 wrong usage, or the dire
 
 from typing import Final
 
-from trimaran.archive.tool.output import new_group
-
+from ....archive.tool.output import new_group
 from .describe import describe_snapshots
 from .invalidate import invalidate
 from .list import list_snapshots

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from trimaran.archive.errors import CorruptionError
-from trimaran.archive.files.reader import MessageReader
-from trimaran.archive.log.log_file import LogFile
-from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.archive.reading.message_view import MessageViewer
-from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
-from trimaran.service_api.errors import ClusterError, ConfigurationError
-from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
-from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
-
+from ....archive.errors import CorruptionError
+from ....archive.files.reader import MessageReader
+from ....archive.log.log_file import LogFile
+from ....archive.log.member_directory import MemberDirectory
+from ....archive.reading.message_view import MessageViewer
+from ....archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
+from ....service_api.errors import ClusterError, ConfigurationError
+from ....service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
+from ....service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
 from ...runtime.files.recording_log_file import read_recording_log
 from ..archive import VOCABULARY
 from ..shared.arguments import MemberDirectoryArgument, expect_recording_log

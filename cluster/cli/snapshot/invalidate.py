@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.service_api import ConfigurationError
-
+from ....archive.disk.file_system import OsFileSystem
+from ....service_api import ConfigurationError
 from ...runtime.files.mark_file import MARK_FILE_NAME, DirectoryInUseError
 from ...runtime.files.recording_log_file import RecordingLogFile
 from .snapshot_files import DirectoryArgument

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption, print_rows
-from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
-
+from ....archive.tool.output import OutputFormat, OutputOption, print_rows
+from ....service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 from .snapshot_files import DirectoryArgument, SnapshotFiles
 
 

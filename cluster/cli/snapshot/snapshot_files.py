@@ -7,15 +7,14 @@ from typing import Annotated
 
 import typer
 
-from trimaran.archive import ArchiveError, RecordingDescriptor
-from trimaran.archive.errors import ArchiveErrorCode
-from trimaran.archive.files.reader import FrameReader
-from trimaran.archive.log.log_file import LogFile
-from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.archive.tool.output import EXIT_UNHEALTHY, fail
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.types import RecordingId
-
+from ....archive import ArchiveError, RecordingDescriptor
+from ....archive.errors import ArchiveErrorCode
+from ....archive.files.reader import FrameReader
+from ....archive.log.log_file import LogFile
+from ....archive.log.member_directory import MemberDirectory
+from ....archive.tool.output import EXIT_UNHEALTHY, fail
+from ....service_api import ClusterError, ConfigurationError
+from ....service_api.types import RecordingId
 from ...runtime.files.recording_log_file import read_recording_log
 from ..shared.arguments import expect_recording_log
 

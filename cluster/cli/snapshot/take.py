@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trimaran.archive.tool.output import OutputFormat, OutputOption
-
+from ....archive.tool.output import OutputFormat, OutputOption
 from ...documents.operations import Operation
 from ..shared.every_group import of_every_group
 from ..shared.operation import TimeoutOption, carry_out

@@ -6,10 +6,9 @@ import asyncio
 
 import typer
 
-from trimaran.archive.tool.output import EXIT_UNHEALTHY
-from trimaran.service_api import ClusterError
-from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
-
+from ....archive.tool.output import EXIT_UNHEALTHY
+from ....service_api import ClusterError
+from ....service_api.wire.log.recording_log import RecordingLogEntry
 from ...runtime.snapshots.recovery import read_snapshots
 from .snapshot_files import DirectoryArgument, SnapshotFiles
 

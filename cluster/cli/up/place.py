@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.log.group_directories import check_found_count
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.tls.settings import FILE_SETTINGS
-
+from ....archive.log.group_directories import check_found_count
+from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from ....service_api.errors import ConfigurationError
+from ....service_api.tls.settings import FILE_SETTINGS
 from ...runtime.files.cluster_id_file import kept_cluster_id
 from ...settings.config_layers import load_groups, load_members
 from ..certs.development import CERTIFICATES_NAME, Certificates

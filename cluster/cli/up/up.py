@@ -15,12 +15,11 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 import uvloop
 
-from trimaran.archive.tool.output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_OK, OutputFormat, OutputOption, fail
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.service_api.errors import ClusterError, ConfigurationError
-from trimaran.service_api.quantities import format_size_bytes, parse_size_bytes
-from trimaran.service_api.tls import client_network
-
+from ....archive.tool.output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_OK, OutputFormat, OutputOption, fail
+from ....service_api.errors import ClusterError, ConfigurationError
+from ....service_api.quantities import format_size_bytes, parse_size_bytes
+from ....service_api.tls import client_network
+from ...runtime.ground.activities import ActivityScope
 from ...settings.config import TLS_PREFIX, NodeConfig
 from ...settings.config_layers import check_settings
 from ...settings.groups import group_members

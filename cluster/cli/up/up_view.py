@@ -18,8 +18,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from trimaran.archive.tool.output import OutputFormat, make_console, print_line
-
+from ....archive.tool.output import OutputFormat, make_console, print_line
 from ..shared.cluster_report import ClusterReport
 from ..shared.cluster_table import status_table
 from .place import Place

@@ -44,15 +44,14 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from trimaran.cluster.core.vocabulary.divergence import Divergence
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.types import MemberId
-
+from ....service_api import RemoteProtocolError
+from ....service_api.types import MemberId
 from ...messages.digests import DigestKind, ServiceDigest
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import LinkChanged, SnapshotDigested
 from ..log.log_copies import LogCopies, count_independent
+from ..vocabulary.divergence import Divergence
 
 _POSITION_LIMIT: Final = 4096
 """Digests kept of each member: some GiB of log; 1 MB of memory at most."""

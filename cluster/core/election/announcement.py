@@ -8,14 +8,13 @@ Source: seed 001, "Replication and Catchup Details"; aeron.md §2.3-§2.5.
 
 from __future__ import annotations
 
-from trimaran.cluster.core.peers import dialogue
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.service_api import Role, invariant
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, MemberId
-
+from ....service_api import Role, invariant
+from ....service_api.types import NULL_POSITION, NULL_VALUE, MemberId
 from ...messages.consensus import NewLeadershipTerm
+from ..peers import dialogue
+from ..vocabulary.election_state import ElectionState
+from ..vocabulary.reason import Reason
+from ..vocabulary.reason import ReasonKind as K
 from .election import Election
 from .follower_phase import FollowerPhase
 

@@ -11,16 +11,15 @@ Source: seed 001; aeron.md §2.3 CANDIDATE_BALLOT and FOLLOWER_BALLOT.
 
 from __future__ import annotations
 
-from trimaran.cluster.core.peers import dialogue
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
-from trimaran.cluster.core.vocabulary.members import is_ballot_open, is_quorum_leader, is_unanimous_leader, may_vote_for
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.service_api import Role
-from trimaran.service_api.types import NULL_TERM_ID, MemberId
-
+from ....service_api import Role
+from ....service_api.types import NULL_TERM_ID, MemberId
 from ...messages.consensus import CanvassPosition, NewLeadershipTerm, RequestVote, Vote
 from ..events import ActivityFailed, LinkChanged
+from ..peers import dialogue
+from ..vocabulary.election_state import ElectionState
+from ..vocabulary.members import is_ballot_open, is_quorum_leader, is_unanimous_leader, may_vote_for
+from ..vocabulary.reason import Reason
+from ..vocabulary.reason import ReasonKind as K
 from .announcement import Announcement
 from .election import Election, ElectionPhase
 from .voting import Voting, excused

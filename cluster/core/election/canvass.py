@@ -9,22 +9,21 @@ Source: seed 001; aeron.md §2.3 CANVASS and NOMINATE.
 
 from __future__ import annotations
 
-from trimaran.cluster.core.peers import dialogue
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
-from trimaran.cluster.core.vocabulary.members import (
+from ....service_api import Role
+from ....service_api.types import NULL_POSITION, MemberId
+from ...messages.consensus import CanvassPosition, NewLeadershipTerm, RequestVote
+from ..events import ActivityFailed, LinkChanged
+from ..peers import dialogue
+from ..vocabulary.election_state import ElectionState
+from ..vocabulary.members import (
     ClusterMember,
     is_quorum_candidate,
     is_unanimous_candidate,
     may_vote_for,
 )
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.cluster.core.vocabulary.reluctance import HOLD_BACK_ELECTION_TIMEOUTS, able_members, has_equal_log
-from trimaran.service_api import Role
-from trimaran.service_api.types import NULL_POSITION, MemberId
-
-from ...messages.consensus import CanvassPosition, NewLeadershipTerm, RequestVote
-from ..events import ActivityFailed, LinkChanged
+from ..vocabulary.reason import Reason
+from ..vocabulary.reason import ReasonKind as K
+from ..vocabulary.reluctance import HOLD_BACK_ELECTION_TIMEOUTS, able_members, has_equal_log
 from .announcement import Announcement
 from .election import Election, ElectionPhase
 from .voting import Voting, excused

@@ -36,14 +36,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from trimaran.cluster.core.vocabulary.back_off import back_off_ns
-from trimaran.cluster.core.vocabulary.election_state import LEGAL_TRANSITIONS, ElectionState
-from trimaran.cluster.core.vocabulary.phase import NEVER_NS, Handlers
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.service_api import InvariantViolation, Role, invariant
-from trimaran.service_api.types import NULL_TERM_ID, NULL_VALUE, MemberId, TermId
-
+from ....service_api import InvariantViolation, Role, invariant
+from ....service_api.types import NULL_TERM_ID, NULL_VALUE, MemberId, TermId
 from ...messages.consensus import NewLeadershipTerm, RequestVote
 from .. import effects as fx
 from ..context import ConsensusContext
@@ -56,6 +50,11 @@ from ..events import (
     SnapshotFetched,
     SnapshotFetchFailed,
 )
+from ..vocabulary.back_off import back_off_ns
+from ..vocabulary.election_state import LEGAL_TRANSITIONS, ElectionState
+from ..vocabulary.phase import NEVER_NS, Handlers
+from ..vocabulary.reason import Reason
+from ..vocabulary.reason import ReasonKind as K
 from .snapshot_fetch import SnapshotFetch
 
 _FIRST_PAUSE_NS = 50_000_000

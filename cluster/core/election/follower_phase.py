@@ -13,14 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.cluster.core.election import higher_term
-from trimaran.cluster.core.peers import dialogue
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
-from trimaran.cluster.core.vocabulary.phase import NEVER_NS
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.service_api.types import MemberId, RecordingId, TermId
-
+from ....service_api.types import MemberId, RecordingId, TermId
 from ...messages.consensus import CanvassPosition, CommitPosition, NewLeadershipTerm, RequestVote, StopCatchup
 from .. import effects as fx
 from ..events import (
@@ -35,6 +28,12 @@ from ..events import (
     ReplayDone,
     ReplicationDone,
 )
+from ..peers import dialogue
+from ..vocabulary.election_state import ElectionState
+from ..vocabulary.phase import NEVER_NS
+from ..vocabulary.reason import Reason
+from ..vocabulary.reason import ReasonKind as K
+from . import higher_term
 from .election import Election, ElectionPhase
 from .voting import Voting
 

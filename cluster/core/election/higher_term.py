@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.cluster.messages.consensus import CanvassPosition, CommitPosition, NewLeadershipTerm, RequestVote
+from ...messages.consensus import CanvassPosition, CommitPosition, NewLeadershipTerm, RequestVote
+from ..context import ConsensusContext
+from ..vocabulary.reason import Reason
+from ..vocabulary.reason import ReasonKind as K
 
 
 def of_leader(ctx: ConsensusContext, message: NewLeadershipTerm) -> Reason | None:

@@ -5,18 +5,17 @@ Source: seed 001; aeron.md §2.3 LEADER_LOG_REPLICATION to LEADER_READY.
 
 from __future__ import annotations
 
-from trimaran.cluster.core.election import higher_term
-from trimaran.cluster.core.peers import dialogue
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
-from trimaran.cluster.core.vocabulary.members import quorum_position
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.service_api import Role
-from trimaran.service_api.types import NULL_POSITION, MemberId
-
+from ....service_api import Role
+from ....service_api.types import NULL_POSITION, MemberId
 from ...messages.consensus import AppendPosition, CanvassPosition, CommitPosition, NewLeadershipTerm, RequestVote, Vote
 from .. import effects as fx
 from ..events import ActivityFailed, ReplayDone
+from ..peers import dialogue
+from ..vocabulary.election_state import ElectionState
+from ..vocabulary.members import quorum_position
+from ..vocabulary.reason import Reason
+from ..vocabulary.reason import ReasonKind as K
+from . import higher_term
 from .election import Election, ElectionPhase
 from .voting import Voting
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
-
+from ..vocabulary.election_state import ElectionState
 from .ballot import Ballot
 from .canvass import Canvass
 from .election import Election, ElectionPhase

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimaran.cluster.core.vocabulary.back_off import back_off_ns
-from trimaran.service_api import invariant
-from trimaran.service_api.types import MemberId
-
+from ....service_api import invariant
+from ....service_api.types import MemberId
 from ...messages.consensus import NewLeadershipTerm
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import SnapshotFetched, SnapshotFetchFailed
+from ..vocabulary.back_off import back_off_ns
 
 _FIRST_PAUSE_NS = 500_000_000
 _PAUSE_LIMIT_NS = 30_000_000_000

@@ -10,16 +10,15 @@ Source: seed 001; aeron.md §2.4, §2.8.
 
 from __future__ import annotations
 
-from trimaran.cluster.core.election import higher_term
-from trimaran.cluster.core.peers import dialogue
-from trimaran.cluster.core.vocabulary.election_state import BALLOT_STATES, LEADER_STATES, ElectionState
-from trimaran.cluster.core.vocabulary.members import may_vote_for
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.service_api.types import NULL_POSITION, MemberId
-
+from ....service_api.types import NULL_POSITION, MemberId
 from ...messages.consensus import RequestVote
 from .. import effects as fx
+from ..peers import dialogue
+from ..vocabulary.election_state import BALLOT_STATES, LEADER_STATES, ElectionState
+from ..vocabulary.members import may_vote_for
+from ..vocabulary.reason import Reason
+from ..vocabulary.reason import ReasonKind as K
+from . import higher_term
 from .election import Election
 
 

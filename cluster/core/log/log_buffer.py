@@ -12,8 +12,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-from trimaran.service_api import invariant
-from trimaran.service_api.wire.log.log_rules import Before
+from ....service_api import invariant
+from ....service_api.wire.log.log_rules import Before
 
 _COMPACT_COUNT: Final = 1024
 """How many dropped chunks the lists may begin with before they are cut, and then only if these are the half of all."""

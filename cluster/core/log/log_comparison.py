@@ -17,9 +17,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from trimaran.cluster.core.vocabulary.members import quorum_threshold
-from trimaran.service_api.types import MemberId
-
+from ....service_api.types import MemberId
+from ..vocabulary.members import quorum_threshold
 from .log_copies import LogCopies, count_independent
 
 

@@ -26,8 +26,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.types import MemberId
+from ....service_api import RemoteProtocolError
+from ....service_api.types import MemberId
 
 RANGE_LIMIT: Final = 16
 TEXT_LIMIT: Final = 4_000

@@ -15,10 +15,10 @@ from array import array
 from collections.abc import Container, Iterable
 from typing import Final
 
-from trimaran.service_api import LocalProtocolError
-from trimaran.service_api.types import LOG_STREAM_ID
-from trimaran.service_api.wire.checksum import ChecksumKind
-from trimaran.service_api.wire.frame import (
+from ....service_api import LocalProtocolError
+from ....service_api.types import LOG_STREAM_ID
+from ....service_api.wire.checksum import ChecksumKind
+from ....service_api.wire.frame import (
     HEADER_LENGTH,
     MAX_MESSAGE_LENGTH,
     UNFRAGMENTED_DATA,
@@ -30,24 +30,23 @@ from trimaran.service_api.wire.frame import (
     framed_length,
     term_of,
 )
-from trimaran.service_api.wire.frame_run import (
+from ....service_api.wire.frame_run import (
     IS_LITTLE_ENDIAN,
     LONGEST_RUN_BYTES,
     MIN_RUN_FRAMES,
     FrameRun,
     term_offsets,
 )
-from trimaran.service_api.wire.log.messages import ClusterActionRequest, MembershipChangeEvent, NewLeadershipTermEvent
-from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH
-from trimaran.service_api.wire.session import REFUSES_MESSAGES, REFUSES_REQUESTS, SESSION_MESSAGE
-from trimaran.service_api.wire.session_frame import (
+from ....service_api.wire.log.messages import ClusterActionRequest, MembershipChangeEvent, NewLeadershipTermEvent
+from ....service_api.wire.request import REQUEST_BLOCK_LENGTH
+from ....service_api.wire.session import REFUSES_MESSAGES, REFUSES_REQUESTS, SESSION_MESSAGE
+from ....service_api.wire.session_frame import (
     PAYLOAD_OFFSET,
     PREFIX_LENGTH,
     REQUEST_BLOCK_BYTES,
     REQUEST_PAYLOAD_OFFSET,
     SessionField,
 )
-
 from .log_buffer import LogBuffer
 
 _INGRESS: Final = FrameLayout(HeaderField.FRAME_LENGTH, HeaderField.KIND, SessionField.PREFIX, body=PAYLOAD_OFFSET)

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.configuration import ConfigurationHistory
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.wire.frame import (
+from ....service_api import RemoteProtocolError
+from ....service_api.wire.frame import (
     HEADER_LENGTH,
     TYPE_COMMIT,
     HeaderField,
@@ -22,10 +21,10 @@ from trimaran.service_api.wire.frame import (
     position_of,
     unpack_header,
 )
-from trimaran.service_api.wire.frame_rules import FrameRules
-from trimaran.service_api.wire.link_frames import decode_commit_frame
-from trimaran.service_api.wire.log.log_rules import Before
-
+from ....service_api.wire.frame_rules import FrameRules
+from ....service_api.wire.link_frames import decode_commit_frame
+from ....service_api.wire.log.log_rules import Before
+from ..vocabulary.configuration import ConfigurationHistory
 from .log_buffer import LogBuffer
 
 _TYPE_OFFSET: Final = HeaderField.KIND.offset + 2

@@ -24,10 +24,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, unpack_header
-from trimaran.service_api.wire.log.fields import read_log_fields
-
+from ....service_api.types import MemberId
+from ....service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, unpack_header
+from ....service_api.wire.log.fields import read_log_fields
 from .log_copies import LogCopies
 
 

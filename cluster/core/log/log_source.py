@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.members import ClusterMember
-from trimaran.service_api.types import MemberId
+from ....service_api.types import MemberId
+from ..vocabulary.members import ClusterMember
 
 _PAUSE_NS: Final = 30_000_000_000
 """How long a source that failed is left alone."""

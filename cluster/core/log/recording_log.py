@@ -17,9 +17,9 @@ from bisect import insort
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
-from trimaran.service_api.errors import ClusterError, RemoteProtocolError, invariant
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
-from trimaran.service_api.wire.log.recording_log import (
+from ....service_api.errors import ClusterError, RemoteProtocolError, invariant
+from ....service_api.types import NULL_POSITION, NULL_VALUE
+from ....service_api.wire.log.recording_log import (
     CONSENSUS_MODULE_SERVICE_ID,
     MAX_ENTRY_LENGTH,
     EntryType,

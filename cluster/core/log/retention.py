@@ -15,8 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.service_api.wire.log.recording_log import EntryType
-
+from ....service_api.wire.log.recording_log import EntryType
 from .recording_log import RecordingLog
 
 

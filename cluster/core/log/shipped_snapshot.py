@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
-from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.messages.backup import SnapshotRecording, StandbySnapshotRecording
-from trimaran.cluster.messages.shipping import LeadershipTermEntry
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
-from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
+from ....service_api.errors import RemoteProtocolError
+from ....service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
+from ....service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
+from ...messages.backup import SnapshotRecording, StandbySnapshotRecording
+from ...messages.shipping import LeadershipTermEntry
+from .recording_log import RecordingLog
 
 
 @dataclass(slots=True, frozen=True)

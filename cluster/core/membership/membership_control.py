@@ -17,21 +17,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.configuration import (
+from ....service_api import invariant
+from ....service_api.types import MemberId
+from .. import effects as fx
+from ..context import ConsensusContext
+from ..log.log_publisher import LogPublisher
+from ..vocabulary.configuration import (
     ChangeRefusedError,
     Configuration,
     ConfigurationCause,
     text_room,
 )
-from trimaran.cluster.core.vocabulary.member_change import MemberChange, MemberChangeKind
-from trimaran.cluster.core.vocabulary.members import ClusterMember, quorum_threshold
-from trimaran.cluster.core.vocabulary.phase import NEVER_NS
-from trimaran.service_api import invariant
-from trimaran.service_api.types import MemberId
-
-from .. import effects as fx
-from ..context import ConsensusContext
-from ..log.log_publisher import LogPublisher
+from ..vocabulary.member_change import MemberChange, MemberChangeKind
+from ..vocabulary.members import ClusterMember, quorum_threshold
+from ..vocabulary.phase import NEVER_NS
 
 _FAREWELL_HEARTBEAT_TIMEOUTS: Final = 2
 """How long a leader speaks to a member that is removed, and a removed leader to all, once that is committed."""

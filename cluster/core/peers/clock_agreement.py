@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.service_api.types import MemberId
+from ....service_api.types import MemberId
 
 _VALID_NS: Final = 60_000_000_000
 """How long a difference counts after it was measured."""

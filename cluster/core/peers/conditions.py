@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.phase import NEVER_NS
-from trimaran.cluster.core.vocabulary.reluctance import Reluctance
-from trimaran.service_api.types import MemberId, TermId
-
+from ....service_api.types import MemberId, TermId
 from ...messages.condition import ConditionQuery, MemberCondition
 from ..context import ConsensusContext
+from ..vocabulary.phase import NEVER_NS
+from ..vocabulary.reluctance import Reluctance
 from .clock_agreement import ClockAgreement
 
 _INTERVAL_NS: Final = 1_000_000_000

@@ -5,9 +5,10 @@ Elections and terms say the same things at different times; the words are here, 
 
 from __future__ import annotations
 
-from trimaran.cluster.core.context import PROTOCOL_VERSION, ConsensusContext
-from trimaran.cluster.core.vocabulary.members import ClusterMember
-from trimaran.cluster.messages.consensus import (
+from ....service_api import invariant
+from ....service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
+from ....service_api.wire.versioned import build
+from ...messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
     APPEND_POSITION_FLAG_HELD,
     APPEND_POSITION_FLAG_NONE,
@@ -21,9 +22,8 @@ from trimaran.cluster.messages.consensus import (
     StopCatchup,
     Vote,
 )
-from trimaran.service_api import invariant
-from trimaran.service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
-from trimaran.service_api.wire.versioned import build
+from ..context import PROTOCOL_VERSION, ConsensusContext
+from ..vocabulary.members import ClusterMember
 
 
 def canvass_position(ctx: ConsensusContext) -> CanvassPosition:

@@ -10,11 +10,11 @@ the state of a snapshot and the other with nothing.
 
 from __future__ import annotations
 
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.vocabulary.roster import Roster
-from trimaran.cluster.messages.settings import MemberSettings
-from trimaran.service_api.cluster_id import format_cluster_id, is_other_cluster
-from trimaran.service_api.types import MemberId
+from ....service_api.cluster_id import format_cluster_id, is_other_cluster
+from ....service_api.types import MemberId
+from ...messages.settings import MemberSettings
+from ..context import ConsensusContext
+from ..vocabulary.roster import Roster
 
 _COMPARED_WITH_WITNESS = ("term_length_bytes", "mtu_length_bytes", "checksums", "checksum_kind", "aeron_messages_only")
 """A witness has no services, whose settings could differ."""

@@ -23,12 +23,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from trimaran.cluster.core.vocabulary.configuration import MemberKind
-from trimaran.cluster.core.vocabulary.terms import TERM_LEAP_LIMIT
-from trimaran.service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
-from trimaran.service_api.wire.frame import FRAME_ALIGNMENT
-from trimaran.service_api.wire.message import Message
-
+from ....service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
+from ....service_api.wire.frame import FRAME_ALIGNMENT
+from ....service_api.wire.message import Message
 from ...messages.backup import StandbySnapshot
 from ...messages.condition import ConditionQuery, MemberCondition
 from ...messages.consensus import (
@@ -49,6 +46,8 @@ from ...messages.transfer import TransferLeadership
 from ..context import ConsensusContext
 from ..effects import MessageRefused
 from ..events import LeaderSaid, StandbySaid
+from ..vocabulary.configuration import MemberKind
+from ..vocabulary.terms import TERM_LEAP_LIMIT
 
 SENDER_FIELDS: Final[dict[type[Message], str | None]] = {
     CanvassPosition: "follower_member_id",

@@ -29,25 +29,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.events import ActionRequested, AdminAsker, DeliveredTo
-from trimaran.cluster.core.log.log_comparison import LogDifference
-from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.cluster.core.membership.membership_control import MembershipControl
-from trimaran.cluster.core.roles.termination import TerminationControl
-from trimaran.cluster.core.sessions.sessions import SessionManager
-from trimaran.cluster.core.snapshots.snapshot import SnapshotControl
-from trimaran.cluster.core.snapshots.standby_snapshots import StandbySnapshots
-from trimaran.cluster.core.vocabulary.configuration import ChangeRefusedError
-from trimaran.cluster.core.vocabulary.control_toggle import FINAL_STEPS, ActionStep, ControlToggle
-from trimaran.cluster.core.vocabulary.feature_levels import choose_feature_level
-from trimaran.cluster.core.vocabulary.held_entry import DIFFERENCE_ADVICE
-from trimaran.cluster.core.vocabulary.module_state import ModuleState, ModuleStateMachine
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.cluster.messages.consensus import TerminationAck, TerminationPosition
-from trimaran.service_api.wire.log.messages import (
+from ....service_api.wire.log.messages import (
     CLUSTER_ACTION_FLAGS_DEFAULT,
     CLUSTER_ACTION_FLAGS_ENTRY_SKIP,
     CLUSTER_ACTION_FLAGS_FEATURE_LEVEL,
@@ -57,7 +39,25 @@ from trimaran.service_api.wire.log.messages import (
     EntrySkip,
     FeatureLevelRaise,
 )
-from trimaran.service_api.wire.session import AdminResponseCode
+from ....service_api.wire.session import AdminResponseCode
+from ...messages.consensus import TerminationAck, TerminationPosition
+from .. import effects as fx
+from ..context import ConsensusContext
+from ..events import ActionRequested, AdminAsker, DeliveredTo
+from ..log.log_comparison import LogDifference
+from ..log.log_publisher import LogPublisher
+from ..membership.membership_control import MembershipControl
+from ..sessions.sessions import SessionManager
+from ..snapshots.snapshot import SnapshotControl
+from ..snapshots.standby_snapshots import StandbySnapshots
+from ..vocabulary.configuration import ChangeRefusedError
+from ..vocabulary.control_toggle import FINAL_STEPS, ActionStep, ControlToggle
+from ..vocabulary.feature_levels import choose_feature_level
+from ..vocabulary.held_entry import DIFFERENCE_ADVICE
+from ..vocabulary.module_state import ModuleState, ModuleStateMachine
+from ..vocabulary.reason import Reason
+from ..vocabulary.reason import ReasonKind as K
+from .termination import TerminationControl
 
 _HELD_LIMIT: Final = 10_000
 """Events of clients kept while the leader holds; more are dropped, and the client asks again when nothing comes."""

@@ -7,28 +7,28 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.election import higher_term
-from trimaran.cluster.core.peers import dialogue
-from trimaran.cluster.core.roles import leadership_probe
-from trimaran.cluster.core.roles.actions import ActionControl
-from trimaran.cluster.core.roles.leadership_probe import FollowerReads
-from trimaran.cluster.core.vocabulary.members import is_spare
-from trimaran.cluster.core.vocabulary.phase import NEVER_NS, Handlers
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.cluster.messages.consensus import (
+from ....service_api.types import MemberId
+from ...messages.consensus import (
     CatchupPosition,
     CommitPosition,
     NewLeadershipTerm,
     RequestVote,
     TerminationPosition,
 )
-from trimaran.cluster.messages.reads import LeadershipProbe, ReadPosition
-from trimaran.cluster.messages.transfer import TransferLeadership
-from trimaran.service_api.types import MemberId
+from ...messages.reads import LeadershipProbe, ReadPosition
+from ...messages.transfer import TransferLeadership
+from .. import effects as fx
+from .. import events as ev
+from ..context import ConsensusContext
+from ..election import higher_term
+from ..peers import dialogue
+from ..vocabulary.members import is_spare
+from ..vocabulary.phase import NEVER_NS, Handlers
+from ..vocabulary.reason import Reason
+from ..vocabulary.reason import ReasonKind as K
+from . import leadership_probe
+from .actions import ActionControl
+from .leadership_probe import FollowerReads
 
 _LONG_SILENCE_HEARTBEATS: Final = 2
 _SOURCE_ELECTION_TIMEOUTS: Final = 3

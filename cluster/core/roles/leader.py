@@ -7,10 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.election import higher_term
-from trimaran.cluster.core.events import (
+from ....service_api.access.permissions import describe_refusal
+from ....service_api.types import TICKS_PER_MS, ClusterSessionId, CorrelationId, MemberId
+from ....service_api.wire.log.code_digest import with_code_digest
+from ....service_api.wire.log.messages import NewLeadershipTermEvent, TimerEvent
+from ....service_api.wire.session import TRANSFER_TARGET, AdminRequest, AdminRequestType, AdminResponseCode
+from ...messages.consensus import (
+    APPEND_POSITION_FLAG_CATCHUP,
+    APPEND_POSITION_FLAG_HELD,
+    APPEND_POSITION_FLAG_RELAYED,
+    AppendPosition,
+    CanvassPosition,
+    CatchupPosition,
+    CommitPosition,
+    NewLeadershipTerm,
+    RequestVote,
+    TerminationAck,
+    Vote,
+)
+from ...messages.reads import LeadershipProbeAck, ReadPositionRequest
+from .. import effects as fx
+from ..context import ConsensusContext
+from ..election import higher_term
+from ..events import (
     ActionRequested,
     AdminAsker,
     ClientAdmin,
@@ -26,41 +45,22 @@ from trimaran.cluster.core.events import (
     ReluctanceChanged,
     TransferRequested,
 )
-from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.cluster.core.peers import dialogue
-from trimaran.cluster.core.roles.actions import ActionControl
-from trimaran.cluster.core.roles.leadership_probe import LeaderReads
-from trimaran.cluster.core.roles.snapshot_schedule import SnapshotSchedule
-from trimaran.cluster.core.roles.transfer import TransferControl
-from trimaran.cluster.core.service_messages import ServiceMessages
-from trimaran.cluster.core.sessions.sessions import SessionManager
-from trimaran.cluster.core.snapshots.snapshot import SnapshotControl
-from trimaran.cluster.core.snapshots.standby_snapshots import StandbySnapshots
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
-from trimaran.cluster.core.vocabulary.members import ClusterMember, is_active, quorum_position
-from trimaran.cluster.core.vocabulary.phase import Handlers
-from trimaran.cluster.core.vocabulary.reason import Reason
-from trimaran.cluster.core.vocabulary.reason import ReasonKind as K
-from trimaran.cluster.core.vocabulary.timers import TimerService
-from trimaran.cluster.messages.consensus import (
-    APPEND_POSITION_FLAG_CATCHUP,
-    APPEND_POSITION_FLAG_HELD,
-    APPEND_POSITION_FLAG_RELAYED,
-    AppendPosition,
-    CanvassPosition,
-    CatchupPosition,
-    CommitPosition,
-    NewLeadershipTerm,
-    RequestVote,
-    TerminationAck,
-    Vote,
-)
-from trimaran.cluster.messages.reads import LeadershipProbeAck, ReadPositionRequest
-from trimaran.service_api.access.permissions import describe_refusal
-from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId, CorrelationId, MemberId
-from trimaran.service_api.wire.log.code_digest import with_code_digest
-from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent, TimerEvent
-from trimaran.service_api.wire.session import TRANSFER_TARGET, AdminRequest, AdminRequestType, AdminResponseCode
+from ..log.log_publisher import LogPublisher
+from ..peers import dialogue
+from ..service_messages import ServiceMessages
+from ..sessions.sessions import SessionManager
+from ..snapshots.snapshot import SnapshotControl
+from ..snapshots.standby_snapshots import StandbySnapshots
+from ..vocabulary.control_toggle import ActionStep, ControlToggle
+from ..vocabulary.members import ClusterMember, is_active, quorum_position
+from ..vocabulary.phase import Handlers
+from ..vocabulary.reason import Reason
+from ..vocabulary.reason import ReasonKind as K
+from ..vocabulary.timers import TimerService
+from .actions import ActionControl
+from .leadership_probe import LeaderReads
+from .snapshot_schedule import SnapshotSchedule
+from .transfer import TransferControl
 
 _TIMER_LIMIT = 20
 """Timers fired in one poll, so that many at once do not delay ingress. Source: aeron.md §3.3."""

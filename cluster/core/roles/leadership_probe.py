@@ -41,13 +41,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.events import ReadsWanted
-from trimaran.cluster.core.vocabulary.phase import NEVER_NS
-from trimaran.cluster.messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
-from trimaran.service_api import invariant
-from trimaran.service_api.types import MemberId
+from ....service_api import invariant
+from ....service_api.types import MemberId
+from ...messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
+from .. import effects as fx
+from ..context import ConsensusContext
+from ..events import ReadsWanted
+from ..vocabulary.phase import NEVER_NS
 
 
 @dataclass(slots=True)

@@ -20,13 +20,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.events import ActionRequested
-from trimaran.cluster.core.roles.actions import ActionControl
-from trimaran.cluster.core.snapshots.snapshot import SnapshotControl
-from trimaran.cluster.core.snapshots.standby_snapshots import StandbySnapshots
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
-from trimaran.cluster.core.vocabulary.phase import NEVER_NS
+from ..context import ConsensusContext
+from ..events import ActionRequested
+from ..snapshots.snapshot import SnapshotControl
+from ..snapshots.standby_snapshots import StandbySnapshots
+from ..vocabulary.control_toggle import ControlToggle
+from ..vocabulary.phase import NEVER_NS
+from .actions import ActionControl
 
 _CHECK_INTERVAL_NS: Final = 1_000_000_000
 _FIRST_RETRY_NS: Final = 60_000_000_000

@@ -15,11 +15,11 @@ Source: aeron.md §3.11, §10 (TerminationPosition is sent once).
 
 from __future__ import annotations
 
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.vocabulary.members import is_active
-from trimaran.cluster.messages.consensus import TerminationAck, TerminationPosition
-from trimaran.service_api.types import MemberId
+from ....service_api.types import MemberId
+from ...messages.consensus import TerminationAck, TerminationPosition
+from .. import effects as fx
+from ..context import ConsensusContext
+from ..vocabulary.members import is_active
 
 
 class TerminationControl:

@@ -34,17 +34,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.events import LogUnreadable, TransferRequested
-from trimaran.cluster.core.roles.actions import ActionControl, Asker
-from trimaran.cluster.core.vocabulary.back_off import back_off_ns
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
-from trimaran.cluster.core.vocabulary.members import ClusterMember, is_active
-from trimaran.cluster.core.vocabulary.phase import NEVER_NS
-from trimaran.cluster.core.vocabulary.reluctance import Reluctance
-from trimaran.cluster.messages.transfer import TransferLeadership
-from trimaran.service_api.types import MemberId
+from ....service_api.types import MemberId
+from ...messages.transfer import TransferLeadership
+from .. import effects as fx
+from ..context import ConsensusContext
+from ..events import LogUnreadable, TransferRequested
+from ..vocabulary.back_off import back_off_ns
+from ..vocabulary.control_toggle import ActionStep, ControlToggle
+from ..vocabulary.members import ClusterMember, is_active
+from ..vocabulary.phase import NEVER_NS
+from ..vocabulary.reluctance import Reluctance
+from .actions import ActionControl, Asker
 
 _POLL_NS: Final = 1_000_000
 """How often a leader that holds looks at its target: what it has comes as news, that it is gone does not."""

@@ -21,24 +21,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.service_api.authenticator import (
+from ....service_api.authenticator import (
     CHALLENGE_LIMIT_BYTES,
     CREDENTIALS_LIMIT_BYTES,
     PRINCIPAL_LIMIT_BYTES,
     SessionProxy,
 )
-from trimaran.service_api.cluster_id import (
+from ....service_api.cluster_id import (
     DEMAND_PARAMETER,
     NULL_CLUSTER_ID,
     demanded_cluster_id,
     describe_other_cluster,
 )
-from trimaran.service_api.errors import ConfigurationError, LocalProtocolError
-from trimaran.service_api.groups.demand import find_group_refusal
-from trimaran.service_api.types import ClusterSessionId
-from trimaran.service_api.wire.session import Challenge, EventCode, SessionConnectRequest
-from trimaran.service_api.wire.session_token import TOKEN_PARAMETER, channel_digest
-
+from ....service_api.errors import ConfigurationError, LocalProtocolError
+from ....service_api.groups.demand import find_group_refusal
+from ....service_api.types import ClusterSessionId
+from ....service_api.wire.session import Challenge, EventCode, SessionConnectRequest
+from ....service_api.wire.session_token import TOKEN_PARAMETER, channel_digest
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import ClientConnect

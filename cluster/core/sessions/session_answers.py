@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from trimaran.service_api.types import NULL_SESSION_ID, NULL_VALUE, ClusterSessionId, CorrelationId, MemberId
-from trimaran.service_api.wire.session import EventCode, SessionEvent
-
+from ....service_api.types import NULL_SESSION_ID, NULL_VALUE, ClusterSessionId, CorrelationId, MemberId
+from ....service_api.wire.session import EventCode, SessionEvent
 from .. import effects as fx
 from ..context import ConsensusContext
 

@@ -9,7 +9,7 @@ Bounds: one claim a connection, the newest; it goes with the connection.
 
 from __future__ import annotations
 
-from trimaran.service_api.wire.session_token import is_digest_of, token_digest
+from ....service_api.wire.session_token import is_digest_of, token_digest
 
 
 class SessionClaims:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, Protocol
 
-from trimaran.service_api.errors import invariant
+from ....service_api.errors import invariant
 
 
 class SessionState(Enum):

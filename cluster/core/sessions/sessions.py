@@ -26,10 +26,10 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, TypeVar
 
-from trimaran.service_api import CloseReason
-from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId
-from trimaran.service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent
-from trimaran.service_api.wire.session import (
+from ....service_api import CloseReason
+from ....service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId
+from ....service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent
+from ....service_api.wire.session import (
     AdminRequestType,
     AdminResponse,
     AdminResponseCode,
@@ -37,8 +37,7 @@ from trimaran.service_api.wire.session import (
     NewLeaderEvent,
     SessionLimits,
 )
-from trimaran.service_api.wire.session_token import channel_digest
-
+from ....service_api.wire.session_token import channel_digest
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import ClientChallengeResponse, ClientClose, ClientConnect, ClientDisconnected, ClientKeepAlive

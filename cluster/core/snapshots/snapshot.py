@@ -17,11 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from trimaran.cluster.core.vocabulary.configuration import Configuration, decode_text
-from trimaran.cluster.core.vocabulary.feature_levels import NO_FEATURES, FeatureLevels
-from trimaran.cluster.core.vocabulary.timers import TimerService
-from trimaran.service_api import CloseReason, RemoteProtocolError
-from trimaran.service_api.types import (
+from ....service_api import CloseReason, RemoteProtocolError
+from ....service_api.types import (
     NULL_POSITION,
     NULL_VALUE,
     TICKS_PER_MS,
@@ -30,12 +27,11 @@ from trimaran.service_api.types import (
     TermId,
     TimeUnit,
 )
-from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE, CodedSnapshotMarker, with_code_digest
-from trimaran.service_api.wire.log.messages import ClusterActionRequest
-from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, EntryType, RecordingLogEntry
-from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
-from trimaran.service_api.wire.message import Message
-
+from ....service_api.wire.log.code_digest import UNKNOWN_CODE, CodedSnapshotMarker, with_code_digest
+from ....service_api.wire.log.messages import ClusterActionRequest
+from ....service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, EntryType, RecordingLogEntry
+from ....service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
+from ....service_api.wire.message import Message
 from ...messages import snapshot as wire
 from .. import effects as fx
 from ..context import ConsensusContext
@@ -44,6 +40,9 @@ from ..log.retention import drop_old_snapshots, needed_log_position
 from ..service_messages import ServiceMessages, TrackerState, read_trackers, service_session_id_base
 from ..sessions.session_state import SessionState
 from ..sessions.sessions import ClusterSession, SessionManager
+from ..vocabulary.configuration import Configuration, decode_text
+from ..vocabulary.feature_levels import NO_FEATURES, FeatureLevels
+from ..vocabulary.timers import TimerService
 
 _NO_MESSAGES = wire.PendingMessageTracker(
     next_service_session_id=service_session_id_base(0) + 1,

@@ -27,19 +27,18 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording
-from trimaran.cluster.core.vocabulary.back_off import back_off_ns
-from trimaran.cluster.core.vocabulary.configuration import MemberKind
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
-from trimaran.cluster.core.vocabulary.phase import NEVER_NS
-from trimaran.service_api.types import CorrelationId, MemberId, RecordingId, TermId
-from trimaran.service_api.wire.log.messages import ClusterActionRequest
-from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
-
+from ....service_api.types import CorrelationId, MemberId, RecordingId, TermId
+from ....service_api.wire.log.messages import ClusterActionRequest
+from ....service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
 from ...messages.backup import StandbySnapshot, StandbySnapshotRecording
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import LinkChanged, StandbySaid, StandbySnapshotFetched, StandbySnapshotFetchFailed
+from ..log.shipped_snapshot import ShippedRecording
+from ..vocabulary.back_off import back_off_ns
+from ..vocabulary.configuration import MemberKind
+from ..vocabulary.control_toggle import ActionStep
+from ..vocabulary.phase import NEVER_NS
 from .snapshot import SnapshotControl, SnapshotPlace
 
 _PLACE_LIMIT: Final = 64

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.service_api.types import TICKS_PER_MS, TimeUnit
+from ....service_api.types import TICKS_PER_MS, TimeUnit
 
 DRIFT_DIVISOR: Final = 20
 """Cluster time drifts towards the time of day by at most this part of the time that passes."""

@@ -25,16 +25,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from trimaran.cluster.core.vocabulary.members import quorum_threshold
-from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
-from trimaran.service_api.endpoint import PORT_MAX, Endpoint
-from trimaran.service_api.groups.group import ONLY_GROUP, Group
-from trimaran.service_api.member_id import MEMBER_ID_MAX
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.frame import iter_whole_messages
-from trimaran.service_api.wire.log.messages import ChangeType, MembershipChangeEvent
-from trimaran.service_api.wire.message import message_header
-from trimaran.service_api.wire.sbe import MESSAGE_HEADER
+from ....service_api import ClusterError, ConfigurationError, RemoteProtocolError
+from ....service_api.endpoint import PORT_MAX, Endpoint
+from ....service_api.groups.group import ONLY_GROUP, Group
+from ....service_api.member_id import MEMBER_ID_MAX
+from ....service_api.types import MemberId
+from ....service_api.wire.frame import iter_whole_messages
+from ....service_api.wire.log.messages import ChangeType, MembershipChangeEvent
+from ....service_api.wire.message import message_header
+from ....service_api.wire.sbe import MESSAGE_HEADER
+from .members import quorum_threshold
 
 CONFIGURATION_MARK: Final = "trimaran-members/Zq7kX4w "
 """What the text of a configuration begins with; Aeron's begins with a member's id."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trimaran.cluster.messages.digests import DigestKind
-from trimaran.service_api.types import MemberId
+from ....service_api.types import MemberId
+from ...messages.digests import DigestKind
 
 
 @dataclass(slots=True)

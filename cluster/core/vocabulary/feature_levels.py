@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.configuration import ChangeRefusedError
-from trimaran.service_api import ClusteredService, ConfigurationError
-from trimaran.service_api.types import MemberId
+from ....service_api import ClusteredService, ConfigurationError
+from ....service_api.types import MemberId
+from .configuration import ChangeRefusedError
 
 TRIMARAN_LEVEL: Final = 0
 """What this version of Trimaran can itself: nothing that it writes so far needs other members to know it."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from trimaran.cluster.core.vocabulary import configuration as cf
-from trimaran.cluster.core.vocabulary.configuration import ChangeRefusedError, Configuration, MemberKind
+from . import configuration as cf
+from .configuration import ChangeRefusedError, Configuration, MemberKind
 
 
 class MemberChangeKind(StrEnum):

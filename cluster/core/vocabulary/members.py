@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from trimaran.service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
+from ....service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
-from trimaran.service_api import invariant
+from ....service_api import invariant
 
 
 class ModuleState(IntEnum):

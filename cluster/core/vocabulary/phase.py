@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from trimaran.cluster.core.vocabulary.reason import Reason
+from .reason import Reason
 
 Handler = Callable[[Any], Reason | None]  # Any: each handler takes the type that it is keyed by
 """Handles one message or event. Returns why an election has to begin, if it has to."""

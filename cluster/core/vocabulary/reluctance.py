@@ -20,8 +20,8 @@ from collections.abc import Collection
 from enum import Enum
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.members import ClusterMember, compare_log, is_quorum_candidate, may_vote_for
-from trimaran.service_api.types import NULL_POSITION
+from ....service_api.types import NULL_POSITION
+from .members import ClusterMember, compare_log, is_quorum_candidate, may_vote_for
 
 HOLD_BACK_ELECTION_TIMEOUTS: Final = 2
 """How long a reluctant member holds back: a vetoed ballot of a willing one, and its next."""

@@ -20,18 +20,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from trimaran.cluster.core.vocabulary.configuration import (
+from ....service_api import ClusterError, ConfigurationError
+from ....service_api.access.identity import Caller, CallerRole
+from ....service_api.groups.group import Group
+from ....service_api.types import MemberId
+from .configuration import (
     Configuration,
     ConfigurationCause,
     ConfigurationHistory,
     ConfiguredMember,
     MemberKind,
 )
-from trimaran.cluster.core.vocabulary.members import ClusterMember, quorum_threshold
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.access.identity import Caller, CallerRole
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.types import MemberId
+from .members import ClusterMember, quorum_threshold
 
 
 class Roster:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from trimaran.service_api import LocalProtocolError
+from ....service_api import LocalProtocolError
 
 EVERY_SERVICE: Final = -1
 """Whose timer it is where services share the ids of timers."""

@@ -29,27 +29,27 @@ from typing import Final
 import aiofiles.os
 import structlog
 
-from trimaran.archive.errors import ArchiveError
-from trimaran.archive.format.frame_rules import frame_rules_of
-from trimaran.archive.format.messages import RecordingDescriptorRow
-from trimaran.archive.net.client import ArchiveClient
-from trimaran.archive.net.connection import ArchiveConnection, Credentials
-from trimaran.archive.net.frame_stream import FrameStream, open_replay
-from trimaran.archive.net.replication import AHEAD_LIMIT_BYTES, check_fit, fetch_descriptor, replicate
-from trimaran.archive.store.recording import Recording
-from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, check_offer
-from trimaran.cluster.documents.backup_query import BackupAnswer, ask_for_backup
-from trimaran.cluster.operating.backup.choosing import FoundSource, find_source
-from trimaran.cluster.operating.backup.directory import BackupDirectory
-from trimaran.cluster.operating.backup.new_terms import find_first_unknown_term
-from trimaran.cluster.operating.backup.settings import BackupSettings
-from trimaran.cluster.operating.backup.states import BackupState, is_legal
-from trimaran.cluster.operating.backup.status import STATUS_INTERVAL_S, BackupStatus, write_status
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.service_api import ClusterError, ConfigurationError, invariant
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id, parse_cluster_id
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.errors import ClusterTimeoutError, first_leaf
+from ....archive.errors import ArchiveError
+from ....archive.format.frame_rules import frame_rules_of
+from ....archive.format.messages import RecordingDescriptorRow
+from ....archive.net.client import ArchiveClient
+from ....archive.net.connection import ArchiveConnection, Credentials
+from ....archive.net.frame_stream import FrameStream, open_replay
+from ....archive.net.replication import AHEAD_LIMIT_BYTES, check_fit, fetch_descriptor, replicate
+from ....archive.store.recording import Recording
+from ....service_api import ClusterError, ConfigurationError, invariant
+from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id, parse_cluster_id
+from ....service_api.endpoint import Endpoint
+from ....service_api.errors import ClusterTimeoutError, first_leaf
+from ...core.log.shipped_snapshot import ShippedRecording, check_offer
+from ...documents.backup_query import BackupAnswer, ask_for_backup
+from ...runtime.ground.host import Host
+from .choosing import FoundSource, find_source
+from .directory import BackupDirectory
+from .new_terms import find_first_unknown_term
+from .settings import BackupSettings
+from .states import BackupState, is_legal
+from .status import STATUS_INTERVAL_S, BackupStatus, write_status
 
 S = BackupState
 _NS_PER_S: Final = 1_000_000_000

@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trimaran.cluster.core.vocabulary.configuration import MemberKind
-from trimaran.cluster.documents.query import query_status
-from trimaran.cluster.settings.member_endpoints import MemberEndpoints
-from trimaran.service_api import ClusterError
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.documents.member_status import MemberStatus, is_in_term, leads
-from trimaran.service_api.net.transport import NetworkStack
+from ....service_api import ClusterError
+from ....service_api.cluster_id import ClusterId
+from ....service_api.documents.member_status import MemberStatus, is_in_term, leads
+from ....service_api.net.transport import NetworkStack
+from ...core.vocabulary.configuration import MemberKind
+from ...documents.query import query_status
+from ...settings.member_endpoints import MemberEndpoints
 
 
 class BackupSource(StrEnum):

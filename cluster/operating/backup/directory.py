@@ -22,23 +22,23 @@ from typing import Final
 import aiofiles.os
 import structlog
 
-from trimaran.archive import Archive, ArchiveError
-from trimaran.archive.config import ArchiveConfig
-from trimaran.archive.disk.file_system import FileSystem
-from trimaran.archive.format.messages import RecordingDescriptorRow
-from trimaran.archive.log.log_file import choose_log
-from trimaran.archive.net.replication import layout_like
-from trimaran.archive.store.recording import Recording
-from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, ShippedTerm, append_shipped, make_recording_log
-from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
-from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.cluster.runtime.snapshots.recording_copies import start_copy
-from trimaran.cluster.runtime.snapshots.recovery import read_snapshots
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
-from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
+from ....archive import Archive, ArchiveError
+from ....archive.config import ArchiveConfig
+from ....archive.disk.file_system import FileSystem
+from ....archive.format.messages import RecordingDescriptorRow
+from ....archive.log.log_file import choose_log
+from ....archive.net.replication import layout_like
+from ....archive.store.recording import Recording
+from ....service_api import ClusterError, ConfigurationError
+from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
+from ....service_api.types import LOG_STREAM_ID, NULL_VALUE
+from ...core.log.recording_log import RecordingLog
+from ...core.log.shipped_snapshot import ShippedRecording, ShippedTerm, append_shipped, make_recording_log
+from ...runtime.files.cluster_id_file import ClusterIdFile
+from ...runtime.files.recording_log_file import RecordingLogFile
+from ...runtime.ground.host import Host
+from ...runtime.snapshots.recording_copies import start_copy
+from ...runtime.snapshots.recovery import read_snapshots
 
 SYNC_LEVEL: Final = 2
 

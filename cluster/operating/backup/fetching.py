@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trimaran.archive.disk.file_system import OsFileSystem, replace_file
-from trimaran.archive.disk.object_store import Objects, ObjectStore, OpenObjects
-from trimaran.cluster.directories.copying import written_whole
-from trimaran.cluster.operating.backup.manifest import Manifest, StoredObject, decode_file
-from trimaran.cluster.operating.backup.object_check import check_object, damaged_object, missing_object
-from trimaran.cluster.operating.backup.shipping import no_backup, read_backup_manifest
-from trimaran.service_api import ConfigurationError
+from ....archive.disk.file_system import OsFileSystem, replace_file
+from ....archive.disk.object_store import Objects, ObjectStore, OpenObjects
+from ....service_api import ConfigurationError
+from ...directories.copying import written_whole
+from .manifest import Manifest, StoredObject, decode_file
+from .object_check import check_object, damaged_object, missing_object
+from .shipping import no_backup, read_backup_manifest
 
 
 def fetch_backup(url: str, target: Path, *, open_objects: OpenObjects = ObjectStore) -> Manifest:

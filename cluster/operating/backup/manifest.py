@@ -17,9 +17,9 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator, Field
 
-from trimaran.archive.format.layout import SEGMENT_LENGTH_LIMIT_BYTES
-from trimaran.archive.format.stored_names import NameKind, StoredName, take_name
-from trimaran.service_api.documents.document import (
+from ....archive.format.layout import SEGMENT_LENGTH_LIMIT_BYTES
+from ....archive.format.stored_names import NameKind, StoredName, take_name
+from ....service_api.documents.document import (
     ClusterIdLine,
     Count,
     DocumentPart,
@@ -28,7 +28,7 @@ from trimaran.service_api.documents.document import (
     Sha256Line,
     read_document,
 )
-from trimaran.service_api.errors import RemoteProtocolError
+from ....service_api.errors import RemoteProtocolError
 
 MANIFEST_NAME: Final = StoredName("manifest.json")
 DRAFT_NAME: Final = StoredName("manifest-draft.json")

@@ -14,17 +14,17 @@ from typing import Final
 import structlog
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from trimaran.cluster.auth.metrics_access import MetricsAccess
-from trimaran.cluster.operating.backup.states import BackupState
-from trimaran.cluster.operating.backup.status import STATUS_INTERVAL_S, BackupStatus
-from trimaran.cluster.operating.backup.store_status import StoreStatus, read_store_statuses
-from trimaran.cluster.runtime.answering.metrics_page import Labelled, RowsPage, SourceRow, rows_as_markdown
-from trimaran.cluster.runtime.answering.metrics_server import MetricsServer
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.distribution import installed_version
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.connection_gate import ConnectionGate
+from ....service_api import ClusterError, ConfigurationError
+from ....service_api.distribution import installed_version
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.connection_gate import ConnectionGate
+from ...auth.metrics_access import MetricsAccess
+from ...runtime.answering.metrics_page import Labelled, RowsPage, SourceRow, rows_as_markdown
+from ...runtime.answering.metrics_server import MetricsServer
+from ...runtime.ground.host import Host
+from .states import BackupState
+from .status import STATUS_INTERVAL_S, BackupStatus
+from .store_status import StoreStatus, read_store_statuses
 
 logger = structlog.get_logger()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from trimaran.service_api.wire.frame import HEADER_LENGTH, iter_whole_messages
-from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
+from ....service_api.wire.frame import HEADER_LENGTH, iter_whole_messages
+from ....service_api.wire.log.messages import NewLeadershipTermEvent
 
 _MARK: Final = struct.pack("<HH", NewLeadershipTermEvent.TEMPLATE_ID, NewLeadershipTermEvent.SCHEMA_ID)
 _MARK_OFFSET: Final = 2

@@ -6,9 +6,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.disk.file_system import ReadableFileSystem, opened, read_fully
-from trimaran.cluster.operating.backup.manifest import StoredObject
-from trimaran.service_api import ClusterError
+from ....archive.disk.file_system import ReadableFileSystem, opened, read_fully
+from ....service_api import ClusterError
+from .manifest import StoredObject
 
 _PIECE_BYTES: Final = 1 << 20
 _REMEDY: Final = (

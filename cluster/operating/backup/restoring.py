@@ -18,18 +18,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from trimaran.archive.files.reader import MessageReader
-from trimaran.archive.log.log_file import LogFile
-from trimaran.cluster.core.vocabulary.configuration import MemberKind
-from trimaran.cluster.directories.survey import Survey, survey_source
-from trimaran.cluster.operating.salvage.choice import SalvageChoice, choose
-from trimaran.cluster.operating.salvage.holding import Holding, read_holding
-from trimaran.cluster.operating.salvage.writing import RecoveryRecord, append_recovery_record, write_beside
-from trimaran.cluster.settings.member_endpoints import MemberEndpoints
-from trimaran.cluster.time_travel.member_log import MemberLog
-from trimaran.cluster.time_travel.replay import find_target
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
+from ....archive.files.reader import MessageReader
+from ....archive.log.log_file import LogFile
+from ....service_api import ClusterError, ConfigurationError
+from ....service_api.cluster_id import ClusterId, format_cluster_id
+from ...core.vocabulary.configuration import MemberKind
+from ...directories.survey import Survey, survey_source
+from ...settings.member_endpoints import MemberEndpoints
+from ...time_travel.member_log import MemberLog
+from ...time_travel.replay import find_target
+from ..salvage.choice import SalvageChoice, choose
+from ..salvage.holding import Holding, read_holding
+from ..salvage.writing import RecoveryRecord, append_recovery_record, write_beside
 
 
 @dataclass(slots=True, frozen=True)

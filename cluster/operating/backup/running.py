@@ -8,12 +8,12 @@ from pathlib import Path
 import aiofiles.os
 import structlog
 
-from trimaran.archive.config import ArchiveConfig
-from trimaran.cluster.operating.backup.agent import BackupAgent, BackupGapError
-from trimaran.cluster.operating.backup.directory import BackupDirectory
-from trimaran.cluster.operating.backup.settings import BackupSettings
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.service_api import ConfigurationError
+from ....archive.config import ArchiveConfig
+from ....service_api import ConfigurationError
+from ...runtime.ground.host import Host
+from .agent import BackupAgent, BackupGapError
+from .directory import BackupDirectory
+from .settings import BackupSettings
 
 logger = structlog.get_logger()
 

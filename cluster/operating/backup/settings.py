@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimaran.cluster.operating.backup.choosing import BackupSource
-from trimaran.cluster.settings.member_endpoints import MemberEndpoints
+from ...settings.member_endpoints import MemberEndpoints
+from .choosing import BackupSource
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -26,15 +26,21 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, opened, read_file, read_fully
-from trimaran.archive.disk.object_store import Objects, ObjectStore, OpenObjects
-from trimaran.archive.files.catalog import read_catalog
-from trimaran.archive.format.catalog import encode_catalog
-from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.archive.format.stored_names import StoredName
-from trimaran.archive.log.member_directory import ArchiveLocation
-from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.operating.backup.manifest import (
+from ....archive.disk.file_system import FileSystem, OsFileSystem, opened, read_file, read_fully
+from ....archive.disk.object_store import Objects, ObjectStore, OpenObjects
+from ....archive.files.catalog import read_catalog
+from ....archive.format.catalog import encode_catalog
+from ....archive.format.descriptor import RecordingDescriptor
+from ....archive.format.stored_names import StoredName
+from ....archive.log.member_directory import ArchiveLocation
+from ....service_api import ClusterError, ConfigurationError
+from ....service_api.cluster_id import format_cluster_id
+from ....service_api.types import LOG_STREAM_ID
+from ....service_api.wire.log.recording_log import with_checksum
+from ...core.log.recording_log import RecordingLog
+from ...runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, kept_cluster_id
+from ...time_travel.member_log import MemberLog
+from .manifest import (
     CATALOG_NAME,
     CLUSTER_ID_NAME,
     DRAFT_NAME,
@@ -46,12 +52,6 @@ from trimaran.cluster.operating.backup.manifest import (
     encode_file,
     object_digest,
 )
-from trimaran.cluster.runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, kept_cluster_id
-from trimaran.cluster.time_travel.member_log import MemberLog
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.cluster_id import format_cluster_id
-from trimaran.service_api.types import LOG_STREAM_ID
-from trimaran.service_api.wire.log.recording_log import with_checksum
 
 
 @dataclass(slots=True, frozen=True)

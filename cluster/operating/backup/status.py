@@ -11,9 +11,9 @@ from typing import ClassVar, Final
 
 from pydantic import Field
 
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_file, replace_file
-from trimaran.service_api import ClusterError
-from trimaran.service_api.documents.document import Document, read_document
+from ....archive.disk.file_system import FileSystem, OsFileSystem, read_file, replace_file
+from ....service_api import ClusterError
+from ....service_api.documents.document import Document, read_document
 
 BACKUP_STATUS_FILE_NAME: Final = "backup-status.json"
 STATUS_INTERVAL_S: Final = 1.0

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import structlog
 
-from trimaran.cluster.operating.backup.shipping import Shipped, ship_backup
-from trimaran.cluster.operating.backup.store_status import StoreStatus, without_secret, write_store_status
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.service_api import ClusterError, ConfigurationError
+from ....service_api import ClusterError, ConfigurationError
+from ...runtime.ground.host import Host
+from .shipping import Shipped, ship_backup
+from .store_status import StoreStatus, without_secret, write_store_status
 
 logger = structlog.get_logger()
 

@@ -7,8 +7,8 @@ import zlib
 from pathlib import Path
 from typing import ClassVar, Final
 
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_file, replace_file
-from trimaran.service_api.documents.document import Count, Document, Position, read_document
+from ....archive.disk.file_system import FileSystem, OsFileSystem, read_file, replace_file
+from ....service_api.documents.document import Count, Document, Position, read_document
 
 _FILE_NAME: Final = re.compile(r"store-[0-9a-f]{8}\.json")
 _SECRET: Final = re.compile(r"(?<=://)[^/@]*@")

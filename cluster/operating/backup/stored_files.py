@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.disk.file_system import ReadableFileSystem
-from trimaran.archive.disk.object_store import ObjectStore
-from trimaran.archive.format.stored_names import StoredName
-from trimaran.archive.log.member_directory import ArchiveLocation, locate
-from trimaran.cluster.operating.backup.manifest import Manifest, StoredObject, decode_file
-from trimaran.cluster.operating.backup.shipping import no_backup, read_backup_manifest
+from ....archive.disk.file_system import ReadableFileSystem
+from ....archive.disk.object_store import ObjectStore
+from ....archive.format.stored_names import StoredName
+from ....archive.log.member_directory import ArchiveLocation, locate
+from .manifest import Manifest, StoredObject, decode_file
+from .shipping import no_backup, read_backup_manifest
 
 
 def locate_backup(name: str) -> ArchiveLocation:

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.archive.reading.verify import verify_recording
-from trimaran.cluster.operating.backup.object_check import check_object
-from trimaran.cluster.operating.backup.stored_files import StoredBackup, locate_backup
-from trimaran.cluster.runtime.snapshots.recovery import read_snapshots
-from trimaran.cluster.time_travel.determinism import verify_snapshots
-from trimaran.cluster.time_travel.member_log import MemberLog
-from trimaran.cluster.time_travel.services import ServiceLike
-from trimaran.service_api import ClusterError
-from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
+from ....archive.log.member_directory import MemberDirectory
+from ....archive.reading.verify import verify_recording
+from ....service_api import ClusterError
+from ....service_api.wire.log.recording_log import RecordingLogEntry
+from ...runtime.snapshots.recovery import read_snapshots
+from ...time_travel.determinism import verify_snapshots
+from ...time_travel.member_log import MemberLog
+from ...time_travel.services import ServiceLike
+from .object_check import check_object
+from .stored_files import StoredBackup, locate_backup
 
 
 @dataclass(slots=True, frozen=True)

@@ -14,17 +14,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.archive.errors import CorruptionError
-from trimaran.archive.files.reader import MessageReader
-from trimaran.archive.log.log_file import LogFile
-from trimaran.archive.store.range_reader import RangeReader
-from trimaran.cluster.messages.snapshot import Timer
-from trimaran.cluster.service.skipped_entries import ENTRY_SKIP_BEGIN, find_entry_skips
-from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, iter_headers
-from trimaran.service_api.wire.log.messages import EntrySkip, TimerEvent
-from trimaran.service_api.wire.message import message_header
-from trimaran.service_api.wire.request import REQUEST_MESSAGE
-from trimaran.service_api.wire.sbe import MESSAGE_HEADER
+from ....archive.errors import CorruptionError
+from ....archive.files.reader import MessageReader
+from ....archive.log.log_file import LogFile
+from ....archive.store.range_reader import RangeReader
+from ....service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, iter_headers
+from ....service_api.wire.log.messages import EntrySkip, TimerEvent
+from ....service_api.wire.message import message_header
+from ....service_api.wire.request import REQUEST_MESSAGE
+from ....service_api.wire.sbe import MESSAGE_HEADER
+from ...messages.snapshot import Timer
+from ...service.skipped_entries import ENTRY_SKIP_BEGIN, find_entry_skips
 
 _READ_BYTES: Final = 1 << 20
 _SERVICE_ID_SHIFT: Final = 56

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from trimaran.archive.log.log_file import LogFile
-from trimaran.cluster.core.log.log_publisher import max_message_length
-from trimaran.cluster.directories.survey import SourceSnapshotSet, Survey
-from trimaran.cluster.operating.export_aeron.foreign_entries import (
+from ....archive.log.log_file import LogFile
+from ...core.log.log_publisher import max_message_length
+from ...directories.survey import SourceSnapshotSet, Survey
+from .foreign_entries import (
     ForeignEntry,
     find_skips,
     is_own_timer_id,
     own_timer_text,
 )
-from trimaran.cluster.operating.export_aeron.request_decisions import RequestDecisions
-from trimaran.cluster.operating.export_aeron.rewriting import LogRewriter, RewriteCounts
+from .request_decisions import RequestDecisions
+from .rewriting import LogRewriter, RewriteCounts
 
 Progress = Callable[[int], None]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from trimaran.cluster.service.replies import RequestRunner, SessionReplies
-from trimaran.service_api.types import ClusterSessionId
+from ....service_api.types import ClusterSessionId
+from ...service.replies import RequestRunner, SessionReplies
 
 
 class RequestOutcome(Enum):

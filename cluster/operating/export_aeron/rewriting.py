@@ -15,19 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from trimaran.archive.log.log_file import LogFile
-from trimaran.cluster.operating.export_aeron.foreign_entries import (
-    REQUEST_BEGIN,
-    TIMER_BEGIN,
-    ForeignEntry,
-    is_own_timer_id,
-    own_timer_text,
-    read_blocks,
-)
-from trimaran.cluster.operating.export_aeron.request_decisions import RequestDecisions, RequestOutcome
-from trimaran.cluster.service.skipped_entries import ENTRY_SKIP_BEGIN
-from trimaran.service_api.types import ClusterSessionId
-from trimaran.service_api.wire.frame import (
+from ....archive.log.log_file import LogFile
+from ....service_api.types import ClusterSessionId
+from ....service_api.wire.frame import (
     FLAG_BEGIN,
     FLAG_END,
     HEADER_LENGTH,
@@ -40,11 +30,21 @@ from trimaran.service_api.wire.frame import (
     stamp_checksums,
     unpack_header,
 )
-from trimaran.service_api.wire.log.messages import SessionCloseEvent, TimerEvent
-from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, message_header
-from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_HEADER_LENGTH
-from trimaran.service_api.wire.sbe import MESSAGE_HEADER
-from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SessionMessageHeader
+from ....service_api.wire.log.messages import SessionCloseEvent, TimerEvent
+from ....service_api.wire.message import MESSAGE_HEADER_LENGTH, message_header
+from ....service_api.wire.request import REQUEST_HEADER, REQUEST_HEADER_LENGTH
+from ....service_api.wire.sbe import MESSAGE_HEADER
+from ....service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SessionMessageHeader
+from ...service.skipped_entries import ENTRY_SKIP_BEGIN
+from .foreign_entries import (
+    REQUEST_BEGIN,
+    TIMER_BEGIN,
+    ForeignEntry,
+    is_own_timer_id,
+    own_timer_text,
+    read_blocks,
+)
+from .request_decisions import RequestDecisions, RequestOutcome
 
 _CLOSE_BEGIN: Final = MESSAGE_HEADER.pack(*message_header(SessionCloseEvent))[:6]
 _SESSION_MESSAGE_IDS: Final = MESSAGE_HEADER.pack(*SESSION_MESSAGE)[2:6]

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trimaran.cluster.core.vocabulary.configuration import Configuration
-from trimaran.cluster.core.vocabulary.members import quorum_threshold
-from trimaran.cluster.directories.agreement import common_end_position, find_difference
-from trimaran.cluster.operating.salvage.holding import Holding
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
+from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
+from ...core.vocabulary.configuration import Configuration
+from ...core.vocabulary.members import quorum_threshold
+from ...directories.agreement import common_end_position, find_difference
+from .holding import Holding
 
 
 @dataclass(slots=True)

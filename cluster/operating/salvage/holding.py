@@ -15,28 +15,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive import ArchiveError, RecordingDescriptor
-from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
-from trimaran.archive.log.commit_proof import CommitClaim, marks_of, prove_commit
-from trimaran.archive.log.log_file import LogFile
-from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.cluster.core.vocabulary.configuration import Configuration, find_configurations
-from trimaran.cluster.directories.source import Source, read_candidate_term_id, read_source, refuse_if_alive
-from trimaran.cluster.directories.survey import Survey, survey_source
-from trimaran.cluster.operating.export_aeron.foreign_entries import read_blocks
-from trimaran.cluster.runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, kept_cluster_id
-from trimaran.cluster.runtime.files.mark_file import (
+from ....archive import ArchiveError, RecordingDescriptor
+from ....archive.disk.file_system import OsFileSystem
+from ....archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
+from ....archive.log.commit_proof import CommitClaim, marks_of, prove_commit
+from ....archive.log.log_file import LogFile
+from ....archive.log.member_directory import MemberDirectory
+from ....service_api import ClusterError, ConfigurationError, RemoteProtocolError
+from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from ....service_api.types import NULL_VALUE, MemberId
+from ...core.vocabulary.configuration import Configuration, find_configurations
+from ...directories.source import Source, read_candidate_term_id, read_source, refuse_if_alive
+from ...directories.survey import Survey, survey_source
+from ...runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, kept_cluster_id
+from ...runtime.files.mark_file import (
     BOOT_ID_LENGTH,
     BOOT_ID_POSITION,
     MARK_FILE_NAME,
     read_cluster_mark_file,
 )
-from trimaran.cluster.runtime.files.members_file import MEMBERS_FILE_NAME, read_members
-from trimaran.cluster.runtime.files.node_state_file import NODE_STATE_FILE_NAME
-from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.types import NULL_VALUE, MemberId
+from ...runtime.files.members_file import MEMBERS_FILE_NAME, read_members
+from ...runtime.files.node_state_file import NODE_STATE_FILE_NAME
+from ..export_aeron.foreign_entries import read_blocks
 
 Progress = Callable[[int], None]
 

@@ -16,13 +16,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember
-from trimaran.cluster.core.vocabulary.members import quorum_threshold
-from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
-from trimaran.cluster.operating.salvage.choice import SalvageChoice
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, parse_cluster_id
-from trimaran.service_api.documents.member_status import MemberStatus
-from trimaran.service_api.types import NULL_VALUE, MemberId
+from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, parse_cluster_id
+from ....service_api.documents.member_status import MemberStatus
+from ....service_api.types import NULL_VALUE, MemberId
+from ...core.vocabulary.configuration import Configuration, ConfiguredMember
+from ...core.vocabulary.members import quorum_threshold
+from ...documents.query import Outcome, StatusQueryError, query_status
+from .choice import SalvageChoice
 
 _TIMEOUT_S: Final = 3.0
 _GONE: Final = frozenset({Outcome.REFUSED, Outcome.OTHER_CLUSTER})

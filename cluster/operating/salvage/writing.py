@@ -21,30 +21,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.cluster.core.vocabulary.configuration import (
+from ....archive.disk.file_system import OsFileSystem
+from ....service_api import ConfigurationError
+from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
+from ....service_api.groups.group import ONLY_GROUP
+from ....service_api.types import NULL_POSITION, NULL_VALUE, MemberId, TermId, TimeUnit
+from ....service_api.wire.log.code_digest import with_code_digest
+from ....service_api.wire.log.messages import NewLeadershipTermEvent
+from ....service_api.wire.log.recording_log import RecordingLogEntry
+from ...core.log.log_buffer import LogBuffer
+from ...core.log.log_publisher import LogPublisher
+from ...core.vocabulary.configuration import (
     Configuration,
     ConfigurationCause,
     find_configuration_fault,
     text_room,
 )
-from trimaran.cluster.core.vocabulary.terms import is_usable
-from trimaran.cluster.directories.copying import expect_room, remove_unfinished, write_member, written_whole
-from trimaran.cluster.directories.survey import Survey
-from trimaran.cluster.operating.export_aeron.foreign_entries import read_blocks
-from trimaran.cluster.operating.salvage.choice import SalvageChoice
-from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile, kept_cluster_id
-from trimaran.cluster.runtime.files.mark_file import MARK_FILE_NAME
-from trimaran.cluster.settings.member_endpoints import MemberEndpoints
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
-from trimaran.service_api.groups.group import ONLY_GROUP
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, MemberId, TermId, TimeUnit
-from trimaran.service_api.wire.log.code_digest import with_code_digest
-from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
-from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
+from ...core.vocabulary.terms import is_usable
+from ...directories.copying import expect_room, remove_unfinished, write_member, written_whole
+from ...directories.survey import Survey
+from ...runtime.files.cluster_id_file import ClusterIdFile, kept_cluster_id
+from ...runtime.files.mark_file import MARK_FILE_NAME
+from ...settings.member_endpoints import MemberEndpoints
+from ..export_aeron.foreign_entries import read_blocks
+from .choice import SalvageChoice
 
 _MILLIS_PER: Final = {TimeUnit.MILLIS: 1, TimeUnit.MICROS: 1_000, TimeUnit.NANOS: 1_000_000}
 

@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.configuration import ConfiguredMember
-from trimaran.cluster.core.vocabulary.members import ClusterMember
-from trimaran.cluster.core.vocabulary.timers import TimerIds
-from trimaran.cluster.runtime.links.document_server import DocumentRow, answering_once
-from trimaran.cluster.runtime.turns.queries import DeliveredLog
-from trimaran.service_api import Clock, RemoteProtocolError, Role
-from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.cluster_id import format_cluster_id
-from trimaran.service_api.documents.document import printable_line, read_document
-from trimaran.service_api.types import NULL_POSITION, TICKS_PER_MS
-
+from ....service_api import Clock, RemoteProtocolError, Role
+from ....service_api.access.permissions import Permission
+from ....service_api.cluster_id import format_cluster_id
+from ....service_api.documents.document import printable_line, read_document
+from ....service_api.types import NULL_POSITION, TICKS_PER_MS
 from ...core.consensus_module import ConsensusModule
 from ...core.membership.membership_control import has_log
 from ...core.sessions.sessions import ClusterSession
+from ...core.vocabulary.configuration import ConfiguredMember
+from ...core.vocabulary.members import ClusterMember
+from ...core.vocabulary.timers import TimerIds
 from ...documents.inspection import (
     InspectionRefusal,
     InspectionRequest,
@@ -35,6 +32,8 @@ from ...documents.inspection import (
     Topic,
     View,
 )
+from ..links.document_server import DocumentRow, answering_once
+from ..turns.queries import DeliveredLog
 from .status import ROLE_NAMES, member_state_name
 
 _NS_PER_S: Final = 1_000_000_000

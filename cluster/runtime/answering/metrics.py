@@ -17,16 +17,16 @@ from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from trimaran.cluster.core.vocabulary.members import ClusterMember, is_active, quorum_threshold
-from trimaran.cluster.runtime.answering.metrics_page import Labelled, RowsPage, SourceRow, rows_as_markdown
-from trimaran.cluster.runtime.answering.status import describe_status, describe_unreadiness
-from trimaran.cluster.runtime.answering.vitals import Vitals
-from trimaran.cluster.runtime.watching.stall_tracker import LOOP
-from trimaran.cluster.runtime.watching.sync_timer import DurationHistogram
-from trimaran.service_api import Role
-from trimaran.service_api.cluster_id import format_cluster_id
-from trimaran.service_api.distribution import installed_version
-from trimaran.service_api.net.connection_gate import REFUSAL_KINDS
+from ....service_api import Role
+from ....service_api.cluster_id import format_cluster_id
+from ....service_api.distribution import installed_version
+from ....service_api.net.connection_gate import REFUSAL_KINDS
+from ...core.vocabulary.members import ClusterMember, is_active, quorum_threshold
+from ..watching.stall_tracker import LOOP
+from ..watching.sync_timer import DurationHistogram
+from .metrics_page import Labelled, RowsPage, SourceRow, rows_as_markdown
+from .status import describe_status, describe_unreadiness
+from .vitals import Vitals
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from trimaran.cluster.runtime.watching.sync_timer import DurationHistogram
+from ..watching.sync_timer import DurationHistogram
 
 _NS_PER_S: Final = 1_000_000_000
 

@@ -14,10 +14,10 @@ from typing import Final, Protocol
 
 import structlog
 
-from trimaran.cluster.auth.metrics_access import MetricsAccess
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate
-from trimaran.service_api.net.transport import Listener, NetworkStack, Purpose, as_stream_transport
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.connection_gate import AcceptedConnection, ConnectionGate
+from ....service_api.net.transport import Listener, NetworkStack, Purpose, as_stream_transport
+from ...auth.metrics_access import MetricsAccess
 
 REQUEST_LIMIT_BYTES: Final = 8192
 """The longest request, headers included; a longer one is refused."""

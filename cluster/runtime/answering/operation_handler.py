@@ -6,32 +6,31 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.configuration import PORTS_PER_MEMBER
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
-from trimaran.cluster.core.vocabulary.member_change import MemberChange
-from trimaran.cluster.runtime.links.document_server import DocumentRow
-from trimaran.cluster.runtime.repair.comparing import LogComparer
-from trimaran.cluster.runtime.repair.upkeep import Upkeep
-from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
-from trimaran.cluster.runtime.turns.departure import Departure
-from trimaran.service_api import ClusterError, ConfigurationError, NotLeaderError, RemoteProtocolError
-from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.cluster_id import (
+from ....service_api import ClusterError, ConfigurationError, NotLeaderError, RemoteProtocolError
+from ....service_api.access.audit import AuditTrail
+from ....service_api.access.permissions import Permission
+from ....service_api.cluster_id import (
     NULL_CLUSTER_ID,
     describe_other_cluster,
     format_cluster_id,
     parse_cluster_id,
 )
-from trimaran.service_api.documents.document import printable_line, read_document
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.types import NULL_VALUE, MemberId
-
+from ....service_api.documents.document import printable_line, read_document
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.connection_gate import AcceptedConnection
+from ....service_api.types import NULL_VALUE, MemberId
 from ...core import effects as fx
 from ...core.events import ActionRequested
 from ...core.log.log_comparison import LogDifference
+from ...core.vocabulary.configuration import PORTS_PER_MEMBER
+from ...core.vocabulary.control_toggle import ActionStep, ControlToggle
+from ...core.vocabulary.member_change import MemberChange
 from ...documents.operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
+from ..links.document_server import DocumentRow
+from ..repair.comparing import LogComparer
+from ..repair.upkeep import Upkeep
+from ..turns.agent import ConsensusModuleAgent
+from ..turns.departure import Departure
 from .order_relay import OrderRelay
 
 _TOGGLES: Final = {

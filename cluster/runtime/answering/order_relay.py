@@ -13,15 +13,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
-from trimaran.service_api.cluster_id import parse_cluster_id
-from trimaran.service_api.documents.document import printable_line
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.types import NULL_VALUE
-
+from ....service_api.cluster_id import parse_cluster_id
+from ....service_api.documents.document import printable_line
+from ....service_api.net.connection_gate import AcceptedConnection
+from ....service_api.net.transport import NetworkStack
+from ....service_api.types import NULL_VALUE
 from ...core import effects as fx
 from ...core.consensus_module import ConsensusModule
+from ...core.vocabulary.control_toggle import ActionStep
 from ...documents.operations import OperationRequest, run_operation
 from ...documents.query import StatusQueryError
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
-from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher
-from trimaran.cluster.runtime.turns.queries import DeliveredLog
-from trimaran.service_api import Clock
+from ....service_api import Clock
+from ...core.consensus_module import ConsensusModule
+from ...core.vocabulary.election_state import ElectionState
+from ..snapshots.snapshot_shipping import SnapshotFetcher
+from ..turns.queries import DeliveredLog
 
 _MOVING_STATES: Final = frozenset(
     {

@@ -10,18 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from trimaran.archive.store.cold_segments import ColdStanding
-from trimaran.archive.store.damage import DamagedPlace
-from trimaran.cluster.core.vocabulary.divergence import Divergence
-from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
-from trimaran.cluster.documents.health import why_not_ready
-from trimaran.cluster.runtime.answering.vitals import Vitals
-from trimaran.cluster.runtime.turns.divergence_reporter import kind_name
-from trimaran.service_api import Role
-from trimaran.service_api.cluster_id import format_cluster_id
-from trimaran.service_api.distribution import installed_version
-from trimaran.service_api.documents.document import RoleName, printable_line
-from trimaran.service_api.documents.member_status import (
+from ....archive.store.cold_segments import ColdStanding
+from ....archive.store.damage import DamagedPlace
+from ....service_api import Role
+from ....service_api.cluster_id import format_cluster_id
+from ....service_api.distribution import installed_version
+from ....service_api.documents.document import RoleName, printable_line
+from ....service_api.documents.member_status import (
     CertificateStatus,
     ClockStatus,
     ColdStorageStatus,
@@ -39,18 +34,22 @@ from trimaran.service_api.documents.member_status import (
     SnapshotFetchStatus,
     StandbyStatus,
 )
-from trimaran.service_api.net.transport import Purpose
-from trimaran.service_api.tls.certificates import Certificate
-from trimaran.service_api.types import TICKS_PER_MS, MemberId
-from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
-
+from ....service_api.net.transport import Purpose
+from ....service_api.tls.certificates import Certificate
+from ....service_api.types import TICKS_PER_MS, MemberId
+from ....service_api.wire.log.code_digest import UNKNOWN_CODE
 from ...core.consensus_module import ConsensusModule
 from ...core.log.log_comparison import LogDifference
+from ...core.vocabulary.divergence import Divergence
+from ...core.vocabulary.held_entry import HeldEntry
+from ...documents.health import why_not_ready
 from ...service.query_check import QueryCheck
 from ...service.service_code import format_code
 from ..repair.upkeep import Upkeep
 from ..snapshots.snapshot_shipping import FetchProgress
 from ..snapshots.snapshot_taker import find_length_bytes
+from ..turns.divergence_reporter import kind_name
+from .vitals import Vitals
 
 _DAMAGED_PLACE_LIMIT: Final = 4
 """How many places of damage are told: the status stays short, and `trimaran archive verify` finds them all."""

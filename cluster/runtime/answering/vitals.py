@@ -12,22 +12,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
-from trimaran.service_api.documents.member_status import MemberStatus
+from ....service_api.documents.member_status import MemberStatus
+from ...core import effects as fx
+from ...core.consensus_module import ConsensusModule
+from ..watching.snapshot_counts import SnapshotCounts
 
 if TYPE_CHECKING:
-    from trimaran.cluster.runtime.answering.progress_tracker import ProgressTracker
-    from trimaran.cluster.runtime.files.wiring import Files
-    from trimaran.cluster.runtime.ground.wiring import Ground
-    from trimaran.cluster.runtime.links.wiring import Links
-    from trimaran.cluster.runtime.repair.wiring import Repair
-    from trimaran.cluster.runtime.snapshots.wiring import Snapshots
-    from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
-    from trimaran.cluster.runtime.turns.wiring import AgentTurns
-    from trimaran.cluster.runtime.watching.disk_space import DiskSpaceWatch
-    from trimaran.cluster.service.wiring import Container
+    from ...service.wiring import Container
+    from ..files.wiring import Files
+    from ..ground.wiring import Ground
+    from ..links.wiring import Links
+    from ..repair.wiring import Repair
+    from ..snapshots.wiring import Snapshots
+    from ..turns.agent import ConsensusModuleAgent
+    from ..turns.wiring import AgentTurns
+    from ..watching.disk_space import DiskSpaceWatch
+    from .progress_tracker import ProgressTracker
 
 CLOSE_REASONS: Final = {
     "CLIENT_ACTION": "client",

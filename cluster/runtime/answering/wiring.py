@@ -7,29 +7,29 @@ from functools import partial
 
 import structlog
 
-from trimaran.archive.net.server.archive_server import ArchiveServer
-from trimaran.archive.store.replay import ReplayLimit
-from trimaran.cluster.auth.metrics_access import MetricsAccess
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.runtime.answering.inspector import Inspector
-from trimaran.cluster.runtime.answering.metrics_server import MetricsServer
-from trimaran.cluster.runtime.answering.operation_handler import OperationHandler
-from trimaran.cluster.runtime.answering.order_relay import OrderRelay
-from trimaran.cluster.runtime.answering.progress_tracker import ProgressTracker
-from trimaran.cluster.runtime.answering.status import encode_status
-from trimaran.cluster.runtime.answering.vitals import EffectCounts, Vitals
-from trimaran.cluster.runtime.files.wiring import Files
-from trimaran.cluster.runtime.ground.room import Room
-from trimaran.cluster.runtime.ground.wiring import Ground, naming
-from trimaran.cluster.runtime.links.wiring import Links
-from trimaran.cluster.runtime.repair.wiring import Repair
-from trimaran.cluster.runtime.snapshots.wiring import Snapshots
-from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
-from trimaran.cluster.runtime.turns.wiring import AgentTurns
-from trimaran.cluster.runtime.watching.disk_space import DiskSpaceWatch
-from trimaran.cluster.service.wiring import Container
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.types import COMMIT_POSITION_COUNTER_ID, INSPECTION_STREAM_ID, OPERATION_STREAM_ID
+from ....archive.net.server.archive_server import ArchiveServer
+from ....archive.store.replay import ReplayLimit
+from ....service_api.endpoint import Endpoint
+from ....service_api.types import COMMIT_POSITION_COUNTER_ID, INSPECTION_STREAM_ID, OPERATION_STREAM_ID
+from ...auth.metrics_access import MetricsAccess
+from ...core import effects as fx
+from ...service.wiring import Container
+from ..files.wiring import Files
+from ..ground.room import Room
+from ..ground.wiring import Ground, naming
+from ..links.wiring import Links
+from ..repair.wiring import Repair
+from ..snapshots.wiring import Snapshots
+from ..turns.agent import ConsensusModuleAgent
+from ..turns.wiring import AgentTurns
+from ..watching.disk_space import DiskSpaceWatch
+from .inspector import Inspector
+from .metrics_server import MetricsServer
+from .operation_handler import OperationHandler
+from .order_relay import OrderRelay
+from .progress_tracker import ProgressTracker
+from .status import encode_status
+from .vitals import EffectCounts, Vitals
 
 logger = structlog.get_logger()
 
@@ -129,7 +129,7 @@ def make_answers(
 
 def _make_metrics(ground: Ground, vitals: Vitals) -> MetricsServer:
     # Here, because it takes 50 ms, and few members of a test or a simulation want metrics.
-    from trimaran.cluster.runtime.answering.metrics import CONTENT_TYPE, MetricsPage
+    from .metrics import CONTENT_TYPE, MetricsPage
 
     return MetricsServer(
         MetricsPage(vitals),

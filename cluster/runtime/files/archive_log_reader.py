@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimaran.archive import Archive
+from ....archive import Archive
 
 
 class ArchiveLogReader:

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_file, replace_file
-from trimaran.service_api.cluster_id import CLUSTER_ID_PATTERN, NULL_CLUSTER_ID, ClusterId, format_cluster_id
-from trimaran.service_api.errors import ClusterError, invariant
+from ....archive.disk.file_system import FileSystem, OsFileSystem, read_file, replace_file
+from ....service_api.cluster_id import CLUSTER_ID_PATTERN, NULL_CLUSTER_ID, ClusterId, format_cluster_id
+from ....service_api.errors import ClusterError, invariant
 
 CLUSTER_ID_FILE_NAME: Final = "cluster-id"
 _LINE: Final = re.compile(rb"(%s) ([0-9a-f]{8})\n" % CLUSTER_ID_PATTERN.encode())

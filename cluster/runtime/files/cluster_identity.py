@@ -26,15 +26,15 @@ from typing import Final, Protocol
 
 import structlog
 
-from trimaran.archive import Archive
-from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.cluster.settings.config import NodeConfig
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
-from trimaran.service_api.errors import ClusterError, ConfigurationError
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header
+from ....archive import Archive
+from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
+from ....service_api.errors import ClusterError, ConfigurationError
+from ....service_api.types import MemberId
+from ....service_api.wire.frame import HEADER_LENGTH, unpack_header
+from ...core.consensus_module import ConsensusModule
+from ...settings.config import NodeConfig
+from ..ground.host import Host
+from .cluster_id_file import ClusterIdFile
 
 _FIRST_ENTRY_LIMIT_BYTES: Final = 4096
 _INT64_MAX: Final = (1 << 63) - 1

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 import aiofiles.os
 import structlog
 
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.log.log_copies import OPEN_END, LogCopies
-from trimaran.cluster.documents.query import query_status
-from trimaran.cluster.runtime.files.log_copies_file import LogCopiesFile
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.service_api import ClusterError, RemoteProtocolError
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.types import MemberId
+from ....service_api import ClusterError, RemoteProtocolError
+from ....service_api.net.transport import NetworkStack
+from ....service_api.types import MemberId
+from ...core.context import ConsensusContext
+from ...core.log.log_copies import OPEN_END, LogCopies
+from ...documents.query import query_status
+from ..ground.activities import ActivityScope
+from .log_copies_file import LogCopiesFile
 
 _ANSWER_TIMEOUT_S = 5.0
 

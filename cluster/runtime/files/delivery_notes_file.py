@@ -16,11 +16,10 @@ from typing import Final, Self
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, opened, read_fully, write_new_file
-from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
-from trimaran.service_api.types import MemberId
-
+from ....archive.disk.file_system import FileSystem, OsFileSystem, opened, read_fully, write_new_file
+from ....service_api.types import MemberId
 from ...core.log.log_comparison import LogDifference
+from ...core.vocabulary.held_entry import HeldEntry
 
 DELIVERY_NOTES_FILE_NAME: Final = "delivery-notes.json"
 _LENGTH_LIMIT_BYTES: Final = 1 << 20

@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self
 
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, opened, read_fully
-from trimaran.archive.format.error_records import RECORD_ALIGNMENT, RECORD_HEADER, ErrorRecord, error_records
-from trimaran.cluster.runtime.files.mark_file import (
+from ....archive.disk.file_system import FileSystem, OsFileSystem, opened, read_fully
+from ....archive.format.error_records import RECORD_ALIGNMENT, RECORD_HEADER, ErrorRecord, error_records
+from ....service_api import ClusterError
+from .mark_file import (
     MARK_FILE_ERROR_LOG_LENGTH,
     MARK_FILE_HEADER_LENGTH,
     read_cluster_mark_file,
 )
-from trimaran.service_api import ClusterError
 
 TEXT_LIMIT_BYTES: Final = 8192
 """The longest text of a record; a longer one is cut off."""

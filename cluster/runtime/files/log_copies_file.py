@@ -17,10 +17,9 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive.disk.file_system import FileSystem, read_file, replace_file
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.types import MemberId
-
+from ....archive.disk.file_system import FileSystem, read_file, replace_file
+from ....service_api.errors import RemoteProtocolError
+from ....service_api.types import MemberId
 from ...core.log.log_copies import OPEN_END, CopiedRange, LogCopies
 
 LOG_COPIES_FILE_NAME: Final = "log-copies"

@@ -6,10 +6,9 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive import Archive, Recording, RecordingDescriptor
-from trimaran.archive.log.log_file import choose_log, is_log
-from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
-
+from ....archive import Archive, Recording, RecordingDescriptor
+from ....archive.log.log_file import choose_log, is_log
+from ....service_api.types import LOG_STREAM_ID, NULL_VALUE
 from ...core.log.recording_log import RecordingLog
 
 _CHANNEL: Final = "trimaran:tcp?alias=log"

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import structlog
 
-from trimaran.cluster.runtime.files.error_log import ErrorObservation
+from .error_log import ErrorObservation
 
 _LEVELS: Final = {"warning": "warning", "error": "error", "exception": "error", "critical": "critical"}
 """Method of a logger to level; other levels are ignored."""

@@ -24,7 +24,7 @@ import struct
 from pathlib import Path
 from typing import Final, Self
 
-from trimaran.archive.disk.file_system import (
+from ....archive.disk.file_system import (
     FileSystem,
     OsFileSystem,
     open_or_create,
@@ -32,10 +32,9 @@ from trimaran.archive.disk.file_system import (
     read_fully,
     write_fully,
 )
-from trimaran.service_api.errors import ClusterError, ConfigurationError, RemoteProtocolError
-from trimaran.service_api.types import INGRESS_STREAM_ID, NULL_VALUE, MemberId, TermId
-from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH
-
+from ....service_api.errors import ClusterError, ConfigurationError, RemoteProtocolError
+from ....service_api.types import INGRESS_STREAM_ID, NULL_VALUE, MemberId, TermId
+from ....service_api.wire.message import MESSAGE_HEADER_LENGTH
 from ...messages.mark import ClusterComponentType, MarkFileHeader
 
 MARK_FILE_NAME: Final = "cluster-mark.dat"

@@ -8,24 +8,24 @@ from collections.abc import Iterator
 
 import structlog
 
-from trimaran.archive import Archive, ArchiveConfig
-from trimaran.archive.store.access import restrict_access
-from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
-from trimaran.cluster.runtime.files.cluster_identity import settle_cluster_id
-from trimaran.cluster.runtime.files.delivery_notes_file import DeliveryNotesFile
-from trimaran.cluster.runtime.files.error_log import ErrorLog
-from trimaran.cluster.runtime.files.log_copies_file import LogCopiesFile
-from trimaran.cluster.runtime.files.mark_file import ClusterMarkFile
-from trimaran.cluster.runtime.files.members_file import MembersFile
-from trimaran.cluster.runtime.files.node_state_file import NODE_STATE_FILE_NAME, NodeStateFile
-from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
-from trimaran.cluster.settings.config import NodeConfig
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.cluster_id import group_cluster_id
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.checksum import ChecksumKind
+from ....archive import Archive, ArchiveConfig
+from ....archive.store.access import restrict_access
+from ....service_api import ConfigurationError
+from ....service_api.cluster_id import group_cluster_id
+from ....service_api.types import MemberId
+from ....service_api.wire.checksum import ChecksumKind
+from ...settings.config import NodeConfig
+from ..ground.host import Host
+from ..watching.sync_timer import TimedFileSystem
+from .cluster_id_file import ClusterIdFile
+from .cluster_identity import settle_cluster_id
+from .delivery_notes_file import DeliveryNotesFile
+from .error_log import ErrorLog
+from .log_copies_file import LogCopiesFile
+from .mark_file import ClusterMarkFile
+from .members_file import MembersFile
+from .node_state_file import NODE_STATE_FILE_NAME, NodeStateFile
+from .recording_log_file import RecordingLogFile
 
 logger = structlog.get_logger()
 

@@ -14,9 +14,9 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive.disk.file_system import FileSystem, read_file, replace_file
-from trimaran.cluster.core.vocabulary.configuration import Configuration, decode_text
-from trimaran.service_api.errors import RemoteProtocolError
+from ....archive.disk.file_system import FileSystem, read_file, replace_file
+from ....service_api.errors import RemoteProtocolError
+from ...core.vocabulary.configuration import Configuration, decode_text
 
 MEMBERS_FILE_NAME: Final = "members"
 

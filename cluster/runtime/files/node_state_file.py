@@ -37,7 +37,7 @@ from typing import Final, Self
 
 import structlog
 
-from trimaran.archive.disk.file_system import (
+from ....archive.disk.file_system import (
     FileSystem,
     OsFileSystem,
     read_fully,
@@ -45,10 +45,9 @@ from trimaran.archive.disk.file_system import (
     write_fully,
     write_new_file,
 )
-from trimaran.service_api.errors import ClusterError, RemoteProtocolError
-from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, TermId
-from trimaran.service_api.wire.message import decode_message
-
+from ....service_api.errors import ClusterError, RemoteProtocolError
+from ....service_api.types import NULL_POSITION, NULL_VALUE, TermId
+from ....service_api.wire.message import decode_message
 from ...messages.nodestate import NODE_STATE_RECORDS, CandidateTerm, NodeStateFooter
 
 NODE_STATE_FILE_NAME: Final = "node-state.dat"

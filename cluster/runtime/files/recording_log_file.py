@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Self
 
-from trimaran.archive.disk.file_system import (
+from ....archive.disk.file_system import (
     FileSystem,
     OsFileSystem,
     ReadableFileSystem,
@@ -23,14 +23,13 @@ from trimaran.archive.disk.file_system import (
     sync_at_level,
     write_fully,
 )
-from trimaran.archive.errors import REFILL_ADVICE
-from trimaran.service_api.errors import ClusterError, RemoteProtocolError
-from trimaran.service_api.wire.log.recording_log import (
+from ....archive.errors import REFILL_ADVICE
+from ....service_api.errors import ClusterError, RemoteProtocolError
+from ....service_api.wire.log.recording_log import (
     RECORDING_LOG_FILE_NAME,
     slots_without_checksum,
     with_checksum,
 )
-
 from ...core.log.recording_log import RecordingLog
 
 _NEW_FILE_NAME: Final = RECORDING_LOG_FILE_NAME + ".new"

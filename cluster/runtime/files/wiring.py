@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimaran.archive import Archive, Recording
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.runtime.files.cluster_identity import ClusterIdentity, ClusterIds
-from trimaran.cluster.runtime.files.copy_notes import CopyNotes
-from trimaran.cluster.runtime.files.member_files import MemberFiles
-from trimaran.cluster.runtime.ground.agent_door import ModuleAgent
-from trimaran.cluster.runtime.ground.room import Room
-from trimaran.cluster.runtime.ground.wiring import Ground
+from ....archive import Archive, Recording
+from ...core.context import ConsensusContext
+from ..ground.agent_door import ModuleAgent
+from ..ground.room import Room
+from ..ground.wiring import Ground
+from .cluster_identity import ClusterIdentity, ClusterIds
+from .copy_notes import CopyNotes
+from .member_files import MemberFiles
 
 
 @dataclass(slots=True, frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
-from trimaran.cluster.core.consensus_module import ConsensusModule
+from ...core.consensus_module import ConsensusModule
 
 
 class NodeEnd(Enum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import structlog
 
-from trimaran.service_api.authorisation import AuthorisationService
-from trimaran.service_api.users_code import calls_users_code
+from ....service_api.authorisation import AuthorisationService
+from ....service_api.users_code import calls_users_code
 
 logger = structlog.get_logger()
 

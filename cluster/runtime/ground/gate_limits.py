@@ -10,12 +10,12 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive.net.server.archive_server import CONNECTION_LIMIT as ARCHIVE_CONNECTION_LIMIT
-from trimaran.cluster.settings.config import NodeConfig
-from trimaran.service_api.access.rights import Rights
-from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
-from trimaran.service_api.net.descriptors import DescriptorBudget
-from trimaran.service_api.net.transport import Purpose
+from ....archive.net.server.archive_server import CONNECTION_LIMIT as ARCHIVE_CONNECTION_LIMIT
+from ....service_api.access.rights import Rights
+from ....service_api.net.connection_gate import ConnectionGate, GateLimits
+from ....service_api.net.descriptors import DescriptorBudget
+from ....service_api.net.transport import Purpose
+from ...settings.config import NodeConfig
 
 METRICS_CONNECTION_LIMIT: Final = 16
 """Scrapers and probes at once; beyond it the oldest makes room."""

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem
-from trimaran.archive.disk.object_store import ObjectStore, OpenObjects
-from trimaran.archive.store.worker import ThreadWorker, WorkerFactory
-from trimaran.cluster.runtime.ground.state_copy import CopyState, find_copy_state
-from trimaran.cluster.runtime.ground.system_clock import SystemClock
-from trimaran.cluster.runtime.shared_machine.processor_pressure import ReadWait, read_wait_ns
-from trimaran.cluster.runtime.shared_machine.processor_share import SetNice, set_session_nice
-from trimaran.service_api import Clock
-from trimaran.service_api.net.descriptors import raise_descriptor_limit
-from trimaran.service_api.net.transport import SOCKETS, NetworkStack
+from ....archive.disk.file_system import FileSystem, OsFileSystem
+from ....archive.disk.object_store import ObjectStore, OpenObjects
+from ....archive.store.worker import ThreadWorker, WorkerFactory
+from ....service_api import Clock
+from ....service_api.net.descriptors import raise_descriptor_limit
+from ....service_api.net.transport import SOCKETS, NetworkStack
+from ..shared_machine.processor_pressure import ReadWait, read_wait_ns
+from ..shared_machine.processor_share import SetNice, set_session_nice
+from .state_copy import CopyState, find_copy_state
+from .system_clock import SystemClock
 
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import structlog
 
-from trimaran.cluster.settings.config import NodeConfig
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.tls import serving_network
-from trimaran.service_api.types import MemberId
+from ....service_api.net.transport import NetworkStack
+from ....service_api.tls import serving_network
+from ....service_api.types import MemberId
+from ...settings.config import NodeConfig
 
 logger = structlog.get_logger()
 

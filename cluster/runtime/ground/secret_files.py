@@ -6,14 +6,14 @@ from typing import Final
 
 import structlog
 
-from trimaran.cluster.auth.file_watch import watch_file
-from trimaran.cluster.auth.metrics_access import load_token
-from trimaran.cluster.auth.secrets_file import SecretsFile
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.settings.config import NodeConfig
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.tls import TlsStack
-from trimaran.service_api.tls.watch import TlsWatch
+from ....service_api.net.transport import NetworkStack
+from ....service_api.tls import TlsStack
+from ....service_api.tls.watch import TlsWatch
+from ...auth.file_watch import watch_file
+from ...auth.metrics_access import load_token
+from ...auth.secrets_file import SecretsFile
+from ...settings.config import NodeConfig
+from .activities import ActivityScope
 
 logger = structlog.get_logger()
 

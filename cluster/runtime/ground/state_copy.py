@@ -30,8 +30,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn, Protocol
 
-from trimaran.service_api import ClusterError
-from trimaran.service_api.payloads import plain_bytes
+from ....service_api import ClusterError
+from ....service_api.payloads import plain_bytes
 
 _NICENESS: Final = 10
 _WRITE_BYTES: Final = 256 << 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from trimaran.service_api.types import TimeUnit
+from ....service_api.types import TimeUnit
 
 
 class SystemClock:

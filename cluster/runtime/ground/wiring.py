@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.ground.gate_limits import make_gate
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.cluster.runtime.ground.room import Room
-from trimaran.cluster.runtime.ground.secret_files import SecretFiles
-from trimaran.cluster.runtime.watching.stall_tracker import StallTracker, make_stall_tracker
-from trimaran.cluster.settings.config import NodeConfig
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.access.rights import Rights
-from trimaran.service_api.net.connection_gate import ConnectionGate
+from ....service_api import ConfigurationError
+from ....service_api.access.audit import AuditTrail
+from ....service_api.access.rights import Rights
+from ....service_api.net.connection_gate import ConnectionGate
+from ...settings.config import NodeConfig
+from ..watching.stall_tracker import StallTracker, make_stall_tracker
+from .activities import ActivityScope
+from .gate_limits import make_gate
+from .host import Host
+from .room import Room
+from .secret_files import SecretFiles
 
 logger = structlog.get_logger()
 

@@ -15,9 +15,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from trimaran.service_api.errors import invariant
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.types import (
+from ....service_api.errors import invariant
+from ....service_api.net.connection_gate import AcceptedConnection
+from ....service_api.types import (
     EGRESS_STREAM_ID,
     NULL_VALUE,
     ClusterSessionId,
@@ -25,11 +25,10 @@ from trimaran.service_api.types import (
     MemberId,
     TermId,
 )
-from trimaran.service_api.wire.frame import encode_message
-from trimaran.service_api.wire.message import peek_header
-from trimaran.service_api.wire.session import EventCode, SessionConnectRequest, SessionEvent
-from trimaran.service_api.wire.session_frame import ingress_prefixes
-
+from ....service_api.wire.frame import encode_message
+from ....service_api.wire.message import peek_header
+from ....service_api.wire.session import EventCode, SessionConnectRequest, SessionEvent
+from ....service_api.wire.session_frame import ingress_prefixes
 from .connection_state import LEGAL_TRANSITIONS, ConnectionState
 from .egress_pipe import MAX_FRAME_LENGTH, EgressPipe
 from .egress_tracker import EgressTracker

@@ -9,11 +9,11 @@ from typing import Final
 
 import structlog
 
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.sockets import NameUnresolvedError
-from trimaran.service_api.net.transport import NetworkStack, PeerRefusedError, Purpose
-from trimaran.service_api.types import MemberId
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.sockets import NameUnresolvedError
+from ....service_api.net.transport import NetworkStack, PeerRefusedError, Purpose
+from ....service_api.types import MemberId
+from ..ground.activities import ActivityScope
 
 CONNECT_TIMEOUT_S: Final = 2.0
 

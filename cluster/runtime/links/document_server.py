@@ -20,16 +20,15 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.service_api import ClusterError, RemoteProtocolError
-from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.access.permissions import ADVICE, Permission, describe_refusal
-from trimaran.service_api.documents.document import Refusal, printable_line
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.types import REFUSAL_STREAM_ID, STATUS_STREAM_ID
-from trimaran.service_api.wire.frame import TYPE_DATA, encode_frame
-from trimaran.service_api.wire.stream import StreamFrame
-
+from ....service_api import ClusterError, RemoteProtocolError
+from ....service_api.access.audit import AuditTrail
+from ....service_api.access.permissions import ADVICE, Permission, describe_refusal
+from ....service_api.documents.document import Refusal, printable_line
+from ....service_api.net.connection_gate import AcceptedConnection
+from ....service_api.types import REFUSAL_STREAM_ID, STATUS_STREAM_ID
+from ....service_api.wire.frame import TYPE_DATA, encode_frame
+from ....service_api.wire.stream import StreamFrame
+from ..ground.activities import ActivityScope
 from .inbound_connection import Answered, InboundConnection, InboundProtocol
 
 Answerer = Callable[[bytes, AcceptedConnection], AsyncGenerator[bytes, None]]

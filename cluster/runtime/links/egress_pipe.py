@@ -9,10 +9,9 @@ import asyncio
 from collections.abc import Sized
 from typing import Final, Protocol
 
-from trimaran.service_api.types import EGRESS_STREAM_ID
-from trimaran.service_api.wire.frame import encode_message
-from trimaran.service_api.wire.message import Message
-
+from ....service_api.types import EGRESS_STREAM_ID
+from ....service_api.wire.frame import encode_message
+from ....service_api.wire.message import Message
 from .connection_state import ConnectionState
 from .egress_tracker import EgressTracker, WaitingEgress
 

@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
-from trimaran.service_api.shares import share_of
-from trimaran.service_api.wire.frame import FLAG_END, align, unpack_header
+from ....service_api.shares import share_of
+from ....service_api.wire.frame import FLAG_END, align, unpack_header
 
 HIGH_WATER_BYTES: Final = 128 << 10
 """What a transport may hold before its connection waits: more than one turn of the loop writes to a client that reads.

@@ -9,11 +9,9 @@ from typing import Final
 
 import structlog
 
-from trimaran.cluster.core.vocabulary.configuration import decode_text
-from trimaran.cluster.core.vocabulary.roster import Roster
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.frame import HEADER_LENGTH
-from trimaran.service_api.wire.message import (
+from ....service_api.types import MemberId
+from ....service_api.wire.frame import HEADER_LENGTH
+from ....service_api.wire.message import (
     MESSAGES,
     ClusterMessage,
     Message,
@@ -22,8 +20,9 @@ from trimaran.service_api.wire.message import (
     registry_key,
     registry_of,
 )
-
 from ...core.events import LeaderSaid, MembersHeard, StandbySaid
+from ...core.vocabulary.configuration import decode_text
+from ...core.vocabulary.roster import Roster
 from ...messages.settings import MemberSettings, MembersNotice
 
 GREETING: Final = registry_of(MemberSettings, MembersNotice)

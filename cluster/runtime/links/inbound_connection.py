@@ -17,11 +17,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.net.transport import as_stream_transport
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.stream import FrameParser, StreamFrame
+from ....service_api import RemoteProtocolError
+from ....service_api.net.connection_gate import AcceptedConnection
+from ....service_api.net.transport import as_stream_transport
+from ....service_api.types import MemberId
+from ....service_api.wire.stream import FrameParser, StreamFrame
 
 _STRANGER_TIMEOUT_S: Final = 2.0
 """How long a connection may take to say what it is and to ask, and to take the answer."""

@@ -17,20 +17,19 @@ from typing import Final
 
 import structlog
 
-from trimaran.cluster.core.peers.member_settings import difference
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.access.identity import CallerRole
-from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.cluster_id import describe_other_cluster, is_other_cluster
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.net.transport import Purpose
-from trimaran.service_api.types import CONSENSUS_STREAM_ID, MemberId
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP
-from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.message import decode_message, is_of
-from trimaran.service_api.wire.stream import StreamFrame
-
+from ....service_api import RemoteProtocolError
+from ....service_api.access.audit import AuditTrail
+from ....service_api.access.identity import CallerRole
+from ....service_api.access.permissions import Permission
+from ....service_api.cluster_id import describe_other_cluster, is_other_cluster
+from ....service_api.net.connection_gate import AcceptedConnection
+from ....service_api.net.transport import Purpose
+from ....service_api.types import CONSENSUS_STREAM_ID, MemberId
+from ....service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP
+from ....service_api.wire.link_frames import SetupFrame
+from ....service_api.wire.message import decode_message, is_of
+from ....service_api.wire.stream import StreamFrame
+from ...core.peers.member_settings import difference
 from ...messages.settings import MemberSettings, MembersNotice
 from .document_server import DocumentServer, encode_other_cluster
 from .heard_members import GREETING, HeardMembers

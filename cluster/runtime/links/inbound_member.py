@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA
-from trimaran.service_api.wire.message import Message, decode_message, is_of, registry_of
-from trimaran.service_api.wire.stream import StreamFrame
-
+from ....service_api import RemoteProtocolError
+from ....service_api.types import MemberId
+from ....service_api.wire.frame import HEADER_LENGTH, TYPE_DATA
+from ....service_api.wire.message import Message, decode_message, is_of, registry_of
+from ....service_api.wire.stream import StreamFrame
 from ...core.events import LeaderSaid, StandbySaid
 from ...core.peers.message_rules import SENDER_FIELDS
 from ...messages.backup import StandbySnapshot

@@ -19,11 +19,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Self
 
-from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.connection_gate import ConnectionGate
-from trimaran.service_api.net.transport import Listener, NetworkStack, Purpose
-
+from ....service_api.cluster_id import NULL_CLUSTER_ID
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.connection_gate import ConnectionGate
+from ....service_api.net.transport import Listener, NetworkStack, Purpose
 from ...core import events as ev
 from ...core.context import ConsensusContext
 from ...settings.config import NodeConfig

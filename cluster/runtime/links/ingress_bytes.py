@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from trimaran.service_api import ClusterError, RemoteProtocolError
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.net.transport import as_accepted_transport, has_peer_closed
-from trimaran.service_api.types import INGRESS_STREAM_ID
-from trimaran.service_api.wire.frame import (
+from ....service_api import ClusterError, RemoteProtocolError
+from ....service_api.net.connection_gate import AcceptedConnection
+from ....service_api.net.transport import as_accepted_transport, has_peer_closed
+from ....service_api.types import INGRESS_STREAM_ID
+from ....service_api.wire.frame import (
     HEADER_LENGTH,
     TYPE_DATA,
     TYPE_SETUP,
@@ -22,9 +22,8 @@ from trimaran.service_api.wire.frame import (
     align,
     unpack_header,
 )
-from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.stream import MessageAssembler
-
+from ....service_api.wire.link_frames import SetupFrame
+from ....service_api.wire.stream import MessageAssembler
 from ..watching.stage_watch import StageWatch
 from .connection_life import UNOPENED_FRAME_LIMIT, WINDOW, ConnectionHub, ConnectionLife
 from .connection_state import ConnectionState

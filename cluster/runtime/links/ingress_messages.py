@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from trimaran.service_api import LocalProtocolError, RemoteProtocolError
-from trimaran.service_api.access.identity import Caller, CallerRole
-from trimaran.service_api.access.permissions import Permission, describe_refusal
-from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
-from trimaran.service_api.cluster_id import describe_other_cluster, is_other_cluster
-from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, peek_header
-from trimaran.service_api.wire.queries import QueryRequest
-from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH
-from trimaran.service_api.wire.session import (
+from ....service_api import LocalProtocolError, RemoteProtocolError
+from ....service_api.access.identity import Caller, CallerRole
+from ....service_api.access.permissions import Permission, describe_refusal
+from ....service_api.authenticator import CREDENTIALS_LIMIT_BYTES
+from ....service_api.cluster_id import describe_other_cluster, is_other_cluster
+from ....service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, peek_header
+from ....service_api.wire.queries import QueryRequest
+from ....service_api.wire.request import REQUEST_BLOCK_LENGTH
+from ....service_api.wire.session import (
     SESSION_HEADER_LENGTH,
     SESSION_MESSAGE,
     AdminRequest,
@@ -25,8 +25,7 @@ from trimaran.service_api.wire.session import (
     SessionMessageHeader,
     refusal_of_requests,
 )
-from trimaran.service_api.wire.session_frame import PREFIX_LENGTH
-
+from ....service_api.wire.session_frame import PREFIX_LENGTH
 from ...core import events as ev
 from .connection_life import ConnectionLife
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from trimaran.service_api.types import ClusterSessionId
-from trimaran.service_api.wire.queries import QueryRequest
-
+from ....service_api.types import ClusterSessionId
+from ....service_api.wire.queries import QueryRequest
 from ...core.log.log_publisher import LogPublisher
 
 

@@ -15,19 +15,18 @@ from typing import Final
 
 import structlog
 
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.connection_gate import AcceptedConnection, ConnectionGate
-from trimaran.service_api.net.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
-from trimaran.service_api.types import LOG_STREAM_ID, MemberId
-from trimaran.service_api.wire.frame import TYPE_STATUS
-from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame, encode_commit_frame
-from trimaran.service_api.wire.stream import FrameParser
-
+from ....service_api import RemoteProtocolError
+from ....service_api.access.audit import AuditTrail
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.connection_gate import AcceptedConnection, ConnectionGate
+from ....service_api.net.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
+from ....service_api.types import LOG_STREAM_ID, MemberId
+from ....service_api.wire.frame import TYPE_STATUS
+from ....service_api.wire.link_frames import SetupFrame, StatusFrame, encode_commit_frame
+from ....service_api.wire.stream import FrameParser
 from ...core.log.log_buffer import LogBuffer
 from ...core.log.log_receiver import LogReceiver
+from ..ground.activities import ActivityScope
 from .dialling import DialledMembers
 from .speaker import audited, expect_own_cluster, expect_speaker
 

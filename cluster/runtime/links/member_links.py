@@ -29,28 +29,27 @@ from typing import Final
 
 import structlog
 
-from trimaran.cluster.core.peers.member_settings import difference, remedy
-from trimaran.cluster.core.vocabulary.configuration import Configuration
-from trimaran.cluster.core.vocabulary.roster import Roster
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.links.document_server import DocumentRow, DocumentServer
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.access.line_limiter import LineLimiter
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.connection_gate import ConnectionGate
-from trimaran.service_api.net.transport import Listener, LocalListener, NetworkStack, Purpose, as_member_transport
-from trimaran.service_api.types import CONSENSUS_STREAM_ID, MemberId
-from trimaran.service_api.wire.frame import TYPE_DATA, encode_frame
-from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.message import Message, decode_message
-from trimaran.service_api.wire.stream import FrameParser
-
+from ....service_api import RemoteProtocolError
+from ....service_api.access.audit import AuditTrail
+from ....service_api.access.line_limiter import LineLimiter
+from ....service_api.cluster_id import ClusterId
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.connection_gate import ConnectionGate
+from ....service_api.net.transport import Listener, LocalListener, NetworkStack, Purpose, as_member_transport
+from ....service_api.types import CONSENSUS_STREAM_ID, MemberId
+from ....service_api.wire.frame import TYPE_DATA, encode_frame
+from ....service_api.wire.link_frames import SetupFrame
+from ....service_api.wire.message import Message, decode_message
+from ....service_api.wire.stream import FrameParser
 from ...core import effects as fx
 from ...core.events import FeatureLevelSaid, LeaderSaid, MembersHeard, StandbySaid
+from ...core.peers.member_settings import difference, remedy
+from ...core.vocabulary.configuration import Configuration
+from ...core.vocabulary.roster import Roster
 from ...messages.settings import MemberSettings, MembersNotice
+from ..ground.activities import ActivityScope
 from .dialling import DialledMembers
+from .document_server import DocumentRow, DocumentServer
 from .heard_members import GREETING, HeardMembers
 from .inbound_connection import InboundConnections
 from .inbound_greeting import InboundGreeting, InboundParts

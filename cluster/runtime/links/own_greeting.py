@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.types import CONSENSUS_STREAM_ID, MemberId
-from trimaran.service_api.wire.frame import encode_frame
-
+from ....service_api.cluster_id import ClusterId
+from ....service_api.types import CONSENSUS_STREAM_ID, MemberId
+from ....service_api.wire.frame import encode_frame
 from ...core.vocabulary.configuration import Configuration
 from ...messages.settings import MemberSettings, MembersNotice
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.cluster_id import describe_other_cluster, is_other_cluster
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.link_frames import SetupFrame
-
+from ....service_api import RemoteProtocolError
+from ....service_api.access.audit import AuditTrail
+from ....service_api.access.permissions import Permission
+from ....service_api.cluster_id import describe_other_cluster, is_other_cluster
+from ....service_api.net.connection_gate import AcceptedConnection
+from ....service_api.types import MemberId
+from ....service_api.wire.link_frames import SetupFrame
 from ...messages.settings import MemberSettings, MembersNotice
 
 

@@ -6,18 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from trimaran.archive import Archive
-from trimaran.cluster.runtime.ground.agent_door import ModuleAgent
-from trimaran.cluster.runtime.ground.room import Room
-from trimaran.cluster.runtime.ground.wiring import Ground, naming
-from trimaran.cluster.runtime.links.document_server import DocumentRow
-from trimaran.cluster.runtime.links.ingress import Ingress
-from trimaran.cluster.runtime.links.ingress_owner import IngressOwner
-from trimaran.cluster.runtime.links.member_links import MemberLinks
-from trimaran.service_api.endpoint import Endpoint
-
+from ....archive import Archive
+from ....service_api.endpoint import Endpoint
 from ...core.events import LinkChanged, SeedAnnounced
 from ...core.peers.member_settings import find_seeded, settings_of
+from ..ground.agent_door import ModuleAgent
+from ..ground.room import Room
+from ..ground.wiring import Ground, naming
+from .document_server import DocumentRow
+from .ingress import Ingress
+from .ingress_owner import IngressOwner
+from .member_links import MemberLinks
 
 
 class _Agent(ModuleAgent, IngressOwner, Protocol):

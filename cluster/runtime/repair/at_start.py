@@ -18,13 +18,12 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive import Archive, ArchiveError, CorruptionError
-from trimaran.archive.errors import is_damage
-from trimaran.cluster.runtime.files.member_files import MemberFiles
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.service_api.cluster_id import ClusterId
-
+from ....archive import Archive, ArchiveError, CorruptionError
+from ....archive.errors import is_damage
+from ....service_api.cluster_id import ClusterId
 from ...settings.config import NodeConfig
+from ..files.member_files import MemberFiles
+from ..ground.host import Host
 from ..snapshots.recovery import LogSearch, unusable_snapshot
 from .fetching import find_peers
 from .mender import Mender, RepairFacts, RepairOutcome

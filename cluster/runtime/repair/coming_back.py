@@ -46,31 +46,30 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive import Archive
-from trimaran.archive.cold.cache import CACHE_DIRECTORY_NAME
-from trimaran.archive.disk.file_system import FileSystem
-from trimaran.archive.errors import RESTORE_ADVICE, CorruptionError, UnknownVersionError
-from trimaran.archive.files.mark_file import MARK_FILE_NAME, ArchiveMarkFile
-from trimaran.cluster.core.vocabulary.configuration import MemberKind
-from trimaran.cluster.core.vocabulary.members import quorum_threshold
-from trimaran.cluster.runtime.files.log_tap import keep_failure
-from trimaran.cluster.runtime.files.member_files import MemberFiles, launch_archive, may_set_aside, open_files
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.service_api import ClusterError
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.documents.member_status import MemberStatus, find_leader, is_in_term, is_in_term_of
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
-
+from ....archive import Archive
+from ....archive.cold.cache import CACHE_DIRECTORY_NAME
+from ....archive.disk.file_system import FileSystem
+from ....archive.errors import RESTORE_ADVICE, CorruptionError, UnknownVersionError
+from ....archive.files.mark_file import MARK_FILE_NAME, ArchiveMarkFile
+from ....service_api import ClusterError
+from ....service_api.cluster_id import ClusterId
+from ....service_api.documents.member_status import MemberStatus, find_leader, is_in_term, is_in_term_of
+from ....service_api.types import MemberId
+from ....service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 from ...core.log.recording_log import RecordingLog
+from ...core.vocabulary.configuration import MemberKind
+from ...core.vocabulary.members import quorum_threshold
 from ...documents.query import query_status
 from ...settings.config import NodeConfig
 from ..files.cluster_id_file import ClusterIdFile
 from ..files.log_copies_file import LOG_COPIES_FILE_NAME
+from ..files.log_tap import keep_failure
 from ..files.mark_file import ClusterMarkFile
+from ..files.member_files import MemberFiles, launch_archive, may_set_aside, open_files
 from ..files.members_file import MembersFile
 from ..files.node_state_file import NodeStateFile
 from ..files.recording_log_file import DamagedRecordingLogError
+from ..ground.host import Host
 from .fetching import ANSWER_TIMEOUT_S, RepairPeer, find_peers
 
 ASIDE_SUFFIX: Final = ".aside"

@@ -30,19 +30,18 @@ from typing import Final, NamedTuple
 import aiofiles.os
 import structlog
 
-from trimaran.archive import Archive, ArchiveError
-from trimaran.archive.errors import REFILL_ADVICE, is_damage
-from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.cluster.runtime.files.member_files import MemberFiles
-from trimaran.service_api import ClusterError
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.frame import unpack_header
-
+from ....archive import Archive, ArchiveError
+from ....archive.errors import REFILL_ADVICE, is_damage
+from ....archive.format.descriptor import RecordingDescriptor
+from ....service_api import ClusterError
+from ....service_api.net.transport import NetworkStack
+from ....service_api.types import MemberId
+from ....service_api.wire.frame import unpack_header
 from ...core.context import ConsensusContext
 from ...core.log.log_comparison import LogDifference, LogVerdict, decide_range
 from ...core.log.log_copies import count_independent
 from ...core.log.log_repair import OtherCopy, RepairRange, plan_repair
+from ..files.member_files import MemberFiles
 from .fetching import ask_peers, fetch_range, fetch_start_position
 from .mender import Mender, RepairFacts, RepairOutcome
 

@@ -8,21 +8,20 @@ from dataclasses import dataclass
 
 import structlog
 
-from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.archive.format.frame_rules import frame_rules_of
-from trimaran.archive.net.connection import ArchiveConnection, Credentials
-from trimaran.archive.net.frame_stream import open_replay
-from trimaran.archive.net.replication import check_fit, fetch_descriptor
-from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording
-from trimaran.cluster.core.vocabulary.configuration import Configuration
-from trimaran.service_api import ClusterError
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.types import COMMIT_POSITION_COUNTER_ID, MemberId
-
+from ....archive.format.descriptor import RecordingDescriptor
+from ....archive.format.frame_rules import frame_rules_of
+from ....archive.net.connection import ArchiveConnection, Credentials
+from ....archive.net.frame_stream import open_replay
+from ....archive.net.replication import check_fit, fetch_descriptor
+from ....service_api import ClusterError
+from ....service_api.cluster_id import ClusterId
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.transport import NetworkStack
+from ....service_api.types import COMMIT_POSITION_COUNTER_ID, MemberId
 from ...core.log.log_copies import LogCopies
 from ...core.log.log_repair import OtherCopy, Term
+from ...core.log.shipped_snapshot import ShippedRecording
+from ...core.vocabulary.configuration import Configuration
 from ...documents.backup_query import ask_for_backup
 from ...documents.query import query_status
 from ...settings.config import NodeConfig

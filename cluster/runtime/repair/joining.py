@@ -14,22 +14,22 @@ from typing import Final
 import aiofiles.os
 import structlog
 
-from trimaran.cluster.core.vocabulary.configuration import (
+from ....service_api import ClusterError, ConfigurationError
+from ....service_api.groups.demand import describe_other_group
+from ....service_api.groups.group import Group
+from ....service_api.net.transport import NetworkStack
+from ....service_api.types import MemberId
+from ...core.vocabulary.configuration import (
     Configuration,
     ConfiguredMember,
     MemberKind,
     find_configuration_fault,
 )
-from trimaran.cluster.core.vocabulary.roster import Roster
-from trimaran.cluster.documents.inspection import MembersView, inspect_member
-from trimaran.cluster.documents.query import StatusQueryError
-from trimaran.cluster.runtime.files.members_file import MembersFile
-from trimaran.cluster.settings.config import NodeConfig, parse_members
-from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.groups.demand import describe_other_group
-from trimaran.service_api.groups.group import Group
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.types import MemberId
+from ...core.vocabulary.roster import Roster
+from ...documents.inspection import MembersView, inspect_member
+from ...documents.query import StatusQueryError
+from ...settings.config import NodeConfig, parse_members
+from ..files.members_file import MembersFile
 
 _ASK_TIMEOUT_S: Final = 2.0
 _PAUSE_S: Final = 0.5

@@ -16,19 +16,18 @@ from typing import Final
 import aiofiles.os
 import structlog
 
-from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode
-from trimaran.archive.errors import is_failed_read
-from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.archive.store.mending import LostWriteError
-from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording
-from trimaran.service_api import ClusterError, RemoteProtocolError
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
-
+from ....archive import Archive, ArchiveError, ArchiveErrorCode
+from ....archive.errors import is_failed_read
+from ....archive.format.descriptor import RecordingDescriptor
+from ....archive.store.mending import LostWriteError
+from ....service_api import ClusterError, RemoteProtocolError
+from ....service_api.cluster_id import ClusterId
+from ....service_api.net.transport import NetworkStack
+from ....service_api.types import MemberId
+from ....service_api.wire.log.recording_log import RecordingLogEntry
 from ...core.log.log_repair import RepairPlan, RepairRange, Term, find_term_fault, plan_repair
 from ...core.log.recording_log import RecordingLog
+from ...core.log.shipped_snapshot import ShippedRecording
 from ..files.log_copies_file import LogCopiesFile
 from .fetching import RepairPeer, ask_peers, fetch_range
 

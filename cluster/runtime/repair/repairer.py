@@ -15,14 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.archive import Archive, CorruptionError
-from trimaran.archive.store.damage import DamagedPlace
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
-from trimaran.cluster.runtime.ground.agent_door import AgentDoor
-from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
-
+from ....archive import Archive, CorruptionError
+from ....archive.store.damage import DamagedPlace
+from ....service_api.wire.log.recording_log import RecordingLogEntry
 from ...core import events as ev
 from ...core.context import ConsensusContext
+from ...core.vocabulary.control_toggle import ControlToggle
+from ..ground.agent_door import AgentDoor
 from .mender import Mender, RepairOutcome
 
 RETRY_MIN_S: Final = 1.0

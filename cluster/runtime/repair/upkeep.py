@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from trimaran.archive import Archive
-from trimaran.archive.store.damage import DamagedPlace, DamageTracker
-from trimaran.archive.store.scrub import Scrub, ScrubProgress
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.ground.agent_door import AgentDoor
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.service_api.cluster_id import ClusterId
-
+from ....archive import Archive
+from ....archive.store.damage import DamagedPlace, DamageTracker
+from ....archive.store.scrub import Scrub, ScrubProgress
+from ....service_api.cluster_id import ClusterId
 from ...core.context import ConsensusContext
 from ...settings.config import NodeConfig
 from ..files.log_copies_file import LogCopiesFile
+from ..ground.activities import ActivityScope
+from ..ground.agent_door import AgentDoor
+from ..ground.host import Host
 from .fetching import RepairPeer
 from .mender import Mender, RepairCounts, RepairFacts
 from .repairer import Repairer

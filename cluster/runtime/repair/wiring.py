@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from trimaran.cluster.runtime.files.wiring import Files
-from trimaran.cluster.runtime.ground.agent_door import ModuleAgent, NodeEnd
-from trimaran.cluster.runtime.ground.room import Room
-from trimaran.cluster.runtime.ground.wiring import Ground
-from trimaran.cluster.runtime.repair.comparing import LogComparer
-from trimaran.cluster.runtime.repair.upkeep import Upkeep
+from ..files.wiring import Files
+from ..ground.agent_door import ModuleAgent, NodeEnd
+from ..ground.room import Room
+from ..ground.wiring import Ground
+from .comparing import LogComparer
+from .upkeep import Upkeep
 
 
 @dataclass(slots=True, frozen=True)

@@ -28,9 +28,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.election_state import ElectionState
-
 from ...core import effects as fx
+from ...core.vocabulary.election_state import ElectionState
 
 COPYING_NICE: Final = 10
 """How nice a member is that copies a log: its share is a ninth of another's where both want all of a processor."""

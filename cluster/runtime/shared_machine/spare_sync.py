@@ -25,9 +25,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from trimaran.archive import Recording
-from trimaran.service_api import ClusterError
-
+from ....archive import Recording
+from ....service_api import ClusterError
 from ...core.context import ConsensusContext
 
 LATE_LIMIT_BYTES: Final = 16 << 10

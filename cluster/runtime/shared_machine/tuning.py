@@ -23,12 +23,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from trimaran.archive import Archive, Recording
-from trimaran.archive.store.replay_pace import ReplayPace
-from trimaran.cluster.runtime.ground.host import Host
-
+from ....archive import Archive, Recording
+from ....archive.store.replay_pace import ReplayPace
 from ...core import effects as fx
 from ...core.context import ConsensusContext
+from ..ground.host import Host
 from .idle_strategy import BackoffIdleStrategy
 from .processor_pressure import ProcessorPressure
 from .processor_share import ProcessorShare

@@ -18,17 +18,16 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive import Archive
-from trimaran.cluster.runtime.links.document_server import DocumentRow
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.types import COMMIT_POSITION_COUNTER_ID, NULL_VALUE, MemberId, TermId
-from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
-from trimaran.service_api.wire.message import decode_message, registry_of
-
+from ....archive import Archive
+from ....service_api import RemoteProtocolError
+from ....service_api.access.permissions import Permission
+from ....service_api.net.connection_gate import AcceptedConnection
+from ....service_api.types import COMMIT_POSITION_COUNTER_ID, NULL_VALUE, MemberId, TermId
+from ....service_api.wire.log.recording_log import RecordingLogEntry
+from ....service_api.wire.message import decode_message, registry_of
 from ...core.context import ConsensusContext
 from ...messages.backup import BackupQuery, BackupResponse, HeartbeatRequest, HeartbeatResponse
+from ..links.document_server import DocumentRow
 from .offers import describe_snapshot, describe_terms, in_documents
 from .retention import Retention
 

@@ -15,18 +15,17 @@ from typing import Final, Self, TypeVar
 
 import structlog
 
-from trimaran.archive import Archive
-from trimaran.archive.cold.store import ColdStore
-from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.archive.store.cold_segments import ColdSegments, ColdStanding, run_in
-from trimaran.archive.store.cold_shipping import ColdShipping
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.service_api import ClusterError
-from trimaran.service_api.cluster_id import format_cluster_id
-from trimaran.service_api.types import MemberId
-
+from ....archive import Archive
+from ....archive.cold.store import ColdStore
+from ....archive.format.descriptor import RecordingDescriptor
+from ....archive.store.cold_segments import ColdSegments, ColdStanding, run_in
+from ....archive.store.cold_shipping import ColdShipping
+from ....service_api import ClusterError
+from ....service_api.cluster_id import format_cluster_id
+from ....service_api.types import MemberId
 from ...core.context import ConsensusContext
 from ...settings.config import NodeConfig
+from ..ground.host import Host
 
 _T = TypeVar("_T")
 RETRY_S: Final = 1.0

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trimaran.archive import Archive
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.ground.agent_door import AgentDoor
-from trimaran.cluster.runtime.ground.state_copy import CopyState
-from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
-from trimaran.service_api.net.transport import NetworkStack
-
+from ....archive import Archive
+from ....service_api.net.transport import NetworkStack
 from ...core import effects as fx
 from ...core.context import ConsensusContext
 from ...service.agent import ClusteredServiceAgent
+from ..ground.activities import ActivityScope
+from ..ground.agent_door import AgentDoor
+from ..ground.state_copy import CopyState
+from ..watching.snapshot_counts import SnapshotCounts
 from .retention import Retention
 from .snapshot_taker import SnapshotTaker
 from .standby_fetcher import StandbySnapshotFetcher

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from trimaran.service_api.types import RecordingId, TermId
-from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
-
+from ....service_api.types import RecordingId, TermId
+from ....service_api.wire.log.recording_log import RecordingLogEntry
 from ...messages.backup import SnapshotRecording
 from ...messages.shipping import LeadershipTermEntry, LeadershipTerms
 

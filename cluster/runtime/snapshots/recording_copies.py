@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from trimaran.archive import Archive, ArchiveError, Recording
-from trimaran.archive.config import RecordingLayout
-from trimaran.archive.format.messages import RecordingDescriptorRow
-from trimaran.archive.net.client import ArchiveClient
-from trimaran.archive.net.replication import layout_like, replicate
-from trimaran.service_api import ClusterError, RemoteProtocolError
-from trimaran.service_api.cluster_id import ClusterId, format_cluster_id
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
-
+from ....archive import Archive, ArchiveError, Recording
+from ....archive.config import RecordingLayout
+from ....archive.format.messages import RecordingDescriptorRow
+from ....archive.net.client import ArchiveClient
+from ....archive.net.replication import layout_like, replicate
+from ....service_api import ClusterError, RemoteProtocolError
+from ....service_api.cluster_id import ClusterId, format_cluster_id
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.transport import NetworkStack
+from ....service_api.types import LOG_STREAM_ID, NULL_VALUE
 from ...core.context import ConsensusContext
 
 

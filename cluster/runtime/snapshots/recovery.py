@@ -19,34 +19,33 @@ from typing import Protocol
 import aiofiles.os
 import structlog
 
-from trimaran.archive import Archive, ArchiveError, Recording, RecordingDescriptor, RecordingState
-from trimaran.archive.errors import REFILL_ADVICE
-from trimaran.archive.files.reader import FrameReader
-from trimaran.cluster.core.vocabulary.configuration import Configuration, find_configurations
-from trimaran.cluster.core.vocabulary.roster import Roster
-from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
-from trimaran.service_api.types import (
+from ....archive import Archive, ArchiveError, Recording, RecordingDescriptor, RecordingState
+from ....archive.errors import REFILL_ADVICE
+from ....archive.files.reader import FrameReader
+from ....service_api import ClusterError, ConfigurationError, RemoteProtocolError
+from ....service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     LOG_STREAM_ID,
     SERVICE_SNAPSHOT_STREAM_ID,
     ClusterSessionId,
     TimeUnit,
 )
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
-from trimaran.service_api.wire.log.code_digest import (
+from ....service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
+from ....service_api.wire.log.code_digest import (
     UNKNOWN_CODE,
     CodedTermEvent,
     read_code_digest,
     with_code_digest,
 )
-from trimaran.service_api.wire.log.messages import LOG_MESSAGES, NewLeadershipTermEvent
-from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
-from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
-from trimaran.service_api.wire.message import Message, decode_message
-from trimaran.service_api.wire.session import SessionMessageHeader
-
+from ....service_api.wire.log.messages import LOG_MESSAGES, NewLeadershipTermEvent
+from ....service_api.wire.log.recording_log import EntryType, RecordingLogEntry
+from ....service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
+from ....service_api.wire.message import Message, decode_message
+from ....service_api.wire.session import SessionMessageHeader
 from ...core.log.recording_log import RecordingLog
 from ...core.snapshots.snapshot import ModuleSnapshot, decode_module_snapshot, expect_marker
+from ...core.vocabulary.configuration import Configuration, find_configurations
+from ...core.vocabulary.roster import Roster
 from ...messages.replies import KeptReply, SessionRequests
 from ...messages.snapshot import (
     CONSENSUS_MODULE_SNAPSHOT_MESSAGES,

@@ -19,12 +19,11 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive import Archive
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.service_api import ClusterError
-from trimaran.service_api.types import MemberId
-
+from ....archive import Archive
+from ....service_api import ClusterError
+from ....service_api.types import MemberId
 from ...core import effects as fx
+from ..ground.activities import ActivityScope
 from .cold_shipper import ColdShipper
 
 STALE_NS: Final = 30_000_000_000

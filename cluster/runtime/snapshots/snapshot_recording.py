@@ -38,13 +38,12 @@ from typing import Final, TypeVar
 
 import aiofiles.os
 
-from trimaran.archive import Archive, Recording
-from trimaran.archive.files.reader import FrameReader, MessageReader, RecordedMessage, StopReason
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.payloads import plain_bytes
-from trimaran.service_api.types import NULL_VALUE
-from trimaran.service_api.wire.message import is_optional
-
+from ....archive import Archive, Recording
+from ....archive.files.reader import FrameReader, MessageReader, RecordedMessage, StopReason
+from ....service_api import RemoteProtocolError
+from ....service_api.payloads import plain_bytes
+from ....service_api.types import NULL_VALUE
+from ....service_api.wire.message import is_optional
 from ...core.log.log_buffer import LogBuffer
 from ...core.log.log_publisher import LogPublisher
 from ...service.digests import MessageDigest

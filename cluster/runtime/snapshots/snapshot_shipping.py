@@ -27,36 +27,35 @@ from typing import Final
 import aiofiles.os
 import structlog
 
-from trimaran.archive import Archive, ArchiveError
-from trimaran.archive.errors import is_failed_read
-from trimaran.archive.format.messages import RecordingDescriptorRow
-from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
-from trimaran.cluster.runtime.files.copy_notes import CopyNotes
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.ground.agent_door import AgentDoor, NodeEnd
-from trimaran.cluster.runtime.links.document_server import DocumentRow
-from trimaran.service_api import ClusterError, RemoteProtocolError
-from trimaran.service_api.access.permissions import Permission
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.connection_gate import AcceptedConnection
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.types import (
+from ....archive import Archive, ArchiveError
+from ....archive.errors import is_failed_read
+from ....archive.format.messages import RecordingDescriptorRow
+from ....service_api import ClusterError, RemoteProtocolError
+from ....service_api.access.permissions import Permission
+from ....service_api.cluster_id import ClusterId
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.connection_gate import AcceptedConnection
+from ....service_api.net.transport import NetworkStack
+from ....service_api.types import (
     LOG_STREAM_ID,
     NULL_POSITION,
     NULL_VALUE,
     SNAPSHOT_SHIPPING_STREAM_ID,
     MemberId,
 )
-from trimaran.service_api.wire.message import decode_message, registry_of
-
+from ....service_api.wire.message import decode_message, registry_of
 from ...core import effects as fx
 from ...core import events as ev
 from ...core.context import ConsensusContext
 from ...core.log.recording_log import RecordingLog
+from ...core.log.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
 from ...documents.query import query_documents
 from ...messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer, SnapshotQuery
+from ..files.copy_notes import CopyNotes
 from ..files.recording_log_file import RecordingLogFile
+from ..ground.activities import ActivityScope
+from ..ground.agent_door import AgentDoor, NodeEnd
+from ..links.document_server import DocumentRow
 from .offers import describe_snapshot, describe_terms, in_documents
 from .recording_copies import DiskFailedError, RecordingCopier
 from .recovery import read_snapshots

@@ -24,25 +24,24 @@ from typing import Final
 import aiofiles.os
 import structlog
 
-from trimaran.archive import Archive, ArchiveError
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.ground.agent_door import AgentDoor
-from trimaran.cluster.runtime.ground.state_copy import SILENCE_LIMIT_S, CopyState, StateCopy, StateCopyError
-from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
-from trimaran.service_api import InvariantViolation, ServiceDivergedError, invariant
-from trimaran.service_api.payloads import plain_bytes
-from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, NULL_VALUE, SERVICE_SNAPSHOT_STREAM_ID
-from trimaran.service_api.users_code import calls_users_code
-from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
-from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
-from trimaran.service_api.wire.message import Message
-
+from ....archive import Archive, ArchiveError
+from ....service_api import InvariantViolation, ServiceDivergedError, invariant
+from ....service_api.payloads import plain_bytes
+from ....service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, NULL_VALUE, SERVICE_SNAPSHOT_STREAM_ID
+from ....service_api.users_code import calls_users_code
+from ....service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
+from ....service_api.wire.log.snapshot_marker import SnapshotMarker
+from ....service_api.wire.message import Message
 from ...core import effects as fx
 from ...core import events as ev
 from ...messages.snapshot import ModuleMessage
 from ...service.agent import ClusteredServiceAgent
 from ...service.digests import MessageDigest
 from ...service.failures import is_own_cancellation
+from ..ground.activities import ActivityScope
+from ..ground.agent_door import AgentDoor
+from ..ground.state_copy import SILENCE_LIMIT_S, CopyState, StateCopy, StateCopyError
+from ..watching.snapshot_counts import SnapshotCounts
 from .snapshot_recording import SnapshotWriter
 
 SMALL_STATE_BYTES: Final = 1 << 20

@@ -13,18 +13,17 @@ from dataclasses import replace
 
 import structlog
 
-from trimaran.archive import Archive, ArchiveError
-from trimaran.cluster.core.log.shipped_snapshot import make_recording_log
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.ground.agent_door import AgentDoor
-from trimaran.service_api import ClusterError
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.types import NULL_VALUE
-
+from ....archive import Archive, ArchiveError
+from ....service_api import ClusterError
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.transport import NetworkStack
+from ....service_api.types import NULL_VALUE
 from ...core import effects as fx
 from ...core import events as ev
 from ...core.context import ConsensusContext
+from ...core.log.shipped_snapshot import make_recording_log
+from ..ground.activities import ActivityScope
+from ..ground.agent_door import AgentDoor
 from .recording_copies import DiskFailedError, RecordingCopier
 from .recovery import read_snapshots
 

@@ -8,23 +8,23 @@ from typing import Any
 
 import structlog
 
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.core.log.retention import needed_log_position
-from trimaran.cluster.runtime.files.wiring import Files
-from trimaran.cluster.runtime.ground.agent_door import ModuleAgent
-from trimaran.cluster.runtime.ground.room import Room
-from trimaran.cluster.runtime.ground.wiring import Ground
-from trimaran.cluster.runtime.links.wiring import Links
-from trimaran.cluster.runtime.snapshots.backup_provider import BackupProvider
-from trimaran.cluster.runtime.snapshots.cold_shipper import ColdShipper
-from trimaran.cluster.runtime.snapshots.handlers import snapshot_handlers
-from trimaran.cluster.runtime.snapshots.recovery import Recovered
-from trimaran.cluster.runtime.snapshots.retention import Retention
-from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher, SnapshotProvider
-from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
-from trimaran.cluster.service.wiring import Container
-from trimaran.service_api.types import BACKUP_STREAM_ID, SNAPSHOT_SHIPPING_STREAM_ID
+from ....service_api.types import BACKUP_STREAM_ID, SNAPSHOT_SHIPPING_STREAM_ID
+from ...core import effects as fx
+from ...core.consensus_module import ConsensusModule
+from ...core.log.retention import needed_log_position
+from ...service.wiring import Container
+from ..files.wiring import Files
+from ..ground.agent_door import ModuleAgent
+from ..ground.room import Room
+from ..ground.wiring import Ground
+from ..links.wiring import Links
+from ..watching.snapshot_counts import SnapshotCounts
+from .backup_provider import BackupProvider
+from .cold_shipper import ColdShipper
+from .handlers import snapshot_handlers
+from .recovery import Recovered
+from .retention import Retention
+from .snapshot_shipping import SnapshotFetcher, SnapshotProvider
 
 logger = structlog.get_logger()
 

@@ -22,25 +22,7 @@ from typing import Any, Final
 
 import structlog
 
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.cluster.messages.consensus import AppendPosition, CommitPosition
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.ground.agent_door import NodeEnd
-from trimaran.cluster.runtime.links.ingress import Ingress
-from trimaran.cluster.runtime.links.member_links import MemberLinks
-from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning
-from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher
-from trimaran.cluster.runtime.turns.divergence_reporter import DivergenceReporter
-from trimaran.cluster.runtime.turns.effect_lines import EffectLines
-from trimaran.cluster.runtime.turns.log_control import LogControl
-from trimaran.cluster.runtime.turns.member_roster import MemberRoster
-from trimaran.cluster.runtime.turns.queries import QueryHandler
-from trimaran.cluster.service.agent import ClusteredServiceAgent
-from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
-from trimaran.service_api import (
+from ....service_api import (
     Clock,
     ClusterError,
     InvariantViolation,
@@ -48,9 +30,27 @@ from trimaran.service_api import (
     RemoteProtocolError,
     Role,
 )
-from trimaran.service_api.types import ClusterSessionId
-from trimaran.service_api.wire.pieces import CATCHUP_DELIVERY_BYTES, FOLLOWER_DELIVERY_BYTES, LEADER_DELIVERY_BYTES
-from trimaran.service_api.wire.queries import QueryRequest
+from ....service_api.types import ClusterSessionId
+from ....service_api.wire.pieces import CATCHUP_DELIVERY_BYTES, FOLLOWER_DELIVERY_BYTES, LEADER_DELIVERY_BYTES
+from ....service_api.wire.queries import QueryRequest
+from ...core import effects as fx
+from ...core import events as ev
+from ...core.consensus_module import ConsensusModule
+from ...core.log.log_publisher import LogPublisher
+from ...messages.consensus import AppendPosition, CommitPosition
+from ...service.agent import ClusteredServiceAgent
+from ...service.bounded_log_adapter import BoundedLogAdapter
+from ..ground.activities import ActivityScope
+from ..ground.agent_door import NodeEnd
+from ..links.ingress import Ingress
+from ..links.member_links import MemberLinks
+from ..shared_machine.tuning import MachineTuning
+from ..snapshots.snapshot_shipping import SnapshotFetcher
+from .divergence_reporter import DivergenceReporter
+from .effect_lines import EffectLines
+from .log_control import LogControl
+from .member_roster import MemberRoster
+from .queries import QueryHandler
 
 _INBOX_LIMIT: Final = 65536
 """Events that may wait while an effect settles; so many can only mean that it never will, and the node stops."""

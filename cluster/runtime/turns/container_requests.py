@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.service_api.types import ClusterSessionId
+from ....service_api.types import ClusterSessionId
+from ...core.consensus_module import ConsensusModule
 
 
 class ContainerRequests:

@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
-from trimaran.service_api import NodeTerminatedError
-from trimaran.service_api.types import NULL_VALUE
+from ....service_api import NodeTerminatedError
+from ....service_api.types import NULL_VALUE
+from ...core import effects as fx
+from ...core.vocabulary.control_toggle import ActionStep
+from ..ground.activities import ActivityScope
+from .agent import ConsensusModuleAgent
 
 
 class Departure:

@@ -11,15 +11,15 @@ from typing import Any, Protocol
 
 import structlog
 
-from trimaran.archive.errors import REFILL_ADVICE
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.vocabulary.divergence import Divergence
-from trimaran.cluster.messages.digests import DigestKind
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.ground.agent_door import AgentDoor, NodeEnd
-from trimaran.cluster.runtime.repair.comparing import LogComparer, LogComparison
-from trimaran.service_api import ClusterError, ServiceDivergedError
-from trimaran.service_api.types import MemberId
+from ....archive.errors import REFILL_ADVICE
+from ....service_api import ClusterError, ServiceDivergedError
+from ....service_api.types import MemberId
+from ...core import effects as fx
+from ...core.vocabulary.divergence import Divergence
+from ...messages.digests import DigestKind
+from ..ground.activities import ActivityScope
+from ..ground.agent_door import AgentDoor, NodeEnd
+from ..repair.comparing import LogComparer, LogComparison
 
 logger = structlog.get_logger()
 

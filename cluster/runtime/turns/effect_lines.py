@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import structlog
 
-from trimaran.cluster.core import effects as fx
-from trimaran.service_api.access.line_limiter import LineLimiter
-from trimaran.service_api.types import MemberId
+from ....service_api.access.line_limiter import LineLimiter
+from ....service_api.types import MemberId
+from ...core import effects as fx
 
 SESSION_LINE_LIMIT: Final = 20
 """Sessions that opened or closed and have a line of their own, in a second."""

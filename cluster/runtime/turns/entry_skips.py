@@ -14,17 +14,17 @@ from typing import Final
 
 import structlog
 
-from trimaran.archive.errors import REFILL_ADVICE
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.vocabulary.held_entry import HELD_ADVICE, HeldEntry
-from trimaran.cluster.core.vocabulary.reluctance import Reluctance
-from trimaran.cluster.runtime.files.member_files import MemberFiles
-from trimaran.cluster.runtime.ground.agent_door import NodeEnd
-from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
-from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
-from trimaran.service_api import ClusterError, ServiceFailedError
-from trimaran.service_api.types import Role
-from trimaran.service_api.wire.log.messages import EntrySkip
+from ....archive.errors import REFILL_ADVICE
+from ....service_api import ClusterError, ServiceFailedError
+from ....service_api.types import Role
+from ....service_api.wire.log.messages import EntrySkip
+from ...core.context import ConsensusContext
+from ...core.vocabulary.held_entry import HELD_ADVICE, HeldEntry
+from ...core.vocabulary.reluctance import Reluctance
+from ...service.bounded_log_adapter import BoundedLogAdapter
+from ..files.member_files import MemberFiles
+from ..ground.agent_door import NodeEnd
+from .agent import ConsensusModuleAgent
 
 _LEADER_DELAY_S: Final = 0.25
 """A leader that starts again waits for so long: what the operator is told, and the commit position, go out before."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import structlog
 
-from trimaran.archive import ArchiveError
-from trimaran.archive.disk_errors import disk_facts_of
-from trimaran.service_api.errors import leaves_of
+from ....archive import ArchiveError
+from ....archive.disk_errors import disk_facts_of
+from ....service_api.errors import leaves_of
 
 logger = structlog.get_logger()
 

@@ -13,32 +13,32 @@ from typing import Protocol
 import aiofiles.os
 import structlog
 
-from trimaran.archive import Archive, ArchiveError, Recording
-from trimaran.archive.errors import is_damage
-from trimaran.archive.store.replay import REPLAY_BUFFER_BYTES, ReplaySession
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.log.log_receiver import LogReceiver
-from trimaran.cluster.core.vocabulary.reluctance import Reluctance
-from trimaran.cluster.runtime.files.copy_notes import CopyNotes
-from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
-from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.ground.agent_door import AgentDoor
-from trimaran.cluster.runtime.links.dialling import CONNECT_TIMEOUT_S
-from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, LogSubscription
-from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning
-from trimaran.cluster.runtime.turns.log_replication import LogReplication
-from trimaran.cluster.runtime.watching.stage_watch import RequestStage, StageWatch
-from trimaran.service_api import ClusterError
-from trimaran.service_api.access.audit import AuditTrail
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.connection_gate import ConnectionGate
-from trimaran.service_api.net.transport import NetworkStack, Purpose, as_stream_transport
-from trimaran.service_api.types import LOG_STREAM_ID, MemberId
-from trimaran.service_api.wire.frame_rules import FrameRules
-from trimaran.service_api.wire.link_frames import SetupFrame
+from ....archive import Archive, ArchiveError, Recording
+from ....archive.errors import is_damage
+from ....archive.store.replay import REPLAY_BUFFER_BYTES, ReplaySession
+from ....service_api import ClusterError
+from ....service_api.access.audit import AuditTrail
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.connection_gate import ConnectionGate
+from ....service_api.net.transport import NetworkStack, Purpose, as_stream_transport
+from ....service_api.types import LOG_STREAM_ID, MemberId
+from ....service_api.wire.frame_rules import FrameRules
+from ....service_api.wire.link_frames import SetupFrame
+from ...core import effects as fx
+from ...core import events as ev
+from ...core.context import ConsensusContext
+from ...core.log.log_receiver import LogReceiver
+from ...core.vocabulary.reluctance import Reluctance
+from ..files.copy_notes import CopyNotes
+from ..files.node_state_file import NodeStateFile
+from ..files.recording_log_file import RecordingLogFile
+from ..ground.activities import ActivityScope
+from ..ground.agent_door import AgentDoor
+from ..links.dialling import CONNECT_TIMEOUT_S
+from ..links.log_links import LogImage, LogPublication, LogSubscription
+from ..shared_machine.tuning import MachineTuning
+from ..watching.stage_watch import RequestStage, StageWatch
+from .log_replication import LogReplication
 
 logger = structlog.get_logger()
 

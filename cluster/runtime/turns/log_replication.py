@@ -12,21 +12,21 @@ from dataclasses import dataclass
 
 import structlog
 
-from trimaran.archive import ArchiveError, ArchiveErrorCode, Recording
-from trimaran.archive.errors import is_failed_read
-from trimaran.archive.net.client import ArchiveClient
-from trimaran.archive.net.replication import replicate
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.documents.query import query_status
-from trimaran.cluster.runtime.files.copy_notes import CopyNotes
-from trimaran.service_api import ClusterError
-from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.documents.member_status import MemberStatus
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.transport import NetworkStack
-from trimaran.service_api.types import MemberId
+from ....archive import ArchiveError, ArchiveErrorCode, Recording
+from ....archive.errors import is_failed_read
+from ....archive.net.client import ArchiveClient
+from ....archive.net.replication import replicate
+from ....service_api import ClusterError
+from ....service_api.cluster_id import ClusterId
+from ....service_api.documents.member_status import MemberStatus
+from ....service_api.endpoint import Endpoint
+from ....service_api.net.transport import NetworkStack
+from ....service_api.types import MemberId
+from ...core import effects as fx
+from ...core import events as ev
+from ...core.context import ConsensusContext
+from ...documents.query import query_status
+from ..files.copy_notes import CopyNotes
 
 logger = structlog.get_logger()
 

@@ -9,15 +9,15 @@ from typing import Any
 import aiofiles.os
 import structlog
 
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.vocabulary.configuration import Configuration
-from trimaran.cluster.runtime.files.members_file import MembersFile
-from trimaran.cluster.runtime.ground.activities import ActivityScope
-from trimaran.cluster.runtime.ground.agent_door import AgentDoor
-from trimaran.cluster.runtime.links.member_links import MemberLinks
-from trimaran.cluster.runtime.turns.log_control import LogControl
-from trimaran.service_api.access.rights import Rights
-from trimaran.service_api.net.connection_gate import ConnectionGate
+from ....service_api.access.rights import Rights
+from ....service_api.net.connection_gate import ConnectionGate
+from ...core import effects as fx
+from ...core.vocabulary.configuration import Configuration
+from ..files.members_file import MembersFile
+from ..ground.activities import ActivityScope
+from ..ground.agent_door import AgentDoor
+from ..links.member_links import MemberLinks
+from .log_control import LogControl
 
 logger = structlog.get_logger()
 

@@ -24,12 +24,12 @@ from typing import Final, Protocol
 
 import structlog
 
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId, MemberId
-from trimaran.service_api.wire.frame import encode_message
-from trimaran.service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
+from ....service_api.types import EGRESS_STREAM_ID, ClusterSessionId, MemberId
+from ....service_api.wire.frame import encode_message
+from ....service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
+from ...core import effects as fx
+from ...core import events as ev
+from ...core.consensus_module import ConsensusModule
 
 _COUNT_LIMIT: Final = 65_536
 _BYTES_LIMIT: Final = 64 << 20

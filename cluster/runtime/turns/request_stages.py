@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.runtime.watching.stage_watch import RequestStage, StageWatch
-from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from ...core import effects as fx
+from ...service.bounded_log_adapter import BoundedLogAdapter
+from ..watching.stage_watch import RequestStage, StageWatch
 
 if TYPE_CHECKING:
-    from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
-    from trimaran.cluster.runtime.turns.log_control import LogControl
-    from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
+    from ..watching.stall_tracker import StallTracker
+    from .agent import ConsensusModuleAgent
+    from .log_control import LogControl
 
 
 def watch_stages(

@@ -6,33 +6,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from trimaran.archive import Archive
-from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.runtime.files.archive_log_reader import ArchiveLogReader
-from trimaran.cluster.runtime.files.wiring import Files
-from trimaran.cluster.runtime.ground.room import Room
-from trimaran.cluster.runtime.ground.wiring import Ground, naming
-from trimaran.cluster.runtime.links.wiring import Links
-from trimaran.cluster.runtime.repair.wiring import Repair
-from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
-from trimaran.cluster.runtime.snapshots.wiring import Snapshots
-from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
-from trimaran.cluster.runtime.turns.container_requests import ContainerRequests
-from trimaran.cluster.runtime.turns.departure import Departure
-from trimaran.cluster.runtime.turns.divergence_reporter import DivergenceReporter
-from trimaran.cluster.runtime.turns.entry_skips import EntrySkips
-from trimaran.cluster.runtime.turns.log_control import LogControl
-from trimaran.cluster.runtime.turns.member_roster import MemberRoster
-from trimaran.cluster.runtime.turns.queries import QueryHandler
-from trimaran.cluster.runtime.turns.request_stages import watch_stages
-from trimaran.cluster.runtime.watching.stall_tracker import watch_delivery, with_stop_watches
-from trimaran.cluster.service.service_code import CodeGuard
-from trimaran.cluster.service.wiring import Container, make_container
-from trimaran.service_api import ClusteredService
-from trimaran.service_api.access.identity import CallerRole
-from trimaran.service_api.endpoint import Endpoint
+from ....archive import Archive
+from ....service_api import ClusteredService
+from ....service_api.access.identity import CallerRole
+from ....service_api.endpoint import Endpoint
+from ...core import effects as fx
+from ...core.consensus_module import ConsensusModule
+from ...core.context import ConsensusContext
+from ...service.service_code import CodeGuard
+from ...service.wiring import Container, make_container
+from ..files.archive_log_reader import ArchiveLogReader
+from ..files.wiring import Files
+from ..ground.room import Room
+from ..ground.wiring import Ground, naming
+from ..links.wiring import Links
+from ..repair.wiring import Repair
+from ..shared_machine.tuning import MachineTuning, SharedMachineTuning
+from ..snapshots.wiring import Snapshots
+from ..watching.stall_tracker import watch_delivery, with_stop_watches
+from .agent import ConsensusModuleAgent
+from .container_requests import ContainerRequests
+from .departure import Departure
+from .divergence_reporter import DivergenceReporter
+from .entry_skips import EntrySkips
+from .log_control import LogControl
+from .member_roster import MemberRoster
+from .queries import QueryHandler
+from .request_stages import watch_stages
 
 
 @dataclass(slots=True, frozen=True)

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.disk.file_system import DiskSpace, FileSystem
+from ....archive.disk.file_system import DiskSpace, FileSystem
 
 LOOK_INTERVAL_S: Final = 10.0
 """A disk of a gigabyte that fills at 100 MB/s is seen to fill; statvfs takes some microseconds."""

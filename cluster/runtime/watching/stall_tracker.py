@@ -35,8 +35,7 @@ from typing import Any, Final, cast
 
 import structlog
 
-from trimaran.service_api import ClusteredService
-
+from ....service_api import ClusteredService
 from ...service.bounded_log_adapter import (
     MESSAGE_CALLBACK,
     REQUEST_CALLBACK,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.disk.file_system import FileSystem
+from ....archive.disk.file_system import FileSystem
 
 _BUCKET_COUNT: Final = 64
 _NS_PER_S: Final = 1_000_000_000

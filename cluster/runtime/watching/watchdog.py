@@ -34,8 +34,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
-from trimaran.archive.disk import file_system
-
+from ....archive.disk import file_system
 from .process_end import end_process
 
 _TICK_COUNT: Final = 10

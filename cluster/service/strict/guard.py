@@ -22,9 +22,9 @@ from pathlib import Path
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
-from trimaran.cluster.service.source_files import is_foreign, is_installed
-from trimaran.cluster.service.strict.known_calls import full_names, rule_of_name
-from trimaran.cluster.service.strict.rules import RuledFinding
+from ..source_files import is_foreign, is_installed
+from .known_calls import full_names, rule_of_name
+from .rules import RuledFinding
 
 _RULES: Final = frozenset({"wall-clock", "random", "environment", "file", "network", "process", "thread", "event-loop"})
 _FINDING_LIMIT: Final = 1_000

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import structlog
 
-from trimaran.cluster.service.agent import ClusteredServiceAgent
-from trimaran.cluster.service.strict.guard import StrictFinding, StrictGuard
+from ..agent import ClusteredServiceAgent
+from .guard import StrictFinding, StrictGuard
 
 logger = structlog.get_logger()
 

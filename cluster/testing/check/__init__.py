@@ -4,9 +4,9 @@
 function. `service.strict.rules` says what each finding means.
 """
 
-from trimaran.cluster.service.strict.guard import StrictFinding as StrictFinding
-from trimaran.cluster.service.strict.guard import StrictGuard as StrictGuard
-from trimaran.cluster.service.strict.rules import RULES as RULES
-from trimaran.cluster.service.strict.rules import Finding as Finding
-from trimaran.cluster.service.strict.rules import Severity as Severity
-from trimaran.cluster.testing.check.service_check import check_targets as check_targets
+from ...service.strict.guard import StrictFinding as StrictFinding
+from ...service.strict.guard import StrictGuard as StrictGuard
+from ...service.strict.rules import RULES as RULES
+from ...service.strict.rules import Finding as Finding
+from ...service.strict.rules import Severity as Severity
+from .service_check import check_targets as check_targets

@@ -8,8 +8,8 @@ import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from trimaran.cluster.service.strict.rules import RULES, Finding, Severity
-from trimaran.cluster.testing.check.modules import ModuleSource
+from ...service.strict.rules import RULES, Finding, Severity
+from .modules import ModuleSource
 
 _COMMENT = re.compile(r"#\s*trimaran:\s*ignore\s*(?:\[([^\]]*)\])?\s*(.*)")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trimaran.cluster.testing.check.modules import ClassSource, FunctionSource, ModuleSource, Project, dotted
+from .modules import ClassSource, FunctionSource, ModuleSource, Project, dotted
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from trimaran.cluster.service.source_files import import_base, is_foreign, is_installed, source_files_of
-from trimaran.service_api import ConfigurationError
+from ....service_api import ConfigurationError
+from ...service.source_files import import_base, is_foreign, is_installed, source_files_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from trimaran.cluster.service.source_files import source_files_of
-from trimaran.cluster.service.strict.known_calls import rule_of_call, rule_of_name
-from trimaran.cluster.service.strict.rules import Finding, Severity
-from trimaran.cluster.testing.check.ignores import without_ignored
-from trimaran.cluster.testing.check.kinds import CLUSTER, VIEW, ValueKind
-from trimaran.cluster.testing.check.modules import ClassSource, FunctionSource, ModuleSource, Project, dotted
-from trimaran.cluster.testing.check.walk import SERVICE, Call, CallbackPlace, FunctionWalk, Walked
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.service import PLAIN_CALLBACKS
+from ....service_api import ConfigurationError
+from ....service_api.service import PLAIN_CALLBACKS
+from ...service.source_files import source_files_of
+from ...service.strict.known_calls import rule_of_call, rule_of_name
+from ...service.strict.rules import Finding, Severity
+from .ignores import without_ignored
+from .kinds import CLUSTER, VIEW, ValueKind
+from .modules import ClassSource, FunctionSource, ModuleSource, Project, dotted
+from .walk import SERVICE, Call, CallbackPlace, FunctionWalk, Walked
 
 _WALK_LIMIT: Final = 20_000
 """Visits of functions for one service: beyond it, the rest is not looked at."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from trimaran.cluster.service.strict.known_calls import PATH_METHODS, rule_of_call, rule_of_name
-from trimaran.cluster.service.strict.rules import Severity
-from trimaran.cluster.testing.check.kinds import (
+from ...service.strict.known_calls import PATH_METHODS, rule_of_call, rule_of_name
+from ...service.strict.rules import Severity
+from .kinds import (
     CLUSTER,
     DEFAULT_DICT,
     FLOAT,
@@ -25,7 +25,7 @@ from trimaran.cluster.testing.check.kinds import (
     Kinds,
     ValueKind,
 )
-from trimaran.cluster.testing.check.modules import ClassSource, FunctionSource, Project, dotted
+from .modules import ClassSource, FunctionSource, Project, dotted
 
 
 class CallbackPlace(Enum):

@@ -5,7 +5,7 @@ them; `rules` holds what every run must keep. `clients` are the workload, its hi
 linearizable. `run` runs one seed; `campaign` many, and `shrink` makes a failure smaller.
 """
 
-from trimaran.cluster.testing.simulation.run import Failure as Failure
-from trimaran.cluster.testing.simulation.run import Options as Options
-from trimaran.cluster.testing.simulation.run import RunOutcome as RunOutcome
-from trimaran.cluster.testing.simulation.run import run_seed as run_seed
+from .run import Failure as Failure
+from .run import Options as Options
+from .run import RunOutcome as RunOutcome
+from .run import run_seed as run_seed

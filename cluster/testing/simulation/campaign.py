@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES
-from trimaran.cluster.testing.simulation.run import Failure, Options, RunOutcome
-from trimaran.service_api.errors import ConfigurationError
+from ....service_api.errors import ConfigurationError
+from .faults.nemesis import KIND_NAMES
+from .run import Failure, Options, RunOutcome
 
 Simulate = Callable[[int, Options], RunOutcome]
 """Runs one seed to its end; a process is given it pickled."""

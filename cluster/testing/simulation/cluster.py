@@ -11,25 +11,25 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from trimaran.archive.disk.file_system import FileSystem
-from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind, derive_endpoints
-from trimaran.cluster.node.node import Node
-from trimaran.cluster.runtime.ground.agent_door import NodeEnd
-from trimaran.cluster.runtime.links.gathered_ingress import LEAST_CONNECTIONS
-from trimaran.cluster.settings.config import NodeConfig
-from trimaran.cluster.settings.groups import group_members, of_group
-from trimaran.cluster.settings.member_endpoints import MemberEndpoints, format_members, parse_witnesses
-from trimaran.cluster.testing.simulation.services.service_faults import ServiceFailure
-from trimaran.cluster.testing.simulation.world.machine import Machine, Site
-from trimaran.cluster.testing.simulation.world.network import Network
-from trimaran.cluster.testing.simulation.world.object_store import SimulatedObjects, SimulatedStore
-from trimaran.cluster.testing.simulation.world.scheduler import Scheduler
-from trimaran.service_api import ClusteredService
-from trimaran.service_api.access.identity import Caller, CallerRole, Proof
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.groups.group import ONLY_GROUP, Group
-from trimaran.service_api.groups.ports import GROUP_PORT_STRIDE, group_endpoint
-from trimaran.service_api.types import MemberId
+from ....archive.disk.file_system import FileSystem
+from ....service_api import ClusteredService
+from ....service_api.access.identity import Caller, CallerRole, Proof
+from ....service_api.endpoint import Endpoint
+from ....service_api.groups.group import ONLY_GROUP, Group
+from ....service_api.groups.ports import GROUP_PORT_STRIDE, group_endpoint
+from ....service_api.types import MemberId
+from ...core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind, derive_endpoints
+from ...node.node import Node
+from ...runtime.ground.agent_door import NodeEnd
+from ...runtime.links.gathered_ingress import LEAST_CONNECTIONS
+from ...settings.config import NodeConfig
+from ...settings.groups import group_members, of_group
+from ...settings.member_endpoints import MemberEndpoints, format_members, parse_witnesses
+from .services.service_faults import ServiceFailure
+from .world.machine import Machine, Site
+from .world.network import Network
+from .world.object_store import SimulatedObjects, SimulatedStore
+from .world.scheduler import Scheduler
 
 DIRECTORY: Final = Path("/trimaran")
 _BASE_PORT: Final = 20_110

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.archive import RecordingDescriptor, RecordingState
-from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.archive.format.catalog import CATALOG_FILE_NAME, parse_catalog
-from trimaran.archive.log.log_file import choose_log
-from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.testing.simulation.cluster import DIRECTORY
-from trimaran.service_api import ClusterError
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
+from ....archive import RecordingDescriptor, RecordingState
+from ....archive.disk.memory_file_system import MemoryFileSystem
+from ....archive.format.catalog import CATALOG_FILE_NAME, parse_catalog
+from ....archive.log.log_file import choose_log
+from ....service_api import ClusterError
+from ....service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
+from ...core.log.recording_log import RecordingLog
+from .cluster import DIRECTORY
 
 _CATALOG_LIMIT_BYTES: Final = 256 << 10
 

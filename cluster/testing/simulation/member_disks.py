@@ -9,15 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.messages.nodestate import CandidateTerm
-from trimaran.cluster.runtime.files.node_state_file import NODE_STATE_FILE_NAME
-from trimaran.cluster.runtime.repair.coming_back import ASIDE_SUFFIX
-from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Member
-from trimaran.cluster.testing.simulation.kept_log import KeptLog, read_kept_log
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, RecordingLogEntry
-from trimaran.service_api.wire.message import decode_message, registry_of
+from ....service_api.types import MemberId
+from ....service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, RecordingLogEntry
+from ....service_api.wire.message import decode_message, registry_of
+from ...core.log.recording_log import RecordingLog
+from ...messages.nodestate import CandidateTerm
+from ...runtime.files.node_state_file import NODE_STATE_FILE_NAME
+from ...runtime.repair.coming_back import ASIDE_SUFFIX
+from .cluster import DIRECTORY, Member
+from .kept_log import KeptLog, read_kept_log
 
 _CANDIDATE_TERM_OFFSET: Final = 8
 _CANDIDATE_TERM_LENGTH: Final = 40

@@ -8,31 +8,31 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from trimaran.cluster.testing.simulation.backups.actor import BACKUP, BackupActor, has_backup
-from trimaran.cluster.testing.simulation.backups.restored import RestoredCluster
-from trimaran.cluster.testing.simulation.backups.scrubs import SCRUB, Scrubs, has_scrubs
-from trimaran.cluster.testing.simulation.clients.history import History
-from trimaran.cluster.testing.simulation.clients.linearizability import (
+from ....service_api import ClusteredService
+from ....service_api.groups.group import Group
+from .backups.actor import BACKUP, BackupActor, has_backup
+from .backups.restored import RestoredCluster
+from .backups.scrubs import SCRUB, Scrubs, has_scrubs
+from .clients.history import History
+from .clients.linearizability import (
     SearchVerdict,
     check_linearizability,
     check_log_order,
 )
-from trimaran.cluster.testing.simulation.clients.queries import QUERY_KIND, check_stale_reads
-from trimaran.cluster.testing.simulation.clients.register_model import RegisterModel, explained
-from trimaran.cluster.testing.simulation.cluster import Settings, SimulatedCluster, World
-from trimaran.cluster.testing.simulation.faults.hidden_flip import mend_flip
-from trimaran.cluster.testing.simulation.faults.nemesis import Nemesis
-from trimaran.cluster.testing.simulation.groups.drawing import keys_of, seed_of_group
-from trimaran.cluster.testing.simulation.rules.cold_rules import COLD, waiting_bytes
-from trimaran.cluster.testing.simulation.rules.group_rules import KeyOf, RanAt
-from trimaran.cluster.testing.simulation.rules.referee import Referee
-from trimaran.cluster.testing.simulation.services.messenger import Messenger, draw_message_of
-from trimaran.cluster.testing.simulation.services.registers import Request
-from trimaran.cluster.testing.simulation.services.relay import RELAY, RELAY_CHANCE, Relay
-from trimaran.cluster.testing.simulation.trace import Trace
-from trimaran.cluster.testing.simulation.world.expect import ServiceChecks, expect
-from trimaran.service_api import ClusteredService
-from trimaran.service_api.groups.group import Group
+from .clients.queries import QUERY_KIND, check_stale_reads
+from .clients.register_model import RegisterModel, explained
+from .cluster import Settings, SimulatedCluster, World
+from .faults.hidden_flip import mend_flip
+from .faults.nemesis import Nemesis
+from .groups.drawing import keys_of, seed_of_group
+from .rules.cold_rules import COLD, waiting_bytes
+from .rules.group_rules import KeyOf, RanAt
+from .rules.referee import Referee
+from .services.messenger import Messenger, draw_message_of
+from .services.registers import Request
+from .services.relay import RELAY, RELAY_CHANCE, Relay
+from .trace import Trace
+from .world.expect import ServiceChecks, expect
 
 _MS: Final = 1_000_000
 _KEY_COUNT: Final = 4

@@ -13,24 +13,24 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from trimaran.client import ClientConfig
-from trimaran.client.groups.group_table import group_config
-from trimaran.cluster.testing.simulation.clients.queries import QUERY_KIND, QueryMix, has_queries
-from trimaran.cluster.testing.simulation.clients.request_workload import RequestWorkload
-from trimaran.cluster.testing.simulation.clients.service_workload import ClientApplication, MakeWorkload
-from trimaran.cluster.testing.simulation.clients.workload import Workload, WorkloadSettings
-from trimaran.cluster.testing.simulation.cluster import Settings, World
-from trimaran.cluster.testing.simulation.groups.drawing import GROUPS, SESSIONS, draw_group_count, draw_session_count
-from trimaran.cluster.testing.simulation.groups.stranger import Stranger, key_of_register
-from trimaran.cluster.testing.simulation.part import Part, Services
-from trimaran.cluster.testing.simulation.rules.cold_rules import COLD, COLD_URL
-from trimaran.cluster.testing.simulation.rules.group_rules import KeyOf, RanAt, expect_ran_once
-from trimaran.cluster.testing.simulation.services.registers import Registers
-from trimaran.cluster.testing.simulation.world.expect import NO_CHECKS, RuleBroken, ServiceChecks, expect
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
-from trimaran.service_api import ClusteredService
-from trimaran.service_api.groups.group import Group, GroupTable
-from trimaran.service_api.groups.ports import group_endpoint
+from ....client import ClientConfig
+from ....client.groups.group_table import group_config
+from ....service_api import ClusteredService
+from ....service_api.groups.group import Group, GroupTable
+from ....service_api.groups.ports import group_endpoint
+from .clients.queries import QUERY_KIND, QueryMix, has_queries
+from .clients.request_workload import RequestWorkload
+from .clients.service_workload import ClientApplication, MakeWorkload
+from .clients.workload import Workload, WorkloadSettings
+from .cluster import Settings, World
+from .groups.drawing import GROUPS, SESSIONS, draw_group_count, draw_session_count
+from .groups.stranger import Stranger, key_of_register
+from .part import Part, Services
+from .rules.cold_rules import COLD, COLD_URL
+from .rules.group_rules import KeyOf, RanAt, expect_ran_once
+from .services.registers import Registers
+from .world.expect import NO_CHECKS, RuleBroken, ServiceChecks, expect
+from .world.quiet import quiet_log
 
 _MS: Final = 1_000_000
 _CLIENT_COUNT: Final = 3

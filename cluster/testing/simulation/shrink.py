@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
-from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES
-from trimaran.cluster.testing.simulation.run import Options, RunOutcome
+from .faults.nemesis import KIND_NAMES
+from .run import Options, RunOutcome
 
 ATTEMPT_LIMIT: Final = 80
 """The most runs that one failure is worth."""

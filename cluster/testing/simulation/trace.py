@@ -10,9 +10,9 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final
 
-from trimaran.cluster.node.node import Node
-from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
-from trimaran.service_api.groups.group import ONLY_GROUP
+from ....service_api.groups.group import ONLY_GROUP
+from ...node.node import Node
+from .cluster import Member, SimulatedCluster
 
 _ARRIVAL: Final = struct.Struct("<QIi")
 _NUMBERS: Final = struct.Struct("<5q")

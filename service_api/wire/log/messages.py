@@ -10,9 +10,9 @@ import struct
 from enum import IntEnum
 from typing import Annotated, ClassVar, Final
 
-from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.types import CloseReason, TimeUnit
-from trimaran.service_api.wire.fields import (
+from ...errors import RemoteProtocolError
+from ...types import CloseReason, TimeUnit
+from ..fields import (
     Data,
     Int32,
     Int64,
@@ -26,8 +26,8 @@ from trimaran.service_api.wire.fields import (
     WireSessionId,
     WireTermId,
 )
-from trimaran.service_api.wire.message import ClusterMessage, Registry, message_header, registry_of
-from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, SessionMessageHeader
+from ..message import ClusterMessage, Registry, message_header, registry_of
+from ..session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, SessionMessageHeader
 
 CLUSTER_ACTION_FLAGS_DEFAULT: Final = 0
 CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT: Final = 1

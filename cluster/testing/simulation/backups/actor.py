@@ -12,23 +12,23 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from trimaran.archive.config import ArchiveConfig
-from trimaran.cluster.core.vocabulary.configuration import Configuration
-from trimaran.cluster.operating.backup.agent import BackupAgent
-from trimaran.cluster.operating.backup.choosing import BackupSource
-from trimaran.cluster.operating.backup.running import run_backup
-from trimaran.cluster.operating.backup.settings import BackupSettings
-from trimaran.cluster.operating.backup.states import BackupState
-from trimaran.cluster.operating.backup.store_follower import StoreFollower
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Settings, SimulatedCluster, dialled
-from trimaran.cluster.testing.simulation.rules.backup_rules import BackupRules
-from trimaran.cluster.testing.simulation.rules.referee import Referee
-from trimaran.cluster.testing.simulation.world.expect import FoundInside, expect
-from trimaran.cluster.testing.simulation.world.machine import Machine
-from trimaran.service_api import ConfigurationError
-from trimaran.service_api.access.identity import Caller, CallerRole, Proof
-from trimaran.service_api.groups.group import ONLY_GROUP
+from .....archive.config import ArchiveConfig
+from .....service_api import ConfigurationError
+from .....service_api.access.identity import Caller, CallerRole, Proof
+from .....service_api.groups.group import ONLY_GROUP
+from ....core.vocabulary.configuration import Configuration
+from ....operating.backup.agent import BackupAgent
+from ....operating.backup.choosing import BackupSource
+from ....operating.backup.running import run_backup
+from ....operating.backup.settings import BackupSettings
+from ....operating.backup.states import BackupState
+from ....operating.backup.store_follower import StoreFollower
+from ....runtime.ground.host import Host
+from ..cluster import DIRECTORY, Settings, SimulatedCluster, dialled
+from ..rules.backup_rules import BackupRules
+from ..rules.referee import Referee
+from ..world.expect import FoundInside, expect
+from ..world.machine import Machine
 
 BACKUP: Final = "backup"
 """A machine backs the cluster up. Drawn once a seed."""

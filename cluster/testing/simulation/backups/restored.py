@@ -15,16 +15,16 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from trimaran.archive.disk.file_system import OsFileSystem, replace_file
-from trimaran.cluster.operating.backup.fetching import fetch_backup
-from trimaran.cluster.operating.backup.manifest import Manifest
-from trimaran.cluster.operating.backup.restoring import restore_backup
-from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Member, SimulatedCluster
-from trimaran.cluster.testing.simulation.services.observed_service import EntryObserver, ObservedService
-from trimaran.cluster.testing.simulation.world.expect import FoundInside, RuleBroken, expect
-from trimaran.cluster.testing.simulation.world.machine import Machine
-from trimaran.service_api import ClusteredService, ClusterError
-from trimaran.service_api.cluster_id import ClusterId
+from .....archive.disk.file_system import OsFileSystem, replace_file
+from .....service_api import ClusteredService, ClusterError
+from .....service_api.cluster_id import ClusterId
+from ....operating.backup.fetching import fetch_backup
+from ....operating.backup.manifest import Manifest
+from ....operating.backup.restoring import restore_backup
+from ..cluster import DIRECTORY, Member, SimulatedCluster
+from ..services.observed_service import EntryObserver, ObservedService
+from ..world.expect import FoundInside, RuleBroken, expect
+from ..world.machine import Machine
 
 Delivered = dict[int, tuple[object, ...]]
 """What a service was given, by the end of the entry, and the hash of its state after it."""

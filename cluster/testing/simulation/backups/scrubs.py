@@ -8,11 +8,11 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from trimaran.cluster.node.node import Node
-from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
-from trimaran.cluster.testing.simulation.rules.referee import Referee
-from trimaran.cluster.testing.simulation.world.expect import expect
-from trimaran.service_api.types import MemberId
+from .....service_api.types import MemberId
+from ....node.node import Node
+from ..cluster import Member, SimulatedCluster
+from ..rules.referee import Referee
+from ..world.expect import expect
 
 SCRUB: Final = "scrub"
 """Members are asked to scrub. Drawn once a seed."""

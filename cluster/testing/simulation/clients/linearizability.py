@@ -28,7 +28,7 @@ from enum import Enum, auto
 from itertools import pairwise
 from typing import Final, Generic, Protocol, TypeVar
 
-from trimaran.cluster.testing.simulation.clients.history import ClientOperation, by_key
+from .history import ClientOperation, by_key
 
 DEFAULT_STEP_LIMIT: Final = 500_000
 """Calls of the model for one key: a second or two, and at most some 150 MB of remembered pairs."""

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, Protocol
 
-from trimaran.client import (
+from .....client import (
     ClientConfig,
     ClusterClient,
     ConnectRejectedError,
     EgressListener,
     GroupedClient,
 )
-from trimaran.service_api import ClusterTimeoutError, SessionClosedError
-from trimaran.service_api.groups.group import CrossGroupError, Group, GroupTable
-from trimaran.service_api.groups.key_hash import GroupKey
+from .....service_api import ClusterTimeoutError, SessionClosedError
+from .....service_api.groups.group import CrossGroupError, Group, GroupTable
+from .....service_api.groups.key_hash import GroupKey
 
 NO_SESSION: Final = (ClusterTimeoutError, ConnectRejectedError, SessionClosedError)
 """What is raised where no session could be opened: nothing was sent."""

@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Final
 
-from trimaran.client import ClusterClient, QueryRefusedError
-from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History, StaleRead
-from trimaran.cluster.testing.simulation.clients.linearizability import SequentialModel
-from trimaran.cluster.testing.simulation.clients.register_model import GET, RegisterOutcome, Values
-from trimaran.cluster.testing.simulation.services.registers import QUERY, Answer
-from trimaran.service_api import ClusterTimeoutError, SessionClosedError
+from .....client import ClusterClient, QueryRefusedError
+from .....service_api import ClusterTimeoutError, SessionClosedError
+from ..services.registers import QUERY, Answer
+from .history import ClientOperation, History, StaleRead
+from .linearizability import SequentialModel
+from .register_model import GET, RegisterOutcome, Values
 
 QUERY_KIND: Final = "query"
 """Among the kinds of faults: what a run may be told to do without."""

@@ -24,8 +24,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History, Sighting, by_key
-from trimaran.cluster.testing.simulation.clients.linearizability import SequentialModel
+from .history import ClientOperation, History, Sighting, by_key
+from .linearizability import SequentialModel
 
 GET: Final = "get"
 PUT: Final = "put"

@@ -20,20 +20,20 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from trimaran.client import (
+from .....client import (
     ClientConfig,
     ClusterClient,
     RejectedError,
     RequestIndeterminateError,
     SharedConnection,
 )
-from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History
-from trimaran.cluster.testing.simulation.clients.paths import NO_SESSION, GroupSessions, OneSession, Path
-from trimaran.cluster.testing.simulation.clients.register_model import RegisterOutcome, Swap
-from trimaran.cluster.testing.simulation.clients.workload import KINDS, WorkloadSettings
-from trimaran.cluster.testing.simulation.services.registers import Answer, AnswerStatus, Request, RequestKind
-from trimaran.service_api import ClusterError, SessionClosedError
-from trimaran.service_api.groups.group import GroupTable
+from .....service_api import ClusterError, SessionClosedError
+from .....service_api.groups.group import GroupTable
+from ..services.registers import Answer, AnswerStatus, Request, RequestKind
+from .history import ClientOperation, History
+from .paths import NO_SESSION, GroupSessions, OneSession, Path
+from .register_model import RegisterOutcome, Swap
+from .workload import KINDS, WorkloadSettings
 
 REQUESTER_CLIENT_IDS: Final = 1 << 30
 """The client ids of requesters begin here."""

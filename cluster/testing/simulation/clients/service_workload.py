@@ -16,7 +16,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final, Protocol
 
-from trimaran.client import (
+from .....client import (
     ClientConfig,
     ClusterClient,
     QueryRefusedError,
@@ -24,15 +24,15 @@ from trimaran.client import (
     RequestFailedError,
     RequestIndeterminateError,
 )
-from trimaran.cluster.testing.simulation.clients.history import History
-from trimaran.cluster.testing.simulation.clients.paths import NO_SESSION, GroupSessions, OneSession, Path
-from trimaran.cluster.testing.simulation.clients.workload import WorkloadSettings
-from trimaran.cluster.testing.simulation.world.expect import RuleBroken
-from trimaran.cluster.testing.simulation.world.loop import SimulatedLoop
-from trimaran.service_api import ClusteredService
-from trimaran.service_api.groups.group import GroupTable
-from trimaran.service_api.groups.key_hash import GroupKey
-from trimaran.service_api.wire.session import EventCode
+from .....service_api import ClusteredService
+from .....service_api.groups.group import GroupTable
+from .....service_api.groups.key_hash import GroupKey
+from .....service_api.wire.session import EventCode
+from ..world.expect import RuleBroken
+from ..world.loop import SimulatedLoop
+from .history import History
+from .paths import NO_SESSION, GroupSessions, OneSession, Path
+from .workload import WorkloadSettings
 
 REQUEST_FUNCTION: Final = "simulation_request"
 QUERY_FUNCTION: Final = "simulation_query"

@@ -17,10 +17,19 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from trimaran.client import ClientConfig, ClusterClient, ConnectRejectedError
-from trimaran.cluster.testing.simulation.clients.history import ClientOperation, History
-from trimaran.cluster.testing.simulation.clients.queries import QueryMix
-from trimaran.cluster.testing.simulation.clients.register_model import (
+from .....client import ClientConfig, ClusterClient, ConnectRejectedError
+from .....service_api import ClusterTimeoutError, SessionClosedError
+from .....service_api.wire.session import EventCode
+from ..services.registers import (
+    ANSWER_LIMIT,
+    Answer,
+    AnswerStatus,
+    Request,
+    RequestKind,
+)
+from .history import ClientOperation, History
+from .queries import QueryMix
+from .register_model import (
     APPEND,
     CLOSE,
     COMPARE_AND_SET,
@@ -31,15 +40,6 @@ from trimaran.cluster.testing.simulation.clients.register_model import (
     Swap,
     written_value,
 )
-from trimaran.cluster.testing.simulation.services.registers import (
-    ANSWER_LIMIT,
-    Answer,
-    AnswerStatus,
-    Request,
-    RequestKind,
-)
-from trimaran.service_api import ClusterTimeoutError, SessionClosedError
-from trimaran.service_api.wire.session import EventCode
 
 KINDS: Final = {
     RequestKind.GET: GET,

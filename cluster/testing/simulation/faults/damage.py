@@ -11,13 +11,13 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from trimaran.cluster.runtime.files.node_state_file import NODE_STATE_FILE_NAME
-from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Member
-from trimaran.cluster.testing.simulation.faults import operator
-from trimaran.cluster.testing.simulation.faults.process_faults import kill_member
-from trimaran.cluster.testing.simulation.faults.target import Cause, FaultTarget, any_of
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
+from .....service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
+from .....service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
+from ....runtime.files.node_state_file import NODE_STATE_FILE_NAME
+from ..cluster import DIRECTORY, Member
+from . import operator
+from .process_faults import kill_member
+from .target import Cause, FaultTarget, any_of
 
 
 def flip_recording(target: FaultTarget, random: Random) -> bool:

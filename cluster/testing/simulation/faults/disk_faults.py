@@ -7,12 +7,12 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.faults.ordinary import draw_timing
-from trimaran.cluster.testing.simulation.faults.target import Cause, FaultTarget
-from trimaran.cluster.testing.simulation.world.machine import no_fault
-from trimaran.cluster.testing.simulation.world.object_store import StoreFault
+from .....archive.disk.memory_file_system import MemoryFileSystem
+from ..cluster import Member
+from ..world.machine import no_fault
+from ..world.object_store import StoreFault
+from .ordinary import draw_timing
+from .target import Cause, FaultTarget
 
 _MS: Final = 1_000_000
 

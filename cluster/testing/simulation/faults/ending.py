@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from trimaran.cluster.core.vocabulary.members import quorum_threshold
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.faults.network_faults import cut_off, mend_links
-from trimaran.cluster.testing.simulation.faults.standby_chains import draw_dead_source
-from trimaran.cluster.testing.simulation.faults.target import Cause, FaultTarget
-from trimaran.cluster.testing.simulation.world.machine import no_fault
+from ....core.vocabulary.members import quorum_threshold
+from ..cluster import Member
+from ..world.machine import no_fault
+from .network_faults import cut_off, mend_links
+from .standby_chains import draw_dead_source
+from .target import Cause, FaultTarget
 
 
 def end_faults(target: FaultTarget) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from random import Random
 
-from trimaran.cluster.testing.simulation.faults.damage import draw_bit, flip_bit, lose_disk
-from trimaran.cluster.testing.simulation.faults.target import FaultTarget
+from .damage import draw_bit, flip_bit, lose_disk
+from .target import FaultTarget
 
 
 def flip_below_snapshot(target: FaultTarget, random: Random) -> bool:

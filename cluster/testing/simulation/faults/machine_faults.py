@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.faults.process_faults import kill_member
-from trimaran.cluster.testing.simulation.faults.target import FaultTarget
-from trimaran.cluster.testing.simulation.world.machine import process_gone
+from ..cluster import Member
+from ..world.machine import process_gone
+from .process_faults import kill_member
+from .target import FaultTarget
 
 _MS: Final = 1_000_000
 

@@ -14,23 +14,23 @@ from functools import partial
 from random import Random
 from typing import Final, Protocol
 
-from trimaran.cluster.core.events import ActionRequested, TransferRequested
-from trimaran.cluster.core.vocabulary.configuration import (
+from .....service_api import NodeTerminatedError
+from .....service_api.types import MemberId
+from ....core.events import ActionRequested, TransferRequested
+from ....core.vocabulary.configuration import (
     ChangeRefusedError,
     Configuration,
     ConfigurationCause,
     MemberKind,
 )
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
-from trimaran.cluster.core.vocabulary.member_change import MemberChange, MemberChangeKind
-from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
-from trimaran.cluster.settings.config import parse_members
-from trimaran.cluster.testing.simulation.cluster import PLACE_LIMIT, Member, SimulatedCluster
-from trimaran.cluster.testing.simulation.faults.ordinary import draw_timing
-from trimaran.cluster.testing.simulation.rules.membership_rules import MembershipRules
-from trimaran.cluster.testing.simulation.world.loop import SimulatedLoop
-from trimaran.service_api import NodeTerminatedError
-from trimaran.service_api.types import MemberId
+from ....core.vocabulary.control_toggle import ControlToggle
+from ....core.vocabulary.member_change import MemberChange, MemberChangeKind
+from ....runtime.turns.agent import ConsensusModuleAgent
+from ....settings.config import parse_members
+from ..cluster import PLACE_LIMIT, Member, SimulatedCluster
+from ..rules.membership_rules import MembershipRules
+from ..world.loop import SimulatedLoop
+from .ordinary import draw_timing
 
 _VOTER_LIMIT: Final = 7
 _MEMBER_LIMIT: Final = 9

@@ -13,11 +13,16 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from trimaran.cluster.testing.simulation.backups.actor import BACKUP
-from trimaran.cluster.testing.simulation.backups.scrubs import SCRUB
-from trimaran.cluster.testing.simulation.clients.queries import QUERY_KIND
-from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
-from trimaran.cluster.testing.simulation.faults import (
+from ..backups.actor import BACKUP
+from ..backups.scrubs import SCRUB
+from ..clients.queries import QUERY_KIND
+from ..cluster import Member, SimulatedCluster
+from ..groups.drawing import GROUPS, SESSIONS
+from ..rules.cold_rules import COLD
+from ..rules.referee import Referee
+from ..services.relay import RELAY
+from ..trace import Trace
+from . import (
     damage,
     disk_faults,
     hidden_flip,
@@ -28,13 +33,8 @@ from trimaran.cluster.testing.simulation.faults import (
     recovery,
     standby_chains,
 )
-from trimaran.cluster.testing.simulation.faults.ending import core_of, end_faults, find_lingering
-from trimaran.cluster.testing.simulation.faults.target import FaultTarget
-from trimaran.cluster.testing.simulation.groups.drawing import GROUPS, SESSIONS
-from trimaran.cluster.testing.simulation.rules.cold_rules import COLD
-from trimaran.cluster.testing.simulation.rules.referee import Referee
-from trimaran.cluster.testing.simulation.services.relay import RELAY
-from trimaran.cluster.testing.simulation.trace import Trace
+from .ending import core_of, end_faults, find_lingering
+from .target import FaultTarget
 
 
 @dataclass(slots=True, frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.faults.ordinary import draw_quality
-from trimaran.cluster.testing.simulation.faults.target import FaultTarget
-from trimaran.cluster.testing.simulation.world.network import LinkQuality
+from ..cluster import Member
+from ..world.network import LinkQuality
+from .ordinary import draw_quality
+from .target import FaultTarget
 
 
 def delay_links(target: FaultTarget, random: Random) -> bool:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from random import Random
 
-from trimaran.cluster.core.events import ActionRequested, TransferRequested
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
-from trimaran.cluster.core.vocabulary.module_state import ModuleState
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.faults.member_orders import post
-from trimaran.cluster.testing.simulation.faults.target import FaultTarget
+from ....core.events import ActionRequested, TransferRequested
+from ....core.vocabulary.control_toggle import ControlToggle
+from ....core.vocabulary.module_state import ModuleState
+from ..cluster import Member
+from .member_orders import post
+from .target import FaultTarget
 
 
 def order_snapshot(target: FaultTarget, random: Random) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
-from trimaran.cluster.testing.simulation.world.network import LinkQuality
+from ..cluster import Member, SimulatedCluster
+from ..world.network import LinkQuality
 
 _MS: Final = 1_000_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.faults.target import Cause, FaultTarget, any_of
+from ..cluster import Member
+from .target import Cause, FaultTarget, any_of
 
 
 def kill_any(target: FaultTarget, random: Random) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.faults.hidden_flip import mend_flip
-from trimaran.cluster.testing.simulation.faults.target import Cause, FaultTarget
-from trimaran.cluster.testing.simulation.world.expect import expect
-from trimaran.service_api import ClusterError, ConfigurationError
+from .....service_api import ClusterError, ConfigurationError
+from ..cluster import Member
+from ..world.expect import expect
+from .hidden_flip import mend_flip
+from .target import Cause, FaultTarget
 
 
 def on_exit(target: FaultTarget, member: Member, error: BaseException | None) -> None:

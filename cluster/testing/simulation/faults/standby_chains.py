@@ -11,12 +11,12 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.configuration import MemberKind
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.faults.damage import wipe_member
-from trimaran.cluster.testing.simulation.faults.network_faults import cut_between
-from trimaran.cluster.testing.simulation.faults.process_faults import kill_member, pause_member
-from trimaran.cluster.testing.simulation.faults.target import FaultTarget
+from ....core.vocabulary.configuration import MemberKind
+from ..cluster import Member
+from .damage import wipe_member
+from .network_faults import cut_between
+from .process_faults import kill_member, pause_member
+from .target import FaultTarget
 
 CHAIN: Final = "chain"
 """Standbys follow other members, mostly standbys."""

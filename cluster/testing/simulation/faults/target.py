@@ -8,14 +8,14 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.configuration import Configuration
-from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
-from trimaran.cluster.testing.simulation.faults.member_orders import MemberOrders
-from trimaran.cluster.testing.simulation.faults.ordinary import draw_quality, draw_timing
-from trimaran.cluster.testing.simulation.rules.referee import Referee
-from trimaran.cluster.testing.simulation.rules.source_rule import SourceRule
-from trimaran.cluster.testing.simulation.world.machine import no_fault, process_gone
-from trimaran.service_api.types import MemberId
+from .....service_api.types import MemberId
+from ....core.vocabulary.configuration import Configuration
+from ..cluster import Member, SimulatedCluster
+from ..rules.referee import Referee
+from ..rules.source_rule import SourceRule
+from ..world.machine import no_fault, process_gone
+from .member_orders import MemberOrders
+from .ordinary import draw_quality, draw_timing
 
 _MS: Final = 1_000_000
 

@@ -6,7 +6,7 @@ from itertools import count, islice
 from random import Random
 from typing import Final
 
-from trimaran.service_api.groups.group import Group
+from .....service_api.groups.group import Group
 
 GROUPS: Final = "groups"
 """The cluster has several groups, on the same machines. Drawn once a seed."""

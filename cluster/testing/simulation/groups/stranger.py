@@ -15,15 +15,15 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from trimaran.client import ClientConfig, ClusterClient, ConnectRejectedError, RejectedError, RequestFailedError
-from trimaran.client.groups.group_table import group_config
-from trimaran.cluster.testing.simulation.clients.paths import NO_SESSION
-from trimaran.cluster.testing.simulation.clients.service_workload import end_run, pause_until
-from trimaran.cluster.testing.simulation.rules.group_rules import REFUSAL_RULE
-from trimaran.cluster.testing.simulation.services.registers import Request, RequestKind
-from trimaran.cluster.testing.simulation.world.expect import RuleBroken
-from trimaran.service_api import ClusterError, ClusterTimeoutError
-from trimaran.service_api.groups.group import Group
+from .....client import ClientConfig, ClusterClient, ConnectRejectedError, RejectedError, RequestFailedError
+from .....client.groups.group_table import group_config
+from .....service_api import ClusterError, ClusterTimeoutError
+from .....service_api.groups.group import Group
+from ..clients.paths import NO_SESSION
+from ..clients.service_workload import end_run, pause_until
+from ..rules.group_rules import REFUSAL_RULE
+from ..services.registers import Request, RequestKind
+from ..world.expect import RuleBroken
 
 STRANGER_CLIENT_ID: Final = 1 << 29
 _SEQUENCES: Final = 1 << 32

@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
-from trimaran.cluster.core.vocabulary.module_state import ModuleState
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, iter_headers
-from trimaran.service_api.wire.log.messages import (
+from .....service_api.types import MemberId
+from .....service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, iter_headers
+from .....service_api.wire.log.messages import (
     ClusterAction,
     ClusterActionRequest,
     NewLeadershipTermEvent,
@@ -21,8 +18,11 @@ from trimaran.service_api.wire.log.messages import (
     SessionOpenEvent,
     TimerEvent,
 )
-from trimaran.service_api.wire.message import decode_message, peek_header, registry_of
-from trimaran.service_api.wire.session import SessionMessageHeader
+from .....service_api.wire.message import decode_message, peek_header, registry_of
+from .....service_api.wire.session import SessionMessageHeader
+from ....core.vocabulary.control_toggle import ControlToggle
+from ....core.vocabulary.module_state import ModuleState
+from ..cluster import Member
 
 Expect = Callable[..., None]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from trimaran.cluster.service.state_difference import describe_difference
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.world.expect import expect
-from trimaran.service_api import LocalProtocolError
+from .....service_api import LocalProtocolError
+from ....service.state_difference import describe_difference
+from ..cluster import Member
+from ..world.expect import expect
 
 
 def expect_agreement(member: Member) -> None:

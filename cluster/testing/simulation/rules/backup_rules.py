@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.archive.format.catalog import parse_catalog
-from trimaran.archive.format.stored_names import StoredName
-from trimaran.cluster.operating.backup.agent import BackupAgent
-from trimaran.cluster.operating.backup.manifest import (
+from .....archive.disk.memory_file_system import MemoryFileSystem
+from .....archive.format.catalog import parse_catalog
+from .....archive.format.stored_names import StoredName
+from .....service_api.documents.document import read_document
+from .....service_api.types import LOG_STREAM_ID
+from ....operating.backup.agent import BackupAgent
+from ....operating.backup.manifest import (
     CATALOG_NAME,
     MANIFEST_NAME,
     Manifest,
@@ -19,11 +21,9 @@ from trimaran.cluster.operating.backup.manifest import (
     decode_file,
     object_digest,
 )
-from trimaran.cluster.testing.simulation.cluster import DIRECTORY
-from trimaran.cluster.testing.simulation.kept_log import complete_snapshot_positions, read_kept_log
-from trimaran.cluster.testing.simulation.world.expect import expect
-from trimaran.service_api.documents.document import read_document
-from trimaran.service_api.types import LOG_STREAM_ID
+from ..cluster import DIRECTORY
+from ..kept_log import complete_snapshot_positions, read_kept_log
+from ..world.expect import expect
 
 _COMMITTED: Final = "a backup holds what is committed, and nothing else"
 _RECORDED: Final = "what a backup has recorded stays"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.cluster_clock import DRIFT_DIVISOR
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.world.expect import expect
-from trimaran.service_api.types import TICKS_PER_MS, MemberId
+from .....service_api.types import TICKS_PER_MS, MemberId
+from ....core.vocabulary.cluster_clock import DRIFT_DIVISOR
+from ..cluster import Member
+from ..world.expect import expect
 
 _MS: Final = 1_000_000
 _INTERVAL_NS: Final = 50 * _MS

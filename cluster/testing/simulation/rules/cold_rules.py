@@ -9,12 +9,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.cold.manifest import ColdManifest, ColdRecord, ColdSegment
-from trimaran.archive.format.layout import COLD_RECORD_NAME
-from trimaran.cluster.testing.simulation.cluster import DIRECTORY, Member
-from trimaran.cluster.testing.simulation.world.expect import expect
-from trimaran.service_api import RemoteProtocolError
-from trimaran.service_api.documents.document import read_document
+from .....archive.cold.manifest import ColdManifest, ColdRecord, ColdSegment
+from .....archive.format.layout import COLD_RECORD_NAME
+from .....service_api import RemoteProtocolError
+from .....service_api.documents.document import read_document
+from ..cluster import DIRECTORY, Member
+from ..world.expect import expect
 
 COLD: Final = "cold"
 """Members put log into cold storage before they remove it. Drawn once a seed, of those that remove any."""

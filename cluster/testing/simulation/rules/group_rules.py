@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.cluster.core.vocabulary.configuration import Configuration
-from trimaran.cluster.testing.simulation.clients.history import History
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.world.expect import expect
-from trimaran.service_api.groups.group import Group, GroupTable
-from trimaran.service_api.groups.key_hash import GroupKey
+from .....service_api.groups.group import Group, GroupTable
+from .....service_api.groups.key_hash import GroupKey
+from ....core.vocabulary.configuration import Configuration
+from ..clients.history import History
+from ..cluster import Member
+from ..world.expect import expect
 
 OWN_KEYS_RULE: Final = "an entry is in the log of the group that owns its key"
 ONE_TABLE_RULE: Final = "every log says the same table of groups"

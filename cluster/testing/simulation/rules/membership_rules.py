@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfigurationCause, find_configurations
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.member_disks import MemberDisks
-from trimaran.cluster.testing.simulation.world.expect import expect
-from trimaran.service_api.types import MemberId, TermId
+from .....service_api.types import MemberId, TermId
+from ....core.vocabulary.configuration import Configuration, ConfigurationCause, find_configurations
+from ..cluster import Member
+from ..member_disks import MemberDisks
+from ..world.expect import expect
 
 
 class MembershipRules:

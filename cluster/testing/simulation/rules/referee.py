@@ -14,23 +14,19 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.format.segment_names import segment_base_positions
-from trimaran.cluster.messages.consensus import AppendPosition, RequestVote, Vote
-from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
-from trimaran.cluster.testing.simulation.kept_log import complete_snapshot_positions, read_kept_log
-from trimaran.cluster.testing.simulation.member_disks import MemberDisks, durable_candidate_term, durable_last_term
-from trimaran.cluster.testing.simulation.rules.action_rules import ActionRules
-from trimaran.cluster.testing.simulation.rules.agreement_rules import expect_agreement, expect_snapshots_committed
-from trimaran.cluster.testing.simulation.rules.clock_rules import ClockRules
-from trimaran.cluster.testing.simulation.rules.cold_rules import ColdRules
-from trimaran.cluster.testing.simulation.rules.group_rules import GroupRules, KeyOf, no_key
-from trimaran.cluster.testing.simulation.rules.membership_rules import MembershipRules
-from trimaran.cluster.testing.simulation.rules.role_rules import expect_nothing_of_clients, overdue_timers
-from trimaran.cluster.testing.simulation.rules.service_rules import Counts, ServiceRules
-from trimaran.cluster.testing.simulation.services.messenger import Messenger
-from trimaran.cluster.testing.simulation.services.relay import Relay
-from trimaran.cluster.testing.simulation.trace import Trace
-from trimaran.cluster.testing.simulation.world.expect import (
+from .....archive.format.segment_names import segment_base_positions
+from .....service_api import ClusteredService, Role
+from .....service_api.groups.group import ONLY_GROUP
+from .....service_api.types import MemberId, TermId
+from .....service_api.wire.message import Message, decode_message, registry_of
+from ....messages.consensus import AppendPosition, RequestVote, Vote
+from ..cluster import Member, SimulatedCluster
+from ..kept_log import complete_snapshot_positions, read_kept_log
+from ..member_disks import MemberDisks, durable_candidate_term, durable_last_term
+from ..services.messenger import Messenger
+from ..services.relay import Relay
+from ..trace import Trace
+from ..world.expect import (
     NO_CHECKS,
     STRICT_RULE,
     FoundInside,
@@ -38,12 +34,16 @@ from trimaran.cluster.testing.simulation.world.expect import (
     ServiceChecks,
     expect,
 )
-from trimaran.cluster.testing.simulation.world.network import SimulatedTransport
-from trimaran.cluster.testing.simulation.world.object_store import SimulatedStore
-from trimaran.service_api import ClusteredService, Role
-from trimaran.service_api.groups.group import ONLY_GROUP
-from trimaran.service_api.types import MemberId, TermId
-from trimaran.service_api.wire.message import Message, decode_message, registry_of
+from ..world.network import SimulatedTransport
+from ..world.object_store import SimulatedStore
+from .action_rules import ActionRules
+from .agreement_rules import expect_agreement, expect_snapshots_committed
+from .clock_rules import ClockRules
+from .cold_rules import ColdRules
+from .group_rules import GroupRules, KeyOf, no_key
+from .membership_rules import MembershipRules
+from .role_rules import expect_nothing_of_clients, overdue_timers
+from .service_rules import Counts, ServiceRules
 
 _WATCHED: Final = registry_of(RequestVote, Vote, AppendPosition)
 _WATCHED_TEMPLATE_IDS: Final = {message.TEMPLATE_ID for message in (RequestVote, Vote, AppendPosition)}

@@ -6,12 +6,12 @@ import struct
 from collections.abc import Collection
 from typing import Final
 
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.world.expect import expect
-from trimaran.service_api import Role
-from trimaran.service_api.wire.frame import iter_whole_messages
-from trimaran.service_api.wire.log.messages import MembershipChangeEvent, NewLeadershipTermEvent
-from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, peek_header
+from .....service_api import Role
+from .....service_api.wire.frame import iter_whole_messages
+from .....service_api.wire.log.messages import MembershipChangeEvent, NewLeadershipTermEvent
+from .....service_api.wire.message import MESSAGE_HEADER_LENGTH, peek_header
+from ..cluster import Member
+from ..world.expect import expect
 
 _TERM_ID: Final = struct.Struct("<q")
 """The first field of every message of the log."""

@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from trimaran.cluster.core.service_messages import TrackerState
-from trimaran.cluster.testing.simulation.cluster import Member
-from trimaran.cluster.testing.simulation.rules.agreement_rules import expect_same
-from trimaran.cluster.testing.simulation.rules.group_rules import GroupRules
-from trimaran.cluster.testing.simulation.rules.role_rules import expect_role
-from trimaran.cluster.testing.simulation.services.messenger import Messenger
-from trimaran.cluster.testing.simulation.services.observed_service import EntryObserver, ObservedService
-from trimaran.cluster.testing.simulation.services.relay import Relay
-from trimaran.cluster.testing.simulation.world.expect import FoundInside, RuleBroken, ServiceChecks, expect
-from trimaran.service_api import ClusteredService
-from trimaran.service_api.types import MemberId
+from .....service_api import ClusteredService
+from .....service_api.types import MemberId
+from ....core.service_messages import TrackerState
+from ..cluster import Member
+from ..services.messenger import Messenger
+from ..services.observed_service import EntryObserver, ObservedService
+from ..services.relay import Relay
+from ..world.expect import FoundInside, RuleBroken, ServiceChecks, expect
+from .agreement_rules import expect_same
+from .group_rules import GroupRules
+from .role_rules import expect_role
 
 _FREQUENT: Final = ("message", "request", "service message")
 _LOOKS_AT: Final = 3 << 5

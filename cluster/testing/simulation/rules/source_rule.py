@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trimaran.cluster.testing.simulation.cluster import Member, SimulatedCluster
-from trimaran.cluster.testing.simulation.world.expect import expect
-from trimaran.service_api.types import MemberId
+from .....service_api.types import MemberId
+from ..cluster import Member, SimulatedCluster
+from ..world.expect import expect
 
 
 class SourceRule:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from trimaran.service_api import (
+from .....service_api import (
     BackPressureError,
     ClientSession,
     CloseReason,
@@ -21,7 +21,7 @@ from trimaran.service_api import (
     SnapshotImage,
     SnapshotPublication,
 )
-from trimaran.service_api.types import TICKS_PER_MS
+from .....service_api.types import TICKS_PER_MS
 
 MESSAGE_FUNCTION: Final = "simulation_service_message"
 _TIMER_ID: Final = 1

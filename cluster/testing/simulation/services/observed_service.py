@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 
-from trimaran.service_api import CloseReason, Cluster, ClusteredService, Role
-from trimaran.service_api.cluster import SnapshotImage, SnapshotPublication
-from trimaran.service_api.session import ClientSession
-from trimaran.service_api.types import TimeUnit
+from .....service_api import CloseReason, Cluster, ClusteredService, Role
+from .....service_api.cluster import SnapshotImage, SnapshotPublication
+from .....service_api.session import ClientSession
+from .....service_api.types import TimeUnit
 
 
 class EntryObserver:

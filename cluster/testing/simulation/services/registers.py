@@ -41,7 +41,7 @@ from enum import IntEnum
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from trimaran.service_api import (
+from .....service_api import (
     ClientSession,
     CloseReason,
     Cluster,
@@ -50,7 +50,7 @@ from trimaran.service_api import (
     SnapshotPublication,
     TimeUnit,
 )
-from trimaran.service_api.types import TICKS_PER_MS
+from .....service_api.types import TICKS_PER_MS
 
 REQUEST: Final = struct.Struct("<BHIQqqI")
 QUERY: Final = struct.Struct("<H")

@@ -11,7 +11,7 @@ import json
 from hashlib import blake2b
 from typing import Final
 
-from trimaran.service_api import (
+from .....service_api import (
     BackPressureError,
     ClientSession,
     CloseReason,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trimaran.cluster.service.agent import ClusteredServiceAgent
+from ....service.agent import ClusteredServiceAgent
 
 STRICT_RULE: Final = "callbacks of a service stay in the log"
 INVARIANT_RULE: Final = "an invariant of the service holds"

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from trimaran.cluster.testing.simulation.world.scheduler import Scheduler
+from .scheduler import Scheduler
 
 _CLOSE_LIMIT: Final = 20
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.archive.disk.object_store import ObjectStore, OpenObjects
-from trimaran.archive.store.worker import Done, Job
-from trimaran.cluster.runtime.ground.host import Host
-from trimaran.cluster.testing.simulation.world.loop import LocalClock, SimulatedLoop
-from trimaran.cluster.testing.simulation.world.network import Network
-from trimaran.cluster.testing.simulation.world.scheduler import Scheduler
+from .....archive.disk.memory_file_system import MemoryFileSystem
+from .....archive.disk.object_store import ObjectStore, OpenObjects
+from .....archive.store.worker import Done, Job
+from ....runtime.ground.host import Host
+from .loop import LocalClock, SimulatedLoop
+from .network import Network
+from .scheduler import Scheduler
 
 _PID: Final = 4_321
 """Of every process: that of the simulator has more digits on one day than on another, and status is as long as it."""

@@ -18,13 +18,13 @@ from functools import partial
 from random import Random
 from typing import Any, Final, cast
 
-from trimaran.cluster.testing.simulation.world.loop import SimulatedLoop
-from trimaran.cluster.testing.simulation.world.scheduler import Scheduler
-from trimaran.service_api.access.identity import STRANGER, Caller
-from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net.connection_gate import ConnectionGate
-from trimaran.service_api.net.transport import Listener, MakeProtocol, NetworkStack, P, PeerRefusedError, Purpose
-from trimaran.service_api.types import MemberId
+from .....service_api.access.identity import STRANGER, Caller
+from .....service_api.endpoint import Endpoint
+from .....service_api.net.connection_gate import ConnectionGate
+from .....service_api.net.transport import Listener, MakeProtocol, NetworkStack, P, PeerRefusedError, Purpose
+from .....service_api.types import MemberId
+from .loop import SimulatedLoop
+from .scheduler import Scheduler
 
 WINDOW_BYTES: Final = 256 << 10
 """What may be on its way or unread at the receiver; the rest waits at the sender."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from trimaran.archive.disk.file_system import FileSystem, read_file, write_fully
-from trimaran.cluster.testing.simulation.world.machine import Machine
+from .....archive.disk.file_system import FileSystem, read_file, write_fully
+from .machine import Machine
 
 _MS: Final = 1_000_000
 _LATENCY_NS: Final = 2 * _MS

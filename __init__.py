@@ -1,0 +1,1 @@
+"""Trimaran as it lies in a checkout: for tools that read the tree. Installed, the name of the package is `trimaran`."""
