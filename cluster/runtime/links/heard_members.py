@@ -14,13 +14,12 @@ from ....service_api.wire.frame import HEADER_LENGTH
 from ....service_api.wire.message import (
     MESSAGES,
     ClusterMessage,
-    Message,
     TrimaranMessage,
     peek_header,
     registry_key,
     registry_of,
 )
-from ...core.events import LeaderSaid, MembersHeard, StandbySaid
+from ...core.events import MembersHeard
 from ...core.vocabulary.configuration import decode_text
 from ...core.vocabulary.roster import Roster
 from ...messages.settings import MemberSettings, MembersNotice
@@ -40,22 +39,15 @@ logger = structlog.get_logger()
 class HeardMembers:
     """Takes what members say, whichever connection it comes on."""
 
-    def __init__(
-        self,
-        roster: Roster,
-        *,
-        on_message: Callable[[Message | LeaderSaid | StandbySaid], None],
-        on_members_heard: Callable[[MembersHeard], None],
-    ) -> None:
+    def __init__(self, roster: Roster, post: Callable[[object], None]) -> None:
         self.roster = roster
-        self.on_message = on_message
+        self.post = post
         self.differences: dict[MemberId, str] = {}
         """Members that are not heard, and in which settings they differ: what their configured endpoints answered."""
         self.passed_over_counts: Counter[MemberId] = Counter()
         """The number of messages of each member that this version does not know."""
         self.speaking: asyncio.Transport | None = None
         """The link whose message is being handled."""
-        self._on_members_heard = on_members_heard
         self._logged_kinds: dict[MemberId, set[tuple[int, int]]] = {}
         """The kinds of passed over messages that were logged, by schema id and template id."""
 
@@ -71,7 +63,7 @@ class HeardMembers:
         configuration = decode_text(notice.cluster_members, notice.log_position)
         if configuration is not None and configuration.log_position > 0:
             is_known = self.roster.vouches_for(MemberId(notice.member_id))
-            self._on_members_heard(
+            self.post(
                 MembersHeard(
                     configuration, is_trusted=shows_member and is_known, is_rumour=shows_member and not is_known
                 )

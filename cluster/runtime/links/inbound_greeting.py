@@ -11,7 +11,7 @@ was removed while it was down learns of it. What such a process says of the memb
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +29,7 @@ from ....service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP
 from ....service_api.wire.link_frames import SetupFrame
 from ....service_api.wire.message import decode_message, is_of
 from ....service_api.wire.stream import StreamFrame
+from ...core.events import SeedAnnounced
 from ...core.peers.member_settings import difference
 from ...messages.settings import MemberSettings, MembersNotice
 from .document_server import DocumentServer, encode_other_cluster
@@ -54,7 +55,6 @@ class InboundParts:
     document_servers: Mapping[Purpose, DocumentServer]
     """At the endpoint and at the control socket."""
     audit: AuditTrail
-    on_seeded: Callable[[MemberId], None]
 
 
 class InboundGreeting(InboundProtocol):
@@ -167,7 +167,7 @@ class InboundGreeting(InboundProtocol):
         connection.hand_to(InboundMember(connection, peer_id, parts.heard, is_heard=found is None))
         connection.is_greeted = True
         if found is None and settings.is_log_seeded:
-            parts.on_seeded(peer_id)
+            parts.heard.post(SeedAnnounced(peer_id))
         connection.answer(parts.own.encode())
         if found is not None:
             peername = connection.transport.get_extra_info("peername")

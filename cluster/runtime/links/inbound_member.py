@@ -64,7 +64,7 @@ class InboundMember(InboundProtocol):
             elif peer_id in heard.roster.members:  # others were told who the members are
                 heard.speaking = self._connection.transport
                 with_sender = _NAMELESS.get(type(message))
-                heard.on_message(message if with_sender is None else with_sender(peer_id, message))
+                heard.post(message if with_sender is None else with_sender(peer_id, message))
                 heard.speaking = None
 
     def _check_sender(self, message: Message) -> None:

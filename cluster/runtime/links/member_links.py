@@ -42,7 +42,7 @@ from ....service_api.wire.link_frames import SetupFrame
 from ....service_api.wire.message import Message, decode_message
 from ....service_api.wire.stream import FrameParser
 from ...core import effects as fx
-from ...core.events import FeatureLevelSaid, LeaderSaid, MembersHeard, StandbySaid
+from ...core.events import FeatureLevelSaid, LinkChanged
 from ...core.peers.member_settings import difference, remedy
 from ...core.vocabulary.configuration import Configuration
 from ...core.vocabulary.roster import Roster
@@ -78,21 +78,24 @@ class MemberLinks:
         settings: MemberSettings,
         roster: Roster,
         *,
-        on_message: Callable[[Message | LeaderSaid | StandbySaid], None],
-        on_link_changed: Callable[[MemberId, bool], None],
-        on_members_heard: Callable[[MembersHeard], None],
+        post: Callable[[object], None],
+        find_seeded: Callable[[], bool | None],
         make_status: Callable[[], bytes],
         documents: Mapping[int, DocumentRow],
         audit: AuditTrail,
     ) -> None:
+        """Begin without links. All that members say is posted: messages, and events about links and members.
+
+        `find_seeded` is asked when a member connects: is the log here seeded?
+        """
         self._roster = roster
+        self._post = post
         self._dialled = DialledMembers(
             Purpose.CONSENSUS, partial(_Outbound, self), drop=self._abort, find_former=self._find_former
         )
         self._dial: Callable[[Mapping[MemberId, Endpoint]], None] | None = None
-        self._on_link_changed = on_link_changed
-        self._own = OwnGreeting(settings, lambda: self.find_seeded())
-        self._heard = HeardMembers(roster, on_message=on_message, on_members_heard=on_members_heard)
+        self._own = OwnGreeting(settings, find_seeded)
+        self._heard = HeardMembers(roster, post)
         self._outbound: dict[MemberId, asyncio.Transport] = {}
         self._inbound = InboundConnections()
         self._document_servers = {
@@ -104,7 +107,6 @@ class MemberLinks:
             heard=self._heard,
             document_servers=self._document_servers,
             audit=audit,
-            on_seeded=lambda member_id: self.on_seeded(member_id),
         )
         self._accept = partial(InboundGreeting, parts)
         self._answered: dict[MemberId, MemberSettings] = {}
@@ -114,13 +116,6 @@ class MemberLinks:
         """The cluster ids that were answered there; `NULL_CLUSTER_ID` of a member that does not know yet."""
         self.on_announced: Callable[[], None] = lambda: None
         """The callback for changes of these."""
-        self.on_feature_level: Callable[[FeatureLevelSaid], None] = lambda event: None
-        """The callback for what the services of each member can, by what was answered there; it holds until the link
-        goes down."""
-        self.on_seeded: Callable[[MemberId], None] = lambda member_id: None
-        """The callback for each member that says that its log is seeded, before any other message of it."""
-        self.find_seeded: Callable[[], bool | None] = lambda: None
-        """The answer to one question, asked when a member connects: is the log here seeded?"""
         self.passed_over_counts = self._heard.passed_over_counts
         """The number of messages of each member that this version does not know."""
         self._refusals = LineLimiter[tuple[MemberId | None, str]]()
@@ -209,6 +204,8 @@ class MemberLinks:
         found: LocalListener | None = listener
         while found is not None:
             await asyncio.sleep(_LOOK_INTERVAL_S)
+            if found not in self._listeners:
+                return  # closed: the member is ending, and what runs beside it ends a little later
             if not found.control.is_there:
                 logger.warning("control_socket.removed", control=repr(found.control))
                 found.close()
@@ -231,6 +228,7 @@ class MemberLinks:
         """Stop listening and drop every connection."""
         for listener in self._listeners:
             listener.close()
+        self._listeners.clear()
         for transport in [*self._outbound.values(), *(each.transport for each in self._inbound)]:
             transport.close()
 
@@ -253,12 +251,12 @@ class MemberLinks:
             if before is not None:
                 del self.differences[member_id]
                 logger.info("member.settings_agreed", peer_member_id=member_id)
-                self._on_link_changed(member_id, True)
-            self.on_feature_level(FeatureLevelSaid(member_id, theirs.feature_level or 0))
+                self._post(LinkChanged(member_id, is_up=True))
+            self._post(FeatureLevelSaid(member_id, theirs.feature_level or 0))
         elif found != before:
             self.differences[member_id] = found
             if before is None:
-                self._on_link_changed(member_id, False)
+                self._post(LinkChanged(member_id, is_up=False))
             reason = f"{found}; {remedy(self._own.settings, theirs, self._roster)}"
             logger.error("member.settings_differed", peer_member_id=member_id, reason=reason)
 
@@ -269,7 +267,7 @@ class MemberLinks:
         self._answered.pop(member_id, None)
         self.announced_cluster_ids.pop(member_id, None)
         if self.differences.pop(member_id, None) is None:
-            self._on_link_changed(member_id, False)
+            self._post(LinkChanged(member_id, is_up=False))
 
     def on_message_refused(self, effect: fx.MessageRefused) -> None:
         """Name who sent what no member sends in good order: the first time, and from then on with a count, rarely.
@@ -318,7 +316,7 @@ class _Outbound(asyncio.Protocol):
         )
         stream.write(setup.encode() + own.encode())
         self._links._outbound[self._peer_id] = stream
-        self._links._on_link_changed(self._peer_id, True)
+        self._links._post(LinkChanged(self._peer_id, is_up=True))
 
     def data_received(self, data: bytes) -> None:
         heard = self._links._heard

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from ....archive import Archive
 from ....service_api.endpoint import Endpoint
-from ...core.events import LinkChanged, SeedAnnounced
 from ...core.peers.member_settings import find_seeded, settings_of
 from ..ground.agent_door import ModuleAgent
 from ..ground.room import Room
@@ -72,14 +71,10 @@ def make_links(ground: Ground, agent: _Agent, archive: Archive) -> Links:
     members = MemberLinks(
         settings_of(ctx),
         ctx.roster,
-        on_message=agent.post,
-        on_link_changed=lambda member_id, is_up: agent.post(LinkChanged(member_id, is_up)),
-        on_members_heard=agent.post,
+        post=agent.post,
+        find_seeded=lambda: find_seeded(ctx, archive.descriptor(ctx.log_recording_id).start_position),
         make_status=lambda: documents.make_status(),
         documents=documents.rows,
         audit=ground.audit,
     )
-    members.find_seeded = lambda: find_seeded(ctx, archive.descriptor(ctx.log_recording_id).start_position)
-    members.on_feature_level = agent.post
-    members.on_seeded = lambda member_id: agent.post(SeedAnnounced(member_id))
     return Links(ground, ingress, members, documents)

@@ -63,9 +63,8 @@ def _links(messages: list[Message | LeaderSaid | StandbySaid]) -> MemberLinks:
     return MemberLinks(
         SETTINGS,
         roster_at(0, {PEER: Endpoint("127.0.0.1", 1), MemberId(2): Endpoint("127.0.0.1", 2)}),
-        on_message=messages.append,
-        on_link_changed=lambda member_id, is_up: None,
-        on_members_heard=lambda heard: None,
+        post=lambda said: messages.append(said) if isinstance(said, Message | LeaderSaid | StandbySaid) else None,
+        find_seeded=lambda: None,
         make_status=lambda: b"{}",
         documents={},
         audit=AuditTrail(info=print, warn=print, monotonic_ns=lambda: 0),

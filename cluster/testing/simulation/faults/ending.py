@@ -43,13 +43,16 @@ def core_of(target: FaultTarget) -> list[Member]:
 
 
 def find_lingering(target: FaultTarget) -> list[Member]:
-    """Return the members that were removed, are told so by others, and run all the same; not who is cut off."""
+    """Return the members that were removed, are told so by a member that they know, and run all the same.
+
+    Who is cut off is not among them: a process that is a member by its own word alone stops nobody (`roster`).
+    """
     membership, core = target.referee.membership, {member.member_id for member in core_of(target)}
     return [
         member
         for member in target.cluster.running()
         if membership.is_removed(member.member_id) and member not in target.abandoned
-        if member.node is not None and not core.isdisjoint(member.node.module.ctx.members)
+        if member.node is not None and any(map(member.node.module.ctx.roster.vouches_for, core))
     ]
 
 

@@ -286,7 +286,7 @@ def python(program: str) -> str:
 
 
 def test_importing_the_archive_needs_neither_numpy_nor_pyarrow() -> None:
-    program = "import sys, archive, trimaran.archive.tool.app; print(sorted({'numpy', 'pyarrow'} & set(sys.modules)))"
+    program = "import sys, trimaran.archive, trimaran.archive.tool.app; print(sorted({'numpy', 'pyarrow'} & set(sys.modules)))"
 
     assert python(program) == "[]\n"
 

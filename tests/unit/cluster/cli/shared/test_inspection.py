@@ -134,9 +134,8 @@ async def members_that_answer(**answers: Answer | None) -> AsyncIterator[str]:
             links = MemberLinks(
                 SETTINGS.model_copy(update={"member_id": member_id}),
                 roster_at(member_id, {}),
-                on_message=lambda message: None,
-                on_link_changed=lambda member_id, is_up: None,
-                on_members_heard=lambda heard: None,
+                post=lambda event: None,
+                find_seeded=lambda: None,
                 make_status=lambda: b"",
                 documents={INSPECTION_STREAM_ID: DocumentRow(answering_once(reply), lambda _: Permission.INSPECTION)},
                 audit=AuditTrail(info=print, warn=print, monotonic_ns=lambda: 0),

@@ -11,7 +11,14 @@ from tests.unit.cluster.core.rosters import roster_at
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport
 from trimaran.cluster.core.context import PROTOCOL_VERSION
-from trimaran.cluster.core.events import FeatureLevelSaid, LeaderSaid, MembersHeard, StandbySaid
+from trimaran.cluster.core.events import (
+    FeatureLevelSaid,
+    LeaderSaid,
+    LinkChanged,
+    MembersHeard,
+    SeedAnnounced,
+    StandbySaid,
+)
 from trimaran.cluster.messages.consensus import (
     CanvassPosition,
 )
@@ -88,6 +95,9 @@ class Links:
 
     def __init__(self, peers: dict[MemberId, Endpoint] | None = None, *, member_id: MemberId = ME) -> None:
         self.messages: list[Message | LeaderSaid | StandbySaid] = []
+        self.begins: bool | None = None
+        """How the log begins here."""
+        self.seeded: list[MemberId] = []
         self.changes: list[tuple[MemberId, bool]] = []
         self.heard: list[MembersHeard] = []
         self.answers: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -96,9 +106,8 @@ class Links:
         self.links = MemberLinks(
             SETTINGS.model_copy(update={"member_id": member_id}),
             roster_at(member_id, peers or {ONE: NOWHERE, TWO: NOWHERE}),
-            on_message=self.messages.append,
-            on_link_changed=lambda member_id, is_up: self.changes.append((member_id, is_up)),
-            on_members_heard=self.heard.append,
+            post=self._take,
+            find_seeded=lambda: self.begins,
             make_status=lambda: STATUS,
             documents={
                 QUESTION_STREAM_ID: DocumentRow(self._answer, lambda request: Permission.INSPECTION),
@@ -108,8 +117,21 @@ class Links:
             audit=AuditTrail(info=logger.info, warn=logger.warning, monotonic_ns=lambda: 0),
         )
         self.said: list[FeatureLevelSaid] = []
-        self.links.on_feature_level = self.said.append
         self.asked = self.links._document_servers[Purpose.CONSENSUS]
+
+    def _take(self, said: object) -> None:
+        match said:
+            case LinkChanged():
+                self.changes.append((said.member_id, said.is_up))
+            case MembersHeard():
+                self.heard.append(said)
+            case FeatureLevelSaid():
+                self.said.append(said)
+            case SeedAnnounced():
+                self.seeded.append(said.member_id)
+            case _:
+                assert isinstance(said, (Message, LeaderSaid, StandbySaid))
+                self.messages.append(said)
 
     async def _answer(self, request: bytes, asker: AcceptedConnection) -> AsyncGenerator[bytes, None]:
         self.requests.append(request)

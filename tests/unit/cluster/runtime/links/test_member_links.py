@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -35,12 +36,14 @@ from trimaran.cluster.messages.consensus import (
 )
 from trimaran.cluster.messages.settings import MembersNotice
 from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.links import member_links
 from trimaran.cluster.runtime.links.document_server import STATUS_LIMIT
 from trimaran.cluster.runtime.links.heard_members import PASSED_OVER_LIMIT
 from trimaran.service_api.access.identity import STRANGER, Caller, CallerRole, Proof
 from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net.connection_gate import ConnectionGate
+from trimaran.service_api.net.local_socket import CONTROL_SOCKET_NAME
 from trimaran.service_api.net.transport import SOCKETS, Purpose
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,
@@ -476,17 +479,14 @@ async def test_member_that_was_dialled_answers_with_its_own_settings_and_again_w
 async def test_each_member_is_told_how_the_log_begins_as_it_is_when_it_connects() -> None:
     """A log that was empty a moment ago begins with nothing now: a member with a seeded log must not follow it."""
     mine = Links()
-    seeded: list[MemberId] = []
-    begins: list[bool | None] = [None]
-    mine.links.find_seeded, mine.links.on_seeded = lambda: begins[-1], seeded.append
 
     _, before = mine.accepted(setup(ONE, is_log_seeded=True))
-    begins.append(False)
+    mine.begins = False
     _, after = mine.accepted(setup(TWO, is_log_seeded=True) + greeting(TWO))
 
     assert before.take_written() == greeting(ME)
     assert after.take_written() == greeting(ME, is_log_seeded=False)
-    assert (seeded, mine.messages) == ([ONE], [])
+    assert (mine.seeded, mine.messages) == ([ONE], [])
 
 
 async def test_what_an_endpoint_announces_is_news_and_an_answer_that_is_none_ends_the_connection() -> None:
@@ -779,3 +779,19 @@ async def test_link_comes_back_when_the_member_does_and_both_are_news() -> None:
         assert again.messages == [canvass(ME)]
         mine.links.close()
         again.links.close()
+
+
+async def test_a_control_socket_that_was_closed_is_not_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What looks after it ends only with the member's other tasks, which may take seconds on a slow machine."""
+    monkeypatch.setattr(member_links, "_LOOK_INTERVAL_S", 0.001)
+    mine, endpoint = Links(), Endpoint("127.0.0.1", 1)
+    async with ActivityScope() as tasks:
+        await mine.links.start_locally(SOCKETS, tmp_path, endpoint, tasks, gate=mine.gate)
+        assert (tmp_path / CONTROL_SOCKET_NAME).exists()
+
+        mine.links.close()
+        await until(lambda: not tasks._tasks)
+
+    assert not (tmp_path / CONTROL_SOCKET_NAME).exists()
