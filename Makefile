@@ -8,7 +8,7 @@ PACKAGES := service_api archive client cluster src
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-report setup-spark setup-test setup-dev constraints constraints-age compiled demo notebooks test test-kernel test-lab test-operating test-data test-services check campaign flaky coverage sim fuzz chaos power-backup upgrade-test format bench bench-many peers bench-guard clean
+.PHONY: help setup setup-report setup-spark setup-test setup-dev constraints constraints-age compiled demo notebooks test test-kernel test-lab test-operating test-data test-services check campaign flaky coverage sim fuzz chaos flipped-bits power-backup upgrade-test format bench bench-many peers bench-guard clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
