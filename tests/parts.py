@@ -27,10 +27,22 @@ OTHER_TESTS: Final = {
     "kernel": ("tests/scenarios", "tests/fuzz"),
     "lab": ("tests/simulation",),
     "operating": ("tests/interchange", "tests/deploy"),
-    "data": ("tests/spark",),
+    "data": tuple(
+        f"tests/spark/test_{name}.py"
+        for name in (
+            "reading",
+            "filters_of_queries",
+            "stream",
+            "decoders",
+            "messages",
+            "typed_messages",
+            "hybrid",
+            "session",
+        )
+    ),
     "services": (),
 }
-"""Folders outside `tests/unit` whose fast tests a part runs, too."""
+"""Places outside `tests/unit` whose fast tests a part runs, too; of Spark, which has one JVM, those that read."""
 
 
 @cache

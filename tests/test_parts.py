@@ -38,11 +38,11 @@ def test_a_test_belongs_to_the_part_of_what_it_mirrors(test: str, part: str) -> 
     assert part_of(UNIT / test) == part
 
 
-def test_folders_of_other_tests_exist_and_are_of_one_part() -> None:
-    folders = [folder for part in PARTS for folder in OTHER_TESTS[part]]
+def test_other_tests_exist_and_are_of_one_part() -> None:
+    places = [place for part in PARTS for place in OTHER_TESTS[part]]
 
-    assert len(folders) == len(set(folders))
-    assert [folder for folder in folders if not (ROOT / folder).is_dir()] == []
+    assert len(places) == len(set(places))
+    assert [place for place in places if not (ROOT / place).exists()] == []
 
 
 @pytest.mark.parametrize("part", PARTS)
