@@ -26,21 +26,8 @@ from ...service_api.wire.log.messages import (
     TimerEvent,
 )
 from ..messages.condition import ConditionQuery, MemberCondition
-from ..messages.consensus import (
-    AppendPosition,
-    CanvassPosition,
-    CatchupPosition,
-    CommitPosition,
-    NewLeadershipTerm,
-    RequestVote,
-    StopCatchup,
-    TerminationAck,
-    TerminationPosition,
-    Vote,
-)
+from ..messages.consensus import RequestVote
 from ..messages.digests import ServiceDigest
-from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
-from ..messages.transfer import TransferLeadership
 from . import effects as fx
 from . import events as ev
 from .context import ConsensusContext
@@ -67,21 +54,7 @@ from .vocabulary.reason import ReasonKind as K
 from .vocabulary.timers import TimerService
 
 _OF_ONE_PHASE = (
-    CanvassPosition,
-    RequestVote,
-    Vote,
-    NewLeadershipTerm,
-    AppendPosition,
-    CommitPosition,
-    CatchupPosition,
-    StopCatchup,
-    TerminationPosition,
-    TerminationAck,
-    LeadershipProbe,
-    LeadershipProbeAck,
-    ReadPositionRequest,
-    ReadPosition,
-    TransferLeadership,
+    *SENDER_FIELDS,
     ev.ReadsWanted,
     ev.LogStopped,
     ev.LogTruncated,
@@ -98,7 +71,8 @@ _OF_ONE_PHASE = (
     ev.ClientAdmin,
     ev.ClientStray,
 )
-"""What means something in some phases, and nothing in the others: it came too late, or to the wrong member."""
+"""Messages and events that may mean something in one phase and nothing in another: they came too late, or to the wrong
+member."""
 
 
 class ConsensusModule:
