@@ -34,7 +34,7 @@ class InboundConnections:
     """The connections that there are, and the members that they say they are."""
 
     def __init__(self) -> None:
-        self._connections: dict[asyncio.Transport, InboundConnection] = {}
+        self._connections: dict[InboundConnection, None] = {}
         """In order of their coming: closing has one order."""
         self._links_of: dict[MemberId, dict[AcceptedConnection, None]] = {}
 
@@ -45,12 +45,12 @@ class InboundConnections:
         return len(self._connections)
 
     def __iter__(self) -> Iterator[InboundConnection]:
-        return iter([*self._connections.values()])
+        return iter([*self._connections])
 
     @property
     def linked_members(self) -> list[MemberId]:
         """Return the ids that connections say, once for each connection."""
-        return [each.peer_id for each in self._connections.values() if each.peer_id is not None]
+        return [each.peer_id for each in self._connections if each.peer_id is not None]
 
     def answer(self, message: bytes) -> None:
         """Say something to every member that has said its settings."""
@@ -67,7 +67,7 @@ class InboundConnections:
 
     def add(self, connection: InboundConnection) -> None:
         """Take a connection that is made."""
-        self._connections[connection.transport] = connection
+        self._connections[connection] = None
 
     def link(self, connection: InboundConnection, member_id: MemberId) -> None:
         """Take a connection as a member's, because it says so: of more than a few, the oldest goes."""
@@ -78,8 +78,8 @@ class InboundConnections:
         connection.peer_id = member_id
 
     def remove(self, connection: InboundConnection) -> None:
-        """Forget a connection that is lost."""
-        self._connections.pop(connection.transport, None)
+        """Forget a connection that is lost, perhaps before it was made."""
+        self._connections.pop(connection, None)
         member_id = connection.peer_id
         if member_id is not None and member_id in self._links_of:
             self._links_of[member_id].pop(connection.accepted, None)

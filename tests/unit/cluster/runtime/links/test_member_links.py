@@ -795,3 +795,13 @@ async def test_a_control_socket_that_was_closed_is_not_put_back(
         await until(lambda: not tasks._tasks)
 
     assert not (tmp_path / CONTROL_SOCKET_NAME).exists()
+
+
+async def test_a_connection_that_is_lost_before_it_is_made_leaves_nothing() -> None:
+    """Found by `trimaran sim --seeds 22`."""
+    mine = Links()
+    protocol = mine.links._accept(let_in(mine.gate, Purpose.CONSENSUS))
+
+    protocol.connection_lost(None)
+
+    assert len(mine.links._inbound) == 0
