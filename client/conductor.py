@@ -72,7 +72,7 @@ class ClientConductor:
         self._timer_ns = -1
         self._waiters: dict[asyncio.Future[None], None] = {}
         self.is_flush_scheduled = False
-        """Whether this turn of the loop ends with a flush."""
+        """True while a flush is due at the end of this turn of the loop."""
         self.is_reading = True
         """False while the egress queue is full."""
 

@@ -25,15 +25,15 @@ class ContainerSettings(Protocol):
 
     @property
     def double_execution(self) -> bool:
-        """Whether each service runs twice."""
+        """True if each service runs twice."""
 
     @property
     def check_queries(self) -> bool:
-        """Whether queries are checked for changes of the state."""
+        """True if queries are checked for changes of the state."""
 
     @property
     def strict(self) -> bool:
-        """Whether callbacks are checked for what leaves the log."""
+        """True if callbacks are checked for calls that leave the log."""
 
 
 @dataclass(slots=True, frozen=True)

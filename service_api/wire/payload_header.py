@@ -20,7 +20,7 @@ SERVICE_ID_LIMIT: Final = 16
 
 
 class PayloadKind(IntEnum):
-    """What the rest of a payload is; at most 15, as there is room for."""
+    """The kind of the rest of a payload; at most 15, as there is room for."""
 
     COMMAND = 1
     QUERY = 2

@@ -27,7 +27,7 @@ from .fields import (
     WireSessionId,
     WireTermId,
 )
-from .message import ClusterMessage, Registry, TrimaranMessage, message_header, message_struct, registry_of
+from .message import ClusterMessage, TrimaranMessage, message_header, message_struct
 
 DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS: Final = 2_000_000_000
 """The default of members, and what a client takes where a leader does not tell its own."""
@@ -225,14 +225,3 @@ def refusal_of_requests(refused: int) -> str:
             "use offer, or set it to false on every member"
         )
     return "the service takes no requests: it has no on_request"
-
-
-INGRESS_MESSAGES: Final[Registry] = registry_of(
-    SessionMessageHeader,
-    SessionConnectRequest,
-    SessionCloseRequest,
-    SessionKeepAlive,
-    ChallengeResponse,
-    AdminRequest,
-)
-"""What a member accepts from a client."""

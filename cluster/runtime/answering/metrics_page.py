@@ -33,7 +33,7 @@ class SourceRow(Generic[Source]):
     aeron: str = ""
     """The type ids of the counters of Aeron that say the same."""
     find_histograms: Callable[[Source], Iterable[tuple[str, DurationHistogram]]] = lambda source: ()
-    """Of a histogram: those that there are, each by the value of its label."""
+    """The histograms of the metric, each with the value of its label; none if it is no histogram."""
 
     def family(self, source: Source) -> Metric:
         """Read it as Prometheus has it; without samples where it is left out."""

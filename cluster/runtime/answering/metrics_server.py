@@ -44,7 +44,7 @@ logger = structlog.get_logger()
 
 
 class MetricsPages(Protocol):
-    """What scrapers and probes are answered."""
+    """The answers to scrapers and probes."""
 
     def render(self) -> bytes:
         """Make the page of metrics."""

@@ -1,6 +1,6 @@
 """The numbers that a running member shows: where each is read, and the few that are counted.
 
-Almost everything is read off the parts when somebody asks. Counted are effects that are rare: elections, refusals,
+Almost all numbers are read from the parts when they are needed. Only rare effects are counted: elections, refusals,
 sessions.
 """
 
@@ -34,7 +34,7 @@ CLOSE_REASONS: Final = {
     "TIMEOUT": "timeout",
     "closed by the service": "service",
 }
-"""What is logged about the close of a session, and the label that counts it; anything else is `other`."""
+"""The logged reasons for the close of a session, each with the label that counts it; others count as `other`."""
 
 REFUSALS: Final = {
     "invalid client version": "version",

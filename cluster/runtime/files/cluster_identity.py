@@ -50,7 +50,7 @@ class ClusterIds(Protocol):
 
     @property
     def announced_cluster_ids(self) -> Mapping[MemberId, ClusterId]:
-        """What the configured endpoint of each member answered; `NULL_CLUSTER_ID` of one that does not know yet."""
+        """The answers of the configured endpoints, by member; `NULL_CLUSTER_ID` of one that does not know yet."""
 
     def announce(self, cluster_id: ClusterId) -> None:
         """Tell every member which cluster this one belongs to."""

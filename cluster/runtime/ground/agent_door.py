@@ -1,4 +1,4 @@
-"""What every room may ask of the agent that takes a member's turns, and how a member ends."""
+"""The agent that takes a member's turns, as every room sees it, and how a member ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NodeEnd(Enum):
 
     @property
     def is_restart(self) -> bool:
-        """Whether the node is to be opened again in the same process, with a service that knows nothing."""
+        """True if the node is opened again in the same process, with a service that knows nothing."""
         return self is not NodeEnd.STOPPED
 
 

@@ -1,4 +1,4 @@
-"""What the record of a room does with its parts while the member runs."""
+"""The steps that each room of a member takes while the member runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes what all rooms of a member stand on."""
+"""Makes the ground that all rooms of a member stand on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Ground(Room):
     rights: Rights
     gate: ConnectionGate
     tasks: ActivityScope = field(default_factory=ActivityScope)
-    """What runs beside the turns, for as long as the member runs."""
+    """The tasks that run beside the turns, for as long as the member runs."""
 
     def start(self) -> None:
         """Read files with secrets again when they change."""

@@ -1,7 +1,7 @@
 """Answers document requests: one table, from the requested stream to its handler.
 
 A question is a setup frame that names the stream, then one data frame with the request, usually a JSON document. The
-answer is one data frame, or several where it tells of progress; then this end closes. A connection that does not ask in
+answer is one data frame, or several if it reports progress; then this end closes. A connection that does not ask in
 time, or does not take its answer, is dropped, and so many may ask on one stream at once and no more, so what asks holds
 nothing for long. A client may go before the answer comes: the answering ends then, what it set in motion does not. The
 setup frame of the status stream is a whole question.

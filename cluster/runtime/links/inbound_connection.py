@@ -1,4 +1,4 @@
-"""Connections that somebody dialled, whatever is spoken on them.
+"""Connections that were dialled to this member, whatever is spoken on them.
 
 One protocol at a time has a connection, and hands it to the next one when it knows what comes:
 
@@ -88,7 +88,7 @@ class InboundConnections:
 
 
 class InboundConnection:
-    """One connection that somebody dialled: who it is, how long it may take, and how it ends."""
+    """One connection that was dialled to this member: who it is, how long it may take, and how it ends."""
 
     transport: asyncio.Transport
     describe_late: Callable[[str], str]

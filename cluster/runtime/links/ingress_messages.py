@@ -1,4 +1,4 @@
-"""The messages of clients, but for those that are stamped in place: one function each, by template id."""
+"""The messages of clients, but for those that are stamped in place: one function each, by class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ....service_api.access.identity import Caller, CallerRole
 from ....service_api.access.permissions import Permission, describe_refusal
 from ....service_api.authenticator import CREDENTIALS_LIMIT_BYTES
 from ....service_api.cluster_id import describe_other_cluster, is_other_cluster
-from ....service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, peek_header
+from ....service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, peek_header, registry_key
 from ....service_api.wire.queries import QueryRequest
 from ....service_api.wire.request import REQUEST_BLOCK_LENGTH
 from ....service_api.wire.session import (
@@ -48,7 +48,7 @@ def take_message(connection: ConnectionLife, encoded: bytes, meant_cluster_id: i
         connection.refuse_asker("other_cluster", reason, encoded)
         return
     _, template_id, schema_id, _ = peek_header(encoded)
-    handler = _HANDLERS.get((template_id, schema_id))
+    handler = _HANDLERS_BY_KEY.get(registry_key(schema_id, template_id))
     if handler is None:
         raise RemoteProtocolError(f"unknown message: schema_id={schema_id} template_id={template_id}")
     handler(connection, encoded)
@@ -164,17 +164,15 @@ def _certified_principal(caller: Caller) -> bytes:
     return caller.name.encode() if caller.role in _OPENS_SESSIONS else b""
 
 
-def _key(message: type[Message]) -> tuple[int, int]:
-    return message.TEMPLATE_ID, message.SCHEMA_ID
-
-
-_HANDLERS: Final[dict[tuple[int, int], Callable[[ConnectionLife, bytes], None]]] = {
-    _key(SessionMessageHeader): _on_session_message,
-    _key(QueryRequest): _on_query,
-    _key(AdminRequest): _on_admin_request,
-    _key(SessionKeepAlive): _on_keep_alive,
-    _key(SessionConnectRequest): _on_connect_request,
-    _key(SessionCloseRequest): _on_close_request,
-    _key(ChallengeResponse): _on_challenge_response,
+HANDLERS: Final[dict[type[Message], Callable[[ConnectionLife, bytes], None]]] = {
+    SessionMessageHeader: _on_session_message,
+    SessionConnectRequest: _on_connect_request,
+    SessionCloseRequest: _on_close_request,
+    SessionKeepAlive: _on_keep_alive,
+    ChallengeResponse: _on_challenge_response,
+    AdminRequest: _on_admin_request,
+    QueryRequest: _on_query,
 }
-"""By template id and schema id."""
+"""The messages that a member accepts from a client."""
+
+_HANDLERS_BY_KEY: Final = {registry_key(cls.SCHEMA_ID, cls.TEMPLATE_ID): handler for cls, handler in HANDLERS.items()}

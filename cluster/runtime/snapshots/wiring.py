@@ -38,7 +38,7 @@ class Snapshots(Room):
     fetcher: SnapshotFetcher
     counts: SnapshotCounts
     handlers: Mapping[type, Callable[[Any], None]]  # Any: each takes the effect that it is keyed by
-    """What performs the effects that are about snapshots on this member."""
+    """The functions that perform effects about snapshots, by the class of the effect."""
 
     def start(self) -> None:
         """Purge what is not needed any more, from now on."""

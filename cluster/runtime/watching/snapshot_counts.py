@@ -11,10 +11,10 @@ class SnapshotCounts:
         self.failed = 0
         self.last_duration_ns = 0
         self.last_stop_ns = 0
-        """Of it, how long delivery stood still."""
+        """The part of it in which delivery stood still."""
         self.max_duration_ns = 0
         self.last_length_bytes = 0
-        """Of the services' state in the last one that was taken."""
+        """The length of the services' state in the last one that was taken."""
 
     def __repr__(self) -> str:
         return f"<SnapshotCounts taken={self.taken} failed={self.failed}>"

@@ -19,15 +19,15 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.links.connection_state import ConnectionState
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.ingress_bytes import IngressBytes
+from trimaran.cluster.runtime.links.ingress_messages import HANDLERS
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import INGRESS_STREAM_ID, ClusterSessionId
 from trimaran.service_api.wire.frame import encode_frame, encode_message, iter_headers
-from trimaran.service_api.wire.message import Message, registry_of
-from trimaran.service_api.wire.queries import QueryRequest, QueryResponse
+from trimaran.service_api.wire.message import registry_of
+from trimaran.service_api.wire.queries import QueryResponse
 from trimaran.service_api.wire.request import REPLY_HEADER, REQUEST_HEADER, REQUEST_MESSAGE
 from trimaran.service_api.wire.session import (
-    INGRESS_MESSAGES,
     AdminResponse,
     Challenge,
     EventCode,
@@ -46,9 +46,8 @@ def _ingress_seeds() -> Iterator[bytes]:
     yield b"\x01\x1f" + setup() + session_message(bytes(900)) + control(keep_alive())
     long = session_message(b"")[32:64] + bytes(3000)
     yield b"\x01\xff" + setup() + encode_message(long, stream_id=INGRESS_STREAM_ID, mtu_length=1024)
-    accepted: list[type[Message]] = [*INGRESS_MESSAGES.values(), QueryRequest]
     for flags in (0, 1):
-        for message in sample_messages(accepted):
+        for message in sample_messages([*HANDLERS]):
             yield bytes([flags, 255]) + setup() + control(message)
 
 

@@ -16,13 +16,13 @@ from trimaran.benchmarks.peers.peer import SessionsLoad
 from trimaran.benchmarks.peers.pipeline import JetStreamDialect, PipelineParameters, ZooKeeperDialect, run_pipeline
 from trimaran.benchmarks.peers.session_dialect import SessionDialect
 from trimaran.client.protocol.ingress_publisher import IngressPublisher
+from trimaran.cluster.runtime.links.ingress_messages import HANDLERS
 from trimaran.service_api import ClusterError
 from trimaran.service_api.errors import first_leaf
 from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId, CorrelationId, MemberId, TermId
 from trimaran.service_api.wire.frame import encode_frame, iter_headers, iter_whole_messages
-from trimaran.service_api.wire.message import decode_message
+from trimaran.service_api.wire.message import decode_message, registry_of
 from trimaran.service_api.wire.session import (
-    INGRESS_MESSAGES,
     EventCode,
     NewLeaderEvent,
     SessionCloseRequest,
@@ -65,7 +65,7 @@ def opened(payload: int = 32) -> SessionDialect:
 
 
 def decoded(frames: bytes) -> list[object]:
-    return [decode_message(message, registry=INGRESS_MESSAGES) for _, message in iter_whole_messages(frames)]
+    return [decode_message(message, registry=registry_of(*HANDLERS)) for _, message in iter_whole_messages(frames)]
 
 
 def test_a_session_of_ours_says_what_the_client_says() -> None:

@@ -3,7 +3,7 @@
 None of these are faults, and a cluster has to come through each of them in the middle of all faults. An order goes to
 the member that leads, mostly; sometimes to one that only believes it does. Nobody waits for the answer: what came of
 it is seen in the log and in who stops where (`action_rules`). A suspended cluster is resumed after a while, under
-any leader. Each strike returns whether there was somebody to give the order to.
+any leader. Each strike returns False if no member could take the order.
 """
 
 from __future__ import annotations

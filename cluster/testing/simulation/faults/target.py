@@ -49,7 +49,7 @@ class FaultTarget:
         self.cluster, self.referee, self.kill_client = cluster, referee, kill_client
         self.unit_ns = cluster.settings.leader_heartbeat_timeout_ns
         self.is_over = False
-        """Whether no more faults strike."""
+        """True once no more faults strike."""
         self.causes: dict[MemberId, Cause] = {}
         """Members that may stop by themselves, and which fault is to blame."""
         self.abandoned: list[Member] = []
@@ -59,7 +59,7 @@ class FaultTarget:
         self.flipped: tuple[Member, Path, int, bytes] | None = None
         """The disk on which a hidden bit is flipped: its member, the file, the offset, the whole byte."""
         self.is_resuming = False
-        """Whether suspended leaders are asked to resume."""
+        """True while suspended leaders are asked to resume."""
         self.restart_random = Random(f"{cluster.seed} restart")
         self.keep_random = Random(f"{cluster.seed} keep")
         self.removal_random = Random(f"{cluster.seed} removed")
@@ -110,15 +110,15 @@ class FaultTarget:
         return everyone if len(everyone) == 1 or random.random() < 0.5 else [(self, member)]
 
     def has_damage(self, member: Member) -> bool:
-        """Whether files on its machine are damaged, of whatever group."""
+        """Return whether files on its machine are damaged, of any group."""
         return any(one.member_id in each.referee.damaged for each, one in self.on_machine(member))
 
     def is_able(self, member: Member) -> bool:
-        """Whether a member has sound files and may vote."""
+        """Return whether a member has sound files and may vote."""
         return member.member_id not in self.referee.damaged and self.referee.may_vote(member)
 
     def is_safe(self, configuration: Configuration) -> bool:
-        """Whether members with sound files are a majority of the voters."""
+        """Return whether members with sound files are a majority of the voters."""
         voters = [self.cluster.members[member_id] for member_id in configuration.voter_ids]
         return 2 * len([voter for voter in voters if self.is_able(voter)]) > len(voters)
 
@@ -130,7 +130,7 @@ class FaultTarget:
     # --- processes
 
     def may_fail(self, member: Member) -> bool:
-        """Whether a member can be given a cause to stop: it runs, and has no other one."""
+        """Return whether a member can be given a cause to stop: it runs, and has no other one."""
         return member.is_running and member.member_id not in self.causes
 
     def drop_stop(self, member: Member) -> None:
@@ -172,7 +172,7 @@ class FaultTarget:
         return True
 
     def retires(self, member: Member) -> bool:
-        """Whether a member was removed and its files are not sound: nobody gives it new ones, and nobody starts it."""
+        """Return whether a member was removed and its files are not sound: it gets no new ones, and is not started."""
         if member.member_id in self.retired:
             return True
         if not self.referee.membership.is_removed(member.member_id) or member.member_id not in self.referee.damaged:
@@ -197,5 +197,5 @@ class FaultTarget:
 
 
 def any_of(struck: Iterable[bool]) -> bool:
-    """Whether anybody was struck; each is tried."""
+    """Return whether any strike hit; each is tried."""
     return any([*struck])

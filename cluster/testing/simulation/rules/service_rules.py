@@ -29,7 +29,7 @@ Delivered = dict[int, tuple[object, ...]]
 
 @dataclass(slots=True)
 class Counts:
-    """What a run has met."""
+    """The numbers of one run."""
 
     elections: int = 0
     committed_bytes: int = 0
