@@ -57,7 +57,7 @@ def _hold_on_after_giving_up(planting: Planting) -> None:
     def give_up(self: TransferControl, *facts: object) -> None:
         real(self, *facts)  # type: ignore[arg-type]  # passed on as it came
         planting.ran()
-        self._actions.hold_for_transfer(is_held=True)
+        self._actions.hold_for_transfer(is_asked=True)
 
     planting.replace(TransferControl, "_give_up", give_up)
 

@@ -4,7 +4,9 @@ The leader alone is asked. It puts a ClusterActionRequest into the log, so that 
 SHUTDOWN is a SNAPSHOT action with a termination after it, an ABORT a termination where the log ends. A STANDBY_SNAPSHOT
 is a SNAPSHOT action that standbys alone act at (`standby_snapshots`). Which action is under way is the control toggle:
 INACTIVE but on the leader, NEUTRAL while there is none. A second action is refused until the first is done, with two
-exceptions: a suspended cluster may be resumed and aborted, and nothing waits for a standby. So no snapshot is ever
+exceptions: a suspended cluster may be resumed and aborted, and nothing waits for a standby. What an operator asks for
+while the leader does something that nobody asked for, such as the snapshot of its schedule, waits until that is over:
+nobody can know when to ask instead. So no snapshot is ever
 taken of a suspended cluster, and a member that starts from one finds every SUSPEND that still holds in the log after
 it; that is why snapshots hold no module state.
 
@@ -123,8 +125,11 @@ class ActionControl:
         self._publisher: LogPublisher | None = None
         self._pending: _Pending | None = None
         self._held: list[object] = []
+        self._put_off: list[Callable[[], object]] = []
+        """What operators asked for while the leader does something of its own; begun when that is over."""
         self.termination = TerminationControl(ctx)
         self._is_held_for_transfer = False
+        self._is_transfer_asked = False
         self.is_holding = False
         """Whether this leader appends nothing but actions, and clients are not read."""
 
@@ -196,8 +201,34 @@ class ActionControl:
     # --- the leader
 
     def on_request(self, event: ActionRequested) -> None:
-        """Begin an action, or say why not."""
-        self.try_begin(event)
+        """Begin an action, now or when what nobody asked for is over, or say why not."""
+        if event.asker is None or not self.puts_off(partial(self.try_begin, event)):
+            self.try_begin(event)
+
+    def puts_off(self, begin: Callable[[], object]) -> bool:
+        """Keep what an operator asks for while something is under way that nobody asked for. False if nothing is."""
+        if self._is_busy_unasked and len(self._put_off) < _HELD_LIMIT:
+            self._put_off.append(begin)
+            return True
+        return False
+
+    @property
+    def _is_busy_unasked(self) -> bool:
+        """Whether this leader does something that no operator asked it for."""
+        if self._publisher is None:
+            return False
+        if self._pending is not None:
+            return self._pending.asker is None
+        if self._is_held_for_transfer:
+            return not self._is_transfer_asked
+        return self.state is ModuleState.SNAPSHOT  # the snapshot of an earlier leader
+
+    def _begin_put_off(self) -> None:
+        if not self._put_off or self._is_busy_unasked:
+            return
+        put_off, self._put_off = self._put_off, []
+        for begin in put_off:
+            begin()
 
     def try_begin(self, event: ActionRequested) -> bool:
         """Begin an action, or say why not. Whether it has begun."""
@@ -354,12 +385,21 @@ class ActionControl:
             self._held.append(event)
         return self.is_holding
 
-    def hold_for_transfer(self, *, is_held: bool) -> None:
-        """Append nothing, so that a follower comes to have everything, or go on. See `transfer`."""
-        self._is_held_for_transfer = is_held
+    def hold_for_transfer(self, *, is_asked: bool) -> None:
+        """Append nothing, so that a follower comes to have everything. See `transfer`."""
+        self._is_held_for_transfer, self._is_transfer_asked = True, is_asked
+        self._update_holding()
+
+    def release_after_transfer(self) -> None:
+        """Go on: nothing is handed over any more."""
+        self._is_held_for_transfer = False
         self._update_holding()
 
     def _update_holding(self) -> None:
+        self._hold_or_release()
+        self._begin_put_off()
+
+    def _hold_or_release(self) -> None:
         is_stopping = self._pending is not None and self._pending.action in (_T.SHUTDOWN, _T.ABORT)
         is_barred = (
             self.state is ModuleState.SUSPENDED

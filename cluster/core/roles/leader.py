@@ -6,6 +6,7 @@ Source: seed 002, "Consensus work"; aeron.md §3.3-§3.5.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ....service_api.access.permissions import describe_refusal
 from ....service_api.types import TICKS_PER_MS, ClusterSessionId, CorrelationId, MemberId
@@ -404,6 +405,8 @@ class LeaderTerm:
         session = self._sessions.session_on(event.connection_id, session_id)
         if session is None or term_id != ctx.leadership_term_id:
             self._sessions.on_stray(event.connection_id, session_id, term_id)
+            return
+        if self._actions.puts_off(partial(self.on_client_admin, event)):
             return
         principal, kind = session.encoded_principal, request.request_type
         correlation_id = CorrelationId(request.correlation_id)

@@ -32,6 +32,7 @@ Source: Raft dissertation §3.10.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ....service_api.types import MemberId
@@ -102,8 +103,9 @@ class TransferControl:
     # --- what begins a transfer
 
     def on_request(self, event: TransferRequested) -> None:
-        """Begin to hand over, or say why not."""
-        self.try_begin(event)
+        """Begin to hand over, now or when what nobody asked for is over, or say why not."""
+        if not self._actions.puts_off(partial(self.try_begin, event)):
+            self.try_begin(event)
 
     def try_begin(self, event: TransferRequested) -> bool:
         """Begin to hand over, or say why not. Whether it has begun."""
@@ -168,7 +170,7 @@ class TransferControl:
         end_position = ctx.log_buffer.append_position
         self._preferred_since_ns = None
         self._running = _Transfer(target.member_id, is_named, is_needed, asker, why, deadline_ns, end_position)
-        self._actions.hold_for_transfer(is_held=True)
+        self._actions.hold_for_transfer(is_asked=asker is not None)
         self._tell(self._running, ActionStep.HOLDING, f"takes no input until member {target.member_id} leads")
         self.on_progress()
 
@@ -234,7 +236,7 @@ class TransferControl:
         """Go on as leader."""
         self._running = None
         self._not_before_ns = max(self._not_before_ns, self._ctx.now_ns + self._ctx.config.leader_heartbeat_timeout_ns)
-        self._actions.hold_for_transfer(is_held=False)
+        self._actions.release_after_transfer()
         self._tell(transfer, ActionStep.FAILED, f"given up, this leader goes on: {why}")
 
     # --- from term to term
@@ -243,7 +245,7 @@ class TransferControl:
         """The term is over: by the target's ballot, if it was asked to stand."""
         transfer, self._running = self._running, None
         self._preferred_since_ns = None
-        self._actions.hold_for_transfer(is_held=False)
+        self._actions.release_after_transfer()
         if transfer is None:
             return
         if transfer.next_request_ns is None:

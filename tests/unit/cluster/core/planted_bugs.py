@@ -295,7 +295,7 @@ def _hold_on_after_giving_up(patch: pytest.MonkeyPatch) -> None:
 
     def give_up(self: TransferControl, *facts: object) -> None:
         real(self, *facts)  # type: ignore[arg-type]  # passed on as it came
-        self._actions.hold_for_transfer(is_held=True)
+        self._actions.hold_for_transfer(is_asked=True)
 
     patch.setattr(TransferControl, "_give_up", give_up)
 

@@ -128,6 +128,35 @@ def test_second_action_is_refused_while_one_is_under_way(kind: ControlToggle) ->
     assert appended(solo) == []
 
 
+@pytest.mark.parametrize("kind", [T.SUSPEND, T.SNAPSHOT, T.SHUTDOWN, T.ABORT])
+def test_what_an_operator_asks_for_waits_for_the_leaders_own_snapshot(kind: ControlToggle) -> None:
+    """Nobody can know when the schedule takes one, so it is no reason to refuse."""
+    solo = lead()
+    solo.feed(ev.ActionRequested(None, T.SNAPSHOT, reason="scheduled"))
+    position = solo.ctx.log_buffer.append_position
+
+    waiting = solo.feed(ev.ActionRequested(2, kind))
+    late = solo.feed(ev.ActionRequested(3, T.SUSPEND))
+    commit(solo)
+    deliver_action(solo, action(position))
+    begun = solo.feed(ev.SnapshotTaken(position, (7,), 8))
+
+    assert steps(waiting) == steps(late) == []
+    assert solo.module.actions.toggle is kind
+    assert [step.step for step in of(begun, fx.ActionProgressed) if step.request_id == 2][:1] == [A.APPENDED]
+    assert [step.step for step in of(begun, fx.ActionProgressed) if step.request_id == 3] == [A.REFUSED]
+
+
+def test_what_waits_for_a_snapshot_is_refused_when_the_leader_loses_its_place() -> None:
+    solo = lead()
+    solo.feed(ev.ActionRequested(None, T.SNAPSHOT, reason="scheduled"))
+    solo.feed(ev.ActionRequested(2, T.SNAPSHOT))
+
+    effects = lose_leadership(solo)
+
+    assert steps(effects) == [(A.REFUSED, None, True)]
+
+
 @pytest.mark.parametrize(
     ("kind", "detail"),
     [

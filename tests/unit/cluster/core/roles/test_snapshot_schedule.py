@@ -139,15 +139,16 @@ def test_nobody_is_told_of_a_snapshot_that_nobody_asked_for() -> None:
     assert of(solo.effects, fx.AdminProgressed) == []
 
 
-def test_operator_is_refused_while_it_is_taken_and_served_afterwards() -> None:
+def test_what_an_operator_asks_for_waits_until_it_is_taken() -> None:
     solo = lead(interval_ns=60 * S)
     let_pass(solo, 61)
 
     during = of(solo.feed(ev.ActionRequested(1, ControlToggle.SUSPEND)), fx.ActionProgressed)
-    finish(solo)
-    after = of(solo.feed(ev.ActionRequested(2, ControlToggle.SUSPEND)), fx.ActionProgressed)
+    commit(solo)
+    deliver_action(solo, action(solo.ctx.log_buffer.append_position))
+    after = of(solo.feed(ev.SnapshotFailed(solo.ctx.log_buffer.append_position, "no room")), fx.ActionProgressed)
 
-    assert [step.step for step in during] == [ActionStep.REFUSED]
+    assert during == []
     assert after[0].step is ActionStep.APPENDED
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.sampling import sampled
 from tests.unit.cluster.core.harness import Cluster
 from tests.unit.cluster.core.node import MS, Node
+from tests.unit.cluster.core.snapshots.test_snapshot import action, deliver_action
 from tests.unit.cluster.core.solo import Solo, of, path
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
@@ -272,6 +273,32 @@ def test_no_action_begins_during_a_transfer() -> None:
 
     said = "another action is pending: toggle=TRANSFER: ask again when it is over"
     assert (step.step, step.detail) == (A.REFUSED, said)
+
+
+def test_what_operators_ask_for_waits_for_the_leaders_own_snapshot() -> None:
+    solo = leading()
+    solo.feed(ev.ActionRequested(None, T.SNAPSHOT, reason="scheduled"))
+    position = solo.ctx.log_buffer.append_position
+    first = solo.feed(ev.TransferRequested(7, 1))
+    catch_up(solo, 1, 2)
+    solo.record()
+    deliver_action(solo, action(position))
+    begun = solo.feed(ev.SnapshotTaken(position, (7,), 8))
+
+    assert of(first, fx.ActionProgressed) == []
+    assert of(begun, fx.ActionProgressed)[0].step is A.HOLDING
+
+
+def test_what_operators_ask_for_waits_for_a_transfer_that_nobody_asked_for() -> None:
+    """It is given up, since the member that should lead is not elected."""
+    solo = leading()
+    solo.feed(ev.LogUnreadable(MemberId(1), 64, "segment 0 is damaged at 64"))
+
+    waiting = solo.feed(ev.ActionRequested(8, T.SNAPSHOT))
+    begun = solo.wait(ELECTION_TIMEOUT + MS)
+
+    assert of(waiting, fx.ActionProgressed) == []
+    assert of(begun, fx.ActionProgressed)[0].step is A.APPENDED
 
 
 def append(solo: Solo, length: int) -> None:
