@@ -15,7 +15,7 @@ from ...service_api.types import NULL_VALUE, MemberId, RecordingId
 from ...service_api.wire.message import Message
 from ..messages.snapshot import ModuleMessage
 from .events import AdminAsker
-from .log.shipped_snapshot import ShippedRecording
+from .log.recording_log import RecordedSnapshot
 from .vocabulary.configuration import Configuration
 from .vocabulary.control_toggle import ActionStep
 from .vocabulary.divergence import Divergence
@@ -250,7 +250,7 @@ class FetchStandbySnapshot:
     """
 
     member_id: MemberId
-    snapshots: tuple[ShippedRecording, ...]
+    snapshots: tuple[RecordedSnapshot, ...]
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ from ...archive.store.stamping import copy_frames
 from ...service_api import ClusterError, ConfigurationError
 from ...service_api.types import NULL_POSITION
 from ...service_api.wire.checksum import ChecksumKind
-from ..core.log.recording_log import RecordingLog
+from ..core.log.recording_log import RecordedSnapshot, RecordingLog
 from ..runtime.files.node_state_file import NodeStateFile
 from ..runtime.files.recording_log_file import RecordingLogFile
 from .survey import Progress, SourceSnapshotSet, Survey
@@ -283,7 +283,7 @@ def _write_recording_log(survey: Survey, directory: Path) -> None:
 
 def _write_set(log: RecordingLog, found: SourceSnapshotSet) -> None:
     for entry in reversed(found.entries):  # the module's comes last: it makes the set one
-        log.append_snapshot_of(entry)
+        log.append_snapshot(RecordedSnapshot.of(entry))
 
 
 def _write_node_state(survey: Survey, directory: Path, now_ms: int) -> None:

@@ -12,7 +12,8 @@ from ...service_api.cluster_id import ClusterId
 from ...service_api.net.transport import NetworkStack
 from ...service_api.types import BACKUP_STREAM_ID, NULL_VALUE, CorrelationId
 from ...service_api.wire.message import decode_message, registry_of
-from ..core.log.shipped_snapshot import ShippedRecording, ShippedTerm
+from ..core.log.recording_log import RecordedSnapshot
+from ..core.log.shipped_snapshot import ShippedTerm
 from ..messages.backup import BackupQuery, BackupResponse
 from ..messages.shipping import LeadershipTerms
 from ..settings.member_endpoints import MemberEndpoints, parse_members
@@ -33,7 +34,7 @@ class BackupAnswer:
     """What bounds a replay of the log."""
     terms: tuple[ShippedTerm, ...]
     """Of the whole log, as far as they are committed."""
-    snapshot: tuple[ShippedRecording, ...]
+    snapshot: tuple[RecordedSnapshot, ...]
     """Its newest one, the module's recording and those of services; none if it has none."""
     members: tuple[MemberEndpoints, ...]
     """Who the members are, as far as it knows."""
@@ -91,6 +92,6 @@ def _read(response: BackupResponse, terms: tuple[ShippedTerm, ...]) -> BackupAns
         log_recording_id=response.log_recording_id,
         commit_counter_id=response.commit_position_counter_id,
         terms=terms,
-        snapshot=tuple(map(ShippedRecording.of, response.snapshots)),
+        snapshot=tuple(map(RecordedSnapshot.of, response.snapshots)),
         members=members,
     )

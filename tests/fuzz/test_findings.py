@@ -35,7 +35,8 @@ from trimaran.client.protocol.admin import SNAPSHOT_WISH
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
-from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer
+from trimaran.cluster.core.log.recording_log import RecordedSnapshot
+from trimaran.cluster.core.log.shipped_snapshot import ShippedTerm, check_offer
 from trimaran.cluster.core.service_messages import read_trackers
 from trimaran.cluster.messages.snapshot import ConsensusModuleSnapshot, PendingMessageTracker
 from trimaran.cluster.runtime.links.log_links import LogImage
@@ -167,7 +168,7 @@ def test_refusal_of_an_archive_with_numbers_without_end_is_a_refusal() -> None:
 def test_offer_of_a_snapshot_with_terms_without_end_is_refused_in_little_memory() -> None:
     """An offer of a snapshot of term 2^40 had the follower make a list of all terms up to it."""
     snapshots = [
-        ShippedRecording(
+        RecordedSnapshot(
             recording_id=1,
             leadership_term_id=1 << 40,
             term_base_log_position=0,

@@ -14,11 +14,16 @@ Source: Aeron `RecordingLog`.
 from __future__ import annotations
 
 from bisect import insort
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Self
 
 from ....service_api.errors import ClusterError, RemoteProtocolError, invariant
-from ....service_api.types import NULL_POSITION, NULL_VALUE
+from ....service_api.types import (
+    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+    NULL_POSITION,
+    NULL_VALUE,
+    SERVICE_SNAPSHOT_STREAM_ID,
+)
 from ....service_api.wire.log.recording_log import (
     CONSENSUS_MODULE_SERVICE_ID,
     MAX_ENTRY_LENGTH,
@@ -27,6 +32,7 @@ from ....service_api.wire.log.recording_log import (
     read_slots,
     slot_length,
 )
+from ...messages.backup import SnapshotRecording, StandbySnapshotRecording
 
 _TYPE_ORDER: Final = {EntryType.TERM: 0, EntryType.STANDBY_SNAPSHOT: 1, EntryType.SNAPSHOT: 2}
 
@@ -38,6 +44,36 @@ class EntryWrite:
     entry_index: int
     file_position: int
     data: bytes
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class RecordedSnapshot:
+    """The snapshot of one service, or of the consensus module (-1), and the recording that holds it."""
+
+    recording_id: int
+    leadership_term_id: int
+    term_base_log_position: int
+    log_position: int
+    timestamp: int
+    service_id: int
+
+    @classmethod
+    def of(cls, found: SnapshotRecording | StandbySnapshotRecording | RecordingLogEntry) -> Self:
+        """Take over what another member, or a recording log, says of a snapshot."""
+        return cls(
+            recording_id=found.recording_id,
+            leadership_term_id=found.leadership_term_id,
+            term_base_log_position=found.term_base_log_position,
+            log_position=found.log_position,
+            timestamp=found.timestamp,
+            service_id=found.service_id,
+        )
+
+    @property
+    def stream_id(self) -> int:
+        """The stream of its recording."""
+        is_module = self.service_id == CONSENSUS_MODULE_SERVICE_ID
+        return CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if is_module else SERVICE_SNAPSHOT_STREAM_ID
 
 
 @dataclass(slots=True, frozen=True)
@@ -343,16 +379,7 @@ class RecordingLog:
                 return
             self.remove_entry(entry)
 
-    def append_snapshot(
-        self,
-        *,
-        recording_id: int,
-        leadership_term_id: int,
-        term_base_log_position: int,
-        log_position: int,
-        timestamp: int,
-        service_id: int,
-    ) -> RecordingLogEntry:
+    def append_snapshot(self, snapshot: RecordedSnapshot) -> RecordingLogEntry:
         """Add the snapshot of one service, or of the consensus module (-1).
 
         The module's comes last: it completes the set. A snapshot taken again where an invalid one was takes
@@ -361,43 +388,12 @@ class RecordingLog:
         for entry in self._entries:
             if entry.is_valid or entry.entry_type is not EntryType.SNAPSHOT:
                 continue
-            where = (entry.leadership_term_id, entry.term_base_log_position, entry.log_position)
-            same = where == (leadership_term_id, term_base_log_position, log_position)
-            if same and entry.service_id == service_id:
-                revived = replace(entry, recording_id=recording_id, timestamp=timestamp, is_valid=True)
-                return self._rewrite(entry, revived)
-        return self._append(
-            recording_id=recording_id,
-            leadership_term_id=leadership_term_id,
-            term_base_log_position=term_base_log_position,
-            log_position=log_position,
-            timestamp=timestamp,
-            service_id=service_id,
-            entry_type=EntryType.SNAPSHOT,
-        )
+            known = RecordedSnapshot.of(entry)
+            if snapshot == replace(known, recording_id=snapshot.recording_id, timestamp=snapshot.timestamp):
+                return self._rewrite(entry, replace(entry, **asdict(snapshot), is_valid=True))
+        return self._append(**asdict(snapshot), entry_type=EntryType.SNAPSHOT)
 
-    def append_snapshot_of(self, entry: RecordingLogEntry) -> RecordingLogEntry:
-        """Add the snapshot of one service as another recording log has it."""
-        return self.append_snapshot(
-            recording_id=entry.recording_id,
-            leadership_term_id=entry.leadership_term_id,
-            term_base_log_position=entry.term_base_log_position,
-            log_position=entry.log_position,
-            timestamp=entry.timestamp,
-            service_id=entry.service_id,
-        )
-
-    def append_standby_snapshot(
-        self,
-        *,
-        recording_id: int,
-        leadership_term_id: int,
-        term_base_log_position: int,
-        log_position: int,
-        timestamp: int,
-        service_id: int,
-        archive_endpoint: str,
-    ) -> RecordingLogEntry:
+    def append_standby_snapshot(self, snapshot: RecordedSnapshot, *, archive_endpoint: str) -> RecordingLogEntry:
         """Add a snapshot that a standby took and has in its archive.
 
         It takes the place of an older one from there, so that the log does not grow with each.
@@ -408,34 +404,13 @@ class RecordingLog:
         length = slot_length(EntryType.STANDBY_SNAPSHOT, len(archive_endpoint))
         if length > MAX_ENTRY_LENGTH or not archive_endpoint.isascii():
             raise ClusterError(f"archive_endpoint={archive_endpoint!r} expected ASCII within {MAX_ENTRY_LENGTH} bytes")
+        source = (EntryType.STANDBY_SNAPSHOT, snapshot.service_id, archive_endpoint)
         for old in self._entries:
-            is_same = (old.entry_type, old.service_id, old.archive_endpoint) == (
-                EntryType.STANDBY_SNAPSHOT,
-                service_id,
-                archive_endpoint,
-            )
-            if is_same and old.log_position <= log_position:
-                return self._rewrite(
-                    old,
-                    replace(
-                        old,
-                        recording_id=recording_id,
-                        leadership_term_id=leadership_term_id,
-                        term_base_log_position=term_base_log_position,
-                        log_position=log_position,
-                        timestamp=timestamp,
-                        is_valid=True,
-                    ),
-                )
+            is_same = (old.entry_type, old.service_id, old.archive_endpoint) == source
+            if is_same and old.log_position <= snapshot.log_position:
+                return self._rewrite(old, replace(old, **asdict(snapshot), is_valid=True))
         return self._append(
-            recording_id=recording_id,
-            leadership_term_id=leadership_term_id,
-            term_base_log_position=term_base_log_position,
-            log_position=log_position,
-            timestamp=timestamp,
-            service_id=service_id,
-            entry_type=EntryType.STANDBY_SNAPSHOT,
-            archive_endpoint=archive_endpoint,
+            **asdict(snapshot), entry_type=EntryType.STANDBY_SNAPSHOT, archive_endpoint=archive_endpoint
         )
 
     def invalidate_latest_snapshot(self) -> bool:

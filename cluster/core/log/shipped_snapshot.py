@@ -13,11 +13,9 @@ from itertools import pairwise
 from typing import Self
 
 from ....service_api.errors import RemoteProtocolError
-from ....service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
 from ....service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
-from ...messages.backup import SnapshotRecording, StandbySnapshotRecording
 from ...messages.shipping import LeadershipTermEntry
-from .recording_log import RecordingLog
+from .recording_log import RecordedSnapshot, RecordingLog
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,37 +32,7 @@ class ShippedTerm:
         return cls(term.leadership_term_id, term.term_base_log_position, term.timestamp)
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class ShippedRecording:
-    """The snapshot of one service, or of the consensus module (-1), and the recording that holds it."""
-
-    recording_id: int
-    leadership_term_id: int
-    term_base_log_position: int
-    log_position: int
-    timestamp: int
-    service_id: int
-
-    @classmethod
-    def of(cls, found: SnapshotRecording | StandbySnapshotRecording | RecordingLogEntry) -> Self:
-        """Take over what another member, or a recording log, says of a snapshot."""
-        return cls(
-            recording_id=found.recording_id,
-            leadership_term_id=found.leadership_term_id,
-            term_base_log_position=found.term_base_log_position,
-            log_position=found.log_position,
-            timestamp=found.timestamp,
-            service_id=found.service_id,
-        )
-
-    @property
-    def stream_id(self) -> int:
-        """The stream of its recording."""
-        is_module = self.service_id == CONSENSUS_MODULE_SERVICE_ID
-        return CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if is_module else SERVICE_SNAPSHOT_STREAM_ID
-
-
-def check_offer(terms: Sequence[ShippedTerm], snapshots: Sequence[ShippedRecording], *, service_count: int) -> int:
+def check_offer(terms: Sequence[ShippedTerm], snapshots: Sequence[RecordedSnapshot], *, service_count: int) -> int:
     """Check that these are one complete snapshot and every term up to it; give its log position.
 
     A log that begins with a snapshot has no term before it: its position is 0.
@@ -97,7 +65,7 @@ def check_offer(terms: Sequence[ShippedTerm], snapshots: Sequence[ShippedRecordi
 
 def make_recording_log(
     terms: Sequence[ShippedTerm],
-    snapshots: Sequence[ShippedRecording],
+    snapshots: Sequence[RecordedSnapshot],
     *,
     log_recording_id: int,
     seed: Sequence[RecordingLogEntry] = (),
@@ -108,7 +76,7 @@ def make_recording_log(
     """
     recording_log = RecordingLog()
     for entry in seed:
-        recording_log.append_snapshot_of(entry)
+        recording_log.append_snapshot(RecordedSnapshot.of(entry))
     if not all(entry.is_valid for entry in seed):
         recording_log.invalidate_snapshots(0, 1)
     for term in terms:
@@ -122,14 +90,7 @@ def make_recording_log(
     return recording_log
 
 
-def append_shipped(recording_log: RecordingLog, snapshots: Sequence[ShippedRecording]) -> None:
+def append_shipped(recording_log: RecordingLog, snapshots: Sequence[RecordedSnapshot]) -> None:
     """Add the snapshots of one place, the module's last: it completes the set."""
     for snapshot in sorted(snapshots, key=lambda snapshot: -snapshot.service_id):
-        recording_log.append_snapshot(
-            recording_id=snapshot.recording_id,
-            leadership_term_id=snapshot.leadership_term_id,
-            term_base_log_position=snapshot.term_base_log_position,
-            log_position=snapshot.log_position,
-            timestamp=snapshot.timestamp,
-            service_id=snapshot.service_id,
-        )
+        recording_log.append_snapshot(snapshot)

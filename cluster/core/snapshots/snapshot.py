@@ -36,6 +36,7 @@ from ...messages import snapshot as wire
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import SnapshotCaptured, SnapshotFailed, SnapshotTaken, StandbySnapshotFetched
+from ..log.recording_log import RecordedSnapshot
 from ..log.retention import drop_old_snapshots, needed_log_position
 from ..service_messages import ServiceMessages, TrackerState, read_trackers, service_session_id_base
 from ..sessions.session_state import SessionState
@@ -235,12 +236,14 @@ class SnapshotControl:
             (CONSENSUS_MODULE_SERVICE_ID, recorded.module_recording_id),
         ]:
             ctx.recording_log.append_snapshot(
-                recording_id=recording_id,
-                leadership_term_id=place.leadership_term_id,
-                term_base_log_position=term.term_base_log_position,
-                log_position=place.log_position,
-                timestamp=place.timestamp,
-                service_id=service_id,
+                RecordedSnapshot(
+                    recording_id=recording_id,
+                    leadership_term_id=place.leadership_term_id,
+                    term_base_log_position=term.term_base_log_position,
+                    log_position=place.log_position,
+                    timestamp=place.timestamp,
+                    service_id=service_id,
+                )
             )
         policy = ctx.config.retention
         old_ids = drop_old_snapshots(ctx.recording_log, policy, service_count=ctx.config.service_count)

@@ -24,7 +24,7 @@ Source: aeron.md §6.2; Aeron `StandbySnapshotReplicator`, `ConsensusModuleAgent
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from ....service_api.types import CorrelationId, MemberId, RecordingId, TermId
@@ -34,7 +34,7 @@ from ...messages.backup import StandbySnapshot, StandbySnapshotRecording
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import LinkChanged, StandbySaid, StandbySnapshotFetched, StandbySnapshotFetchFailed
-from ..log.shipped_snapshot import ShippedRecording
+from ..log.recording_log import RecordedSnapshot
 from ..vocabulary.back_off import back_off_ns
 from ..vocabulary.configuration import MemberKind
 from ..vocabulary.control_toggle import ActionStep
@@ -54,7 +54,7 @@ _AWAIT_LIMIT_NS: Final = 600_000_000_000
 class _Offer:
     """The newest snapshot that one standby has."""
 
-    snapshots: tuple[ShippedRecording, ...]
+    snapshots: tuple[RecordedSnapshot, ...]
     """Of the standby's archive: from the highest service down, the module's last, which completes a set."""
     is_noted: bool = False
     """Whether the recording log has it."""
@@ -125,7 +125,7 @@ class StandbySnapshots:
         ).items():
             member_id = self._find_standby_at(endpoint)
             if member_id is not None and self._is_news(entries[0].log_position):
-                snapshots = tuple(map(ShippedRecording.of, reversed(entries)))
+                snapshots = tuple(map(RecordedSnapshot.of, reversed(entries)))
                 self._offers[member_id] = offer = _Offer(snapshots, is_noted=True)
                 self._places[offer.place.log_position] = offer.place  # it was delivered before it was noted
 
@@ -248,7 +248,7 @@ class StandbySnapshots:
         offer.is_noted = True
         archive_endpoint = ctx.roster.address_of(member_id).archive
         for snapshot in offer.snapshots:
-            ctx.recording_log.append_standby_snapshot(**asdict(snapshot), archive_endpoint=archive_endpoint)
+            ctx.recording_log.append_standby_snapshot(snapshot, archive_endpoint=archive_endpoint)
         ctx.emit(fx.PersistRecordingLog())
 
     def on_fetched(self, event: StandbySnapshotFetched) -> None:
@@ -354,7 +354,7 @@ class StandbySnapshots:
 
 def _read_offer(message: StandbySnapshot, *, service_count: int) -> _Offer | None:
     """Read an offer; None if it is no complete snapshot of these services, all of it at one place."""
-    found = [ShippedRecording.of(one) for one in message.snapshots]
+    found = [RecordedSnapshot.of(one) for one in message.snapshots]
     expected_ids = list(range(CONSENSUS_MODULE_SERVICE_ID, service_count))
     if sorted(one.service_id for one in found) != expected_ids or len({_place_of(one) for one in found}) != 1:
         return None
@@ -362,5 +362,5 @@ def _read_offer(message: StandbySnapshot, *, service_count: int) -> _Offer | Non
     return offer if offer.place.log_position > 0 else None
 
 
-def _place_of(snapshot: ShippedRecording) -> SnapshotPlace:
+def _place_of(snapshot: RecordedSnapshot) -> SnapshotPlace:
     return SnapshotPlace(snapshot.log_position, snapshot.leadership_term_id, snapshot.timestamp)

@@ -41,7 +41,8 @@ from ....service_api import ClusterError, ConfigurationError, invariant
 from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id, parse_cluster_id
 from ....service_api.endpoint import Endpoint
 from ....service_api.errors import ClusterTimeoutError, first_leaf
-from ...core.log.shipped_snapshot import ShippedRecording, check_offer
+from ...core.log.recording_log import RecordedSnapshot
+from ...core.log.shipped_snapshot import check_offer
 from ...documents.backup_query import BackupAnswer, ask_for_backup
 from ...runtime.ground.host import Host
 from .choosing import FoundSource, find_source
@@ -81,7 +82,7 @@ class BackupAgent:
         self._source: FoundSource | None = None
         self._avoided: dict[int, None] = {}
         """Members that failed since something came last."""
-        self._snapshot: tuple[ShippedRecording, ...] = ()
+        self._snapshot: tuple[RecordedSnapshot, ...] = ()
         """One that is copied, and not noted while the log does not reach it."""
         self._commit_position = 0
         self._behind_since_ns: int | None = None
@@ -287,7 +288,7 @@ class BackupAgent:
         self._snapshot = tuple(copies)
         logger.info("backup.snapshot_retrieved", log_position=position, source_member_id=source.member.member_id)
 
-    async def _copy(self, source: FoundSource, found: ShippedRecording) -> int:
+    async def _copy(self, source: FoundSource, found: RecordedSnapshot) -> int:
         """Copy one recording of a snapshot; give the id of the copy. What does not become whole is removed."""
         directory, settings = self.directory, self._settings
         remote = await self._describe(source, found.recording_id)

@@ -32,8 +32,8 @@ from ....archive.store.recording import Recording
 from ....service_api import ClusterError, ConfigurationError
 from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
 from ....service_api.types import LOG_STREAM_ID, NULL_VALUE
-from ...core.log.recording_log import RecordingLog
-from ...core.log.shipped_snapshot import ShippedRecording, ShippedTerm, append_shipped, make_recording_log
+from ...core.log.recording_log import RecordedSnapshot, RecordingLog
+from ...core.log.shipped_snapshot import ShippedTerm, append_shipped, make_recording_log
 from ...runtime.files.cluster_id_file import ClusterIdFile
 from ...runtime.files.recording_log_file import RecordingLogFile
 from ...runtime.ground.host import Host
@@ -212,7 +212,7 @@ class BackupDirectory:
                 )
         await self._persist()
 
-    async def note_snapshot(self, snapshot: Sequence[ShippedRecording], *, keep_count: int) -> None:
+    async def note_snapshot(self, snapshot: Sequence[RecordedSnapshot], *, keep_count: int) -> None:
         """Note a snapshot whose recordings are here, after reading it; remove older ones beyond `keep_count`.
 
         The oldest stays where the log does not begin at 0: without it there would be nothing to begin with.

@@ -37,7 +37,7 @@ from ....service_api import ClusterError, ConfigurationError
 from ....service_api.cluster_id import format_cluster_id
 from ....service_api.types import LOG_STREAM_ID
 from ....service_api.wire.log.recording_log import with_checksum
-from ...core.log.recording_log import RecordingLog
+from ...core.log.recording_log import RecordedSnapshot, RecordingLog
 from ...runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, kept_cluster_id
 from ...time_travel.member_log import MemberLog
 from .manifest import (
@@ -218,7 +218,7 @@ def _keep_reached(recording_log: RecordingLog, stop_position: int) -> RecordingL
     complete = recording_log.complete_snapshots(count) if count is not None else []
     seeds = [found for found in complete if found[0].is_seed]
     for entry in chain.from_iterable(reversed(found) for found in seeds):
-        kept.append_snapshot_of(entry)
+        kept.append_snapshot(RecordedSnapshot.of(entry))
     for term in recording_log.entries:
         if term.is_valid_term and term.term_base_log_position <= stop_position:
             kept.append_term(
@@ -229,7 +229,7 @@ def _keep_reached(recording_log: RecordingLog, stop_position: int) -> RecordingL
             )
     reached = [found for found in complete if 0 < found[0].log_position <= stop_position]
     for entry in chain.from_iterable(reversed(found) for found in reached):
-        kept.append_snapshot_of(entry)
+        kept.append_snapshot(RecordedSnapshot.of(entry))
     return kept
 
 

@@ -20,7 +20,7 @@ from ....service_api.net.transport import NetworkStack
 from ....service_api.types import COMMIT_POSITION_COUNTER_ID, MemberId
 from ...core.log.log_copies import LogCopies
 from ...core.log.log_repair import OtherCopy, Term
-from ...core.log.shipped_snapshot import ShippedRecording
+from ...core.log.recording_log import RecordedSnapshot
 from ...core.vocabulary.configuration import Configuration
 from ...documents.backup_query import ask_for_backup
 from ...documents.query import query_status
@@ -46,7 +46,7 @@ class PeerAnswer:
     """What a member has: its log, and a snapshot."""
 
     log: OtherCopy
-    snapshot: tuple[ShippedRecording, ...]
+    snapshot: tuple[RecordedSnapshot, ...]
 
 
 def find_peers(config: NodeConfig, newest: Configuration | None) -> dict[MemberId, RepairPeer]:

@@ -26,8 +26,7 @@ from ....service_api.net.transport import NetworkStack
 from ....service_api.types import MemberId
 from ....service_api.wire.log.recording_log import RecordingLogEntry
 from ...core.log.log_repair import RepairPlan, RepairRange, Term, find_term_fault, plan_repair
-from ...core.log.recording_log import RecordingLog
-from ...core.log.shipped_snapshot import ShippedRecording
+from ...core.log.recording_log import RecordedSnapshot, RecordingLog
 from ..files.log_copies_file import LogCopiesFile
 from .fetching import RepairPeer, ask_peers, fetch_range
 
@@ -305,6 +304,6 @@ class _DiskFailedError(Exception):
         self.cause = cause
 
 
-def _identity(snapshot: RecordingLogEntry | ShippedRecording) -> tuple[int, int, int]:
+def _identity(snapshot: RecordingLogEntry | RecordedSnapshot) -> tuple[int, int, int]:
     """What makes two snapshots the same one."""
     return snapshot.service_id, snapshot.log_position, snapshot.leadership_term_id

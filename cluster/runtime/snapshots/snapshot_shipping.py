@@ -47,8 +47,8 @@ from ....service_api.wire.message import decode_message, registry_of
 from ...core import effects as fx
 from ...core import events as ev
 from ...core.context import ConsensusContext
-from ...core.log.recording_log import RecordingLog
-from ...core.log.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
+from ...core.log.recording_log import RecordedSnapshot, RecordingLog
+from ...core.log.shipped_snapshot import ShippedTerm, check_offer, make_recording_log
 from ...documents.query import query_documents
 from ...messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer, SnapshotQuery
 from ..files.copy_notes import CopyNotes
@@ -318,7 +318,7 @@ class SnapshotFetcher:
         peer, ctx = self._ctx.roster.address_of(shipment.source_member_id), self._ctx
         began_ns = shipment.reported_ns = self._monotonic_ns()
         snapshots = [
-            ShippedRecording.of(found)
+            RecordedSnapshot.of(found)
             for found in offer.snapshots
             if found.service_id < ctx.config.service_count  # a witness takes the consensus module's alone
         ]

@@ -18,8 +18,8 @@ from tests.unit.cluster.runtime.links.linked import SETTINGS, Dialler
 from trimaran.cluster.core.events import LeaderSaid, StandbySaid
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
-from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
+from trimaran.cluster.core.log.recording_log import RecordedSnapshot, RecordingLog
+from trimaran.cluster.core.log.shipped_snapshot import ShippedTerm, check_offer, make_recording_log
 from trimaran.cluster.core.peers.message_rules import SENDER_FIELDS
 from trimaran.cluster.messages.backup import SnapshotRecording
 from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer
@@ -246,7 +246,7 @@ def snapshot_shipping(data: bytes) -> None:
     if not isinstance(offer, SnapshotOffer) or not isinstance(entries, LeadershipTerms):
         return
     terms = [ShippedTerm.of(term) for term in entries.terms]
-    snapshots = [ShippedRecording.of(found) for found in offer.snapshots]
+    snapshots = [RecordedSnapshot.of(found) for found in offer.snapshots]
     try:
         check_offer(terms, snapshots, service_count=1)
     except RemoteProtocolError:

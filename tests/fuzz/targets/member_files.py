@@ -15,7 +15,7 @@ from tests.fuzz.target import expect, target
 from tests.unit.cluster.core.node import config
 from tests.unit.cluster.core.solo import Solo
 from trimaran.archive.log.commit_proof import parse_marks
-from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.log.recording_log import RecordedSnapshot, RecordingLog
 from trimaran.cluster.core.snapshots.snapshot import ModuleSnapshot, decode_module_snapshot
 from trimaran.cluster.messages.mark import MarkFileHeader
 from trimaran.cluster.messages.replies import KeptReply, SessionRequests
@@ -66,21 +66,25 @@ def _recording_log_seeds() -> Iterator[bytes]:
     log.append_term(recording_id=0, leadership_term_id=1, term_base_log_position=640, timestamp=2)
     for service_id in (0, -1):
         log.append_snapshot(
-            recording_id=3 - service_id,
+            RecordedSnapshot(
+                recording_id=3 - service_id,
+                leadership_term_id=1,
+                term_base_log_position=640,
+                log_position=960,
+                timestamp=3,
+                service_id=service_id,
+            )
+        )
+    data = b"".join(write.data for write in log.take_writes())
+    log.append_standby_snapshot(
+        RecordedSnapshot(
+            recording_id=9,
             leadership_term_id=1,
             term_base_log_position=640,
             log_position=960,
             timestamp=3,
-            service_id=service_id,
-        )
-    data = b"".join(write.data for write in log.take_writes())
-    log.append_standby_snapshot(
-        recording_id=9,
-        leadership_term_id=1,
-        term_base_log_position=640,
-        log_position=960,
-        timestamp=3,
-        service_id=-1,
+            service_id=-1,
+        ),
         archive_endpoint="standby.example:9004",
     )
     log.invalidate_latest_snapshot()

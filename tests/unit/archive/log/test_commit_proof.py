@@ -11,7 +11,7 @@ from tests.unit.archive.streams import extract_sample
 from trimaran.archive.log.commit_proof import CommitClaim, MemberMarks, parse_marks, prove_commit
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.archive.reading.frame_batches import find_entries
-from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.log.recording_log import RecordedSnapshot, RecordingLog
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile, read_recording_log
 from trimaran.service_api.errors import RemoteProtocolError
 
@@ -131,21 +131,25 @@ def test_slots_are_read_as_the_cluster_reads_them(tmp_path: Path) -> None:
         log.append_term(recording_id=7, leadership_term_id=term_id, term_base_log_position=term_id * 96, timestamp=1)
         if term_id == 1:
             log.append_standby_snapshot(
-                recording_id=9,
-                leadership_term_id=1,
-                term_base_log_position=96,
-                log_position=160,
-                timestamp=1,
-                service_id=-1,
+                RecordedSnapshot(
+                    recording_id=9,
+                    leadership_term_id=1,
+                    term_base_log_position=96,
+                    log_position=160,
+                    timestamp=1,
+                    service_id=-1,
+                ),
                 archive_endpoint="standby.example:9000" * 9,
             )
         log.append_snapshot(
-            recording_id=8,
-            leadership_term_id=term_id,
-            term_base_log_position=term_id * 96,
-            log_position=term_id * 96 + 32,
-            timestamp=1,
-            service_id=-1,
+            RecordedSnapshot(
+                recording_id=8,
+                leadership_term_id=term_id,
+                term_base_log_position=term_id * 96,
+                log_position=term_id * 96 + 32,
+                timestamp=1,
+                service_id=-1,
+            )
         )
     last = log.last_term()
     assert last is not None

@@ -16,7 +16,7 @@ import numpy as np
 
 from trimaran.archive.format.catalog import CATALOG_FILE_NAME, encode_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.log.recording_log import RecordedSnapshot, RecordingLog
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.service_api.types import (
     LOG_STREAM_ID,
@@ -214,12 +214,14 @@ class MemberFiles:
             base = next(t.base_position for t in self.log.terms if t.leadership_term_id == snapshot.leadership_term_id)
             for service_id in (0, -1):
                 recording_log.append_snapshot(
-                    recording_id=100 + service_id,
-                    leadership_term_id=snapshot.leadership_term_id,
-                    term_base_log_position=base,
-                    log_position=snapshot.base_position,
-                    timestamp=1,
-                    service_id=service_id,
+                    RecordedSnapshot(
+                        recording_id=100 + service_id,
+                        leadership_term_id=snapshot.leadership_term_id,
+                        term_base_log_position=base,
+                        log_position=snapshot.base_position,
+                        timestamp=1,
+                        service_id=service_id,
+                    )
                 )
         file.persist()
         file.close()

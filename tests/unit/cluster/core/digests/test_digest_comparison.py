@@ -11,6 +11,7 @@ from tests.unit.cluster.core.rosters import configured
 from tests.unit.cluster.core.solo import Solo
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.log.recording_log import RecordedSnapshot
 from trimaran.cluster.core.vocabulary.configuration import MemberKind
 from trimaran.cluster.messages.digests import DigestKind, ServiceDigest
 from trimaran.service_api.types import MemberId, TermId
@@ -99,12 +100,14 @@ def test_snapshots_of_a_minority_from_that_position_on_are_invalid() -> None:
     for position in (2048, POSITION, 6144):
         for service_id in (0, -1):
             log.append_snapshot(
-                recording_id=position + service_id,
-                leadership_term_id=TermId(0),
-                term_base_log_position=0,
-                log_position=position,
-                timestamp=0,
-                service_id=service_id,
+                RecordedSnapshot(
+                    recording_id=position + service_id,
+                    leadership_term_id=TermId(0),
+                    term_base_log_position=0,
+                    log_position=position,
+                    timestamp=0,
+                    service_id=service_id,
+                )
             )
 
     comparing.own(A)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.places import AERON
 from trimaran.cluster.cli.recording_log import rows_of
-from trimaran.cluster.core.log.recording_log import EntryWrite, RecordingLog
+from trimaran.cluster.core.log.recording_log import EntryWrite, RecordedSnapshot, RecordingLog
 from trimaran.service_api.errors import ClusterError, InvariantViolation, RemoteProtocolError
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
@@ -63,12 +63,14 @@ def a_log(*terms: tuple[int, int]) -> RecordingLog:
 def add_snapshot(log: RecordingLog, log_position: int, *service_ids: int, recording_id: int = 50) -> None:
     for service_id in service_ids:
         log.append_snapshot(
-            recording_id=recording_id,
-            leadership_term_id=0,
-            term_base_log_position=0,
-            log_position=log_position,
-            timestamp=log_position,
-            service_id=service_id,
+            RecordedSnapshot(
+                recording_id=recording_id,
+                leadership_term_id=0,
+                term_base_log_position=0,
+                log_position=log_position,
+                timestamp=log_position,
+                service_id=service_id,
+            )
         )
 
 
@@ -286,12 +288,14 @@ def test_standby_snapshots_keep_their_endpoint() -> None:
     log = a_log((0, 0))
     for endpoint in ("localhost:8010", "a" * 3900):
         log.append_standby_snapshot(
-            recording_id=1,
-            leadership_term_id=0,
-            term_base_log_position=0,
-            log_position=320,
-            timestamp=1,
-            service_id=-1,
+            RecordedSnapshot(
+                recording_id=1,
+                leadership_term_id=0,
+                term_base_log_position=0,
+                log_position=320,
+                timestamp=1,
+                service_id=-1,
+            ),
             archive_endpoint=endpoint,
         )
     data = apply(a_log((0, 0)).entries[0].encode(), log.take_writes())
@@ -303,12 +307,14 @@ def test_standby_snapshots_keep_their_endpoint() -> None:
     for endpoint in ("a" * 5000, "é"):
         with pytest.raises(ClusterError, match="archive_endpoint="):
             log.append_standby_snapshot(
-                recording_id=1,
-                leadership_term_id=0,
-                term_base_log_position=0,
-                log_position=320,
-                timestamp=1,
-                service_id=-1,
+                RecordedSnapshot(
+                    recording_id=1,
+                    leadership_term_id=0,
+                    term_base_log_position=0,
+                    log_position=320,
+                    timestamp=1,
+                    service_id=-1,
+                ),
                 archive_endpoint=endpoint,
             )
 
@@ -381,12 +387,14 @@ def test_the_file_always_reads_back_as_the_log(steps: list[tuple[str, int]]) -> 
         elif step == "snapshot":
             for service_id in (0, -1):
                 log.append_snapshot(
-                    recording_id=timestamp,
-                    leadership_term_id=last.leadership_term_id,
-                    term_base_log_position=last.term_base_log_position,
-                    log_position=position,
-                    timestamp=timestamp,
-                    service_id=service_id,
+                    RecordedSnapshot(
+                        recording_id=timestamp,
+                        leadership_term_id=last.leadership_term_id,
+                        term_base_log_position=last.term_base_log_position,
+                        log_position=position,
+                        timestamp=timestamp,
+                        service_id=service_id,
+                    )
                 )
         elif step == "invalidate":
             if all(entry.leadership_term_id <= last.leadership_term_id for entry in log.entries):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.log.recording_log import RecordedSnapshot, RecordingLog
 from trimaran.cluster.core.log.retention import (
     KEEP_ALL,
     RetentionPolicy,
@@ -22,12 +22,14 @@ def log_with_snapshots(*positions: int) -> RecordingLog:
     for number, position in enumerate(positions, 1):
         for service_id in (0, -1):
             log.append_snapshot(
-                recording_id=10 * number - service_id,
-                leadership_term_id=0,
-                term_base_log_position=0,
-                log_position=position,
-                timestamp=position,
-                service_id=service_id,
+                RecordedSnapshot(
+                    recording_id=10 * number - service_id,
+                    leadership_term_id=0,
+                    term_base_log_position=0,
+                    log_position=position,
+                    timestamp=position,
+                    service_id=service_id,
+                )
             )
     log.take_writes()
     return log
@@ -98,12 +100,14 @@ def test_an_invalid_set_does_not_count_and_goes_with_the_old_ones() -> None:
     for service_id in (0, -1):
         for position in (4_000, 5_000):
             log.append_snapshot(
-                recording_id=position - service_id,
-                leadership_term_id=0,
-                term_base_log_position=0,
-                log_position=position,
-                timestamp=0,
-                service_id=service_id,
+                RecordedSnapshot(
+                    recording_id=position - service_id,
+                    leadership_term_id=0,
+                    term_base_log_position=0,
+                    log_position=position,
+                    timestamp=0,
+                    service_id=service_id,
+                )
             )
     dropped = drop_old_snapshots(log, policy(2), service_count=1)
 
@@ -114,12 +118,14 @@ def test_an_invalid_set_does_not_count_and_goes_with_the_old_ones() -> None:
 def test_an_incomplete_set_above_the_oldest_that_is_kept_stays() -> None:
     log = log_with_snapshots(1_000, 2_000)
     log.append_snapshot(
-        recording_id=99,
-        leadership_term_id=0,
-        term_base_log_position=0,
-        log_position=3_000,
-        timestamp=0,
-        service_id=0,
+        RecordedSnapshot(
+            recording_id=99,
+            leadership_term_id=0,
+            term_base_log_position=0,
+            log_position=3_000,
+            timestamp=0,
+            service_id=0,
+        )
     )
 
     assert drop_old_snapshots(log, policy(1), service_count=1) == (11, 10)

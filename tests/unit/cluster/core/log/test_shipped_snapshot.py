@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
+from trimaran.cluster.core.log.recording_log import RecordedSnapshot, RecordingLog
+from trimaran.cluster.core.log.shipped_snapshot import ShippedTerm, check_offer, make_recording_log
 from trimaran.service_api.errors import RemoteProtocolError
 
 
-def shipped(log_position: int) -> list[ShippedRecording]:
+def shipped(log_position: int) -> list[RecordedSnapshot]:
     return [
-        ShippedRecording(
+        RecordedSnapshot(
             recording_id=7 - service_id,
             leadership_term_id=1,
             term_base_log_position=0,

@@ -8,6 +8,7 @@ from tests.unit.cluster.core.sessions.test_sessions import connect, lose_leaders
 from tests.unit.cluster.core.solo import Solo, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.log.recording_log import RecordedSnapshot
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
 from trimaran.cluster.core.vocabulary.module_state import ModuleState
 from trimaran.cluster.messages import snapshot as wire
@@ -279,12 +280,14 @@ def test_incomplete_sets_are_taken_out_of_the_recording_log() -> None:
     take_snapshot(solo, 512)
     solo.feed(ev.SnapshotTaken(512, (4,), 5))
     log.append_snapshot(
-        recording_id=6,
-        leadership_term_id=0,
-        term_base_log_position=0,
-        log_position=1024,
-        timestamp=9,
-        service_id=0,
+        RecordedSnapshot(
+            recording_id=6,
+            leadership_term_id=0,
+            term_base_log_position=0,
+            log_position=1024,
+            timestamp=9,
+            service_id=0,
+        )
     )
 
     assert log.remove_incomplete_snapshots(1)

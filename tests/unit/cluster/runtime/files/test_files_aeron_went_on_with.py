@@ -14,6 +14,7 @@ import pytest
 
 from tests.unit.cluster.runtime.files.aeron_writes import AeronRecordingLog, update_candidate_term
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.cluster.core.log.recording_log import RecordedSnapshot
 from trimaran.cluster.runtime.files.node_state_file import NODE_STATE_FILE_NAME, NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile, read_recording_log
 from trimaran.service_api.errors import ClusterError, InvariantViolation
@@ -50,12 +51,14 @@ def write_snapshot(disk: MemoryFileSystem, log_position: int, *, term_id: int = 
     file = open_log(disk)
     for service_id in (0, -1):
         file.recording_log.append_snapshot(
-            recording_id=recording_id - service_id,
-            leadership_term_id=term_id,
-            term_base_log_position=term_id * 640,
-            log_position=log_position,
-            timestamp=log_position,
-            service_id=service_id,
+            RecordedSnapshot(
+                recording_id=recording_id - service_id,
+                leadership_term_id=term_id,
+                term_base_log_position=term_id * 640,
+                log_position=log_position,
+                timestamp=log_position,
+                service_id=service_id,
+            )
         )
     file.persist()
     file.close()

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.archive.streams import PowerLoss, PowerSupply
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.core.log.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
+from trimaran.cluster.core.log.recording_log import RecordedSnapshot, RecordingLog
+from trimaran.cluster.core.log.shipped_snapshot import ShippedTerm, check_offer, make_recording_log
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.service_api import RemoteProtocolError
 
@@ -19,7 +19,7 @@ DIRECTORY = Path("/cluster")
 TERMS = [ShippedTerm(0, 0, 10), ShippedTerm(1, 640, 20), ShippedTerm(2, 640, 30)]
 
 
-def shipped(service_id: int, **changes: int) -> ShippedRecording:
+def shipped(service_id: int, **changes: int) -> RecordedSnapshot:
     values = {
         "recording_id": 7 - service_id,
         "leadership_term_id": 2,
@@ -28,7 +28,7 @@ def shipped(service_id: int, **changes: int) -> ShippedRecording:
         "timestamp": 40,
         "service_id": service_id,
     }
-    return ShippedRecording(**(values | changes))
+    return RecordedSnapshot(**(values | changes))
 
 
 def new_log() -> RecordingLog:
@@ -108,7 +108,7 @@ def test_what_is_persisted_afterwards_goes_into_the_new_file() -> None:
     ],
 )
 def test_an_offer_that_is_no_snapshot_is_refused(
-    terms: list[ShippedTerm], snapshots: list[ShippedRecording], reason: str
+    terms: list[ShippedTerm], snapshots: list[RecordedSnapshot], reason: str
 ) -> None:
     with pytest.raises(RemoteProtocolError, match=reason):
         check_offer(terms, snapshots, service_count=1)

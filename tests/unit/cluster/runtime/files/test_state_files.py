@@ -20,7 +20,7 @@ from tests.places import AERON, ROOT
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.cli.state import read_state_file
-from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.log.recording_log import RecordedSnapshot, RecordingLog
 from trimaran.cluster.messages.mark import ClusterComponentType
 from trimaran.cluster.runtime.files.mark_file import (
     MARK_FILE_NAME,
@@ -88,12 +88,14 @@ def append_term(file: RecordingLogFile, term_id: int, base: int) -> None:
 def append_snapshot(file: RecordingLogFile, term_id: int, log_position: int) -> None:
     for service_id in (0, -1):
         file.recording_log.append_snapshot(
-            recording_id=log_position + service_id,
-            leadership_term_id=term_id,
-            term_base_log_position=640,
-            log_position=log_position,
-            timestamp=term_id,
-            service_id=service_id,
+            RecordedSnapshot(
+                recording_id=log_position + service_id,
+                leadership_term_id=term_id,
+                term_base_log_position=640,
+                log_position=log_position,
+                timestamp=term_id,
+                service_id=service_id,
+            )
         )
 
 
@@ -215,12 +217,14 @@ def test_entry_of_a_standby_snapshot_is_read_back_whatever_the_length_of_its_end
     file = RecordingLogFile.open(tmp_path)
     for length in range(1, 120):
         file.recording_log.append_standby_snapshot(
-            recording_id=length,
-            leadership_term_id=0,
-            term_base_log_position=0,
-            log_position=640,
-            timestamp=1,
-            service_id=-1,
+            RecordedSnapshot(
+                recording_id=length,
+                leadership_term_id=0,
+                term_base_log_position=0,
+                log_position=640,
+                timestamp=1,
+                service_id=-1,
+            ),
             archive_endpoint="x" * length,
         )
     file.persist()

@@ -22,7 +22,7 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.log.recording_log import RecordedSnapshot, RecordingLog
 from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember
 from trimaran.cluster.core.vocabulary.roster import Roster
 from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTerms, SnapshotOffer, SnapshotQuery
@@ -69,12 +69,14 @@ def log_with_snapshot(*, term_count: int = 3) -> RecordingLog:
         )
     for service_id in (0, -1):
         log.append_snapshot(
-            recording_id=5 - service_id,
-            leadership_term_id=term_count - 1,
-            term_base_log_position=32 * (term_count - 1),
-            log_position=32 * term_count,
-            timestamp=99,
-            service_id=service_id,
+            RecordedSnapshot(
+                recording_id=5 - service_id,
+                leadership_term_id=term_count - 1,
+                term_base_log_position=32 * (term_count - 1),
+                log_position=32 * term_count,
+                timestamp=99,
+                service_id=service_id,
+            )
         )
     return log
 
