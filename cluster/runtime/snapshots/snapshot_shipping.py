@@ -7,8 +7,9 @@ copies are durable and have been read through, the recording log that names them
 one step. That is the moment at which the member's state changes; it then ends, and begins again in the same process.
 What no recording log names, a start removes, so a crash before or after that moment leaves the old state or the new.
 
-Where the leader cannot read its snapshot, another member's is taken. The leader keeps what it has named for as long as
-it is being read (`retention`). Should it go all the same, or the leader lead no more, the member starts over.
+Where the leader cannot read its snapshot, another member's is taken. The leader (`offers`) keeps what it has named for
+as long as it is being read (`retention`). Should it go all the same, or the leader lead no more, the member starts
+over.
 
 A member whose log is empty gets the seed of a log that has one and still begins at 0, and no log: it records that from
 0 on, as the others did. A member that has the seed keeps it.
@@ -19,7 +20,7 @@ Source: Raft paper §7, with files instead of messages; aeron.md §3.10 and §5.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -31,106 +32,36 @@ from ....archive import Archive, ArchiveError
 from ....archive.errors import is_failed_read
 from ....archive.format.messages import RecordingDescriptorRow
 from ....service_api import ClusterError, RemoteProtocolError
-from ....service_api.access.permissions import Permission
 from ....service_api.cluster_id import ClusterId
 from ....service_api.endpoint import Endpoint
-from ....service_api.net.connection_gate import AcceptedConnection
 from ....service_api.net.transport import NetworkStack
 from ....service_api.types import (
     LOG_STREAM_ID,
-    NULL_POSITION,
     NULL_VALUE,
     SNAPSHOT_SHIPPING_STREAM_ID,
     MemberId,
 )
-from ....service_api.wire.message import decode_message, registry_of
+from ....service_api.wire.message import decode_message
 from ...core import effects as fx
 from ...core import events as ev
 from ...core.context import ConsensusContext
 from ...core.log.recording_log import RecordedSnapshot, RecordingLog
 from ...core.log.shipped_snapshot import ShippedTerm, check_offer, make_recording_log
 from ...documents.query import query_documents
-from ...messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer, SnapshotQuery
+from ...messages.shipping import SHIPPING_ANSWERS, LeadershipTerms, SnapshotOffer, SnapshotQuery
 from ..files.copy_notes import CopyNotes
 from ..files.recording_log_file import RecordingLogFile
 from ..ground.activities import ActivityScope
 from ..ground.agent_door import AgentDoor, NodeEnd
-from ..links.document_server import DocumentRow
-from .offers import describe_snapshot, describe_terms, in_documents
 from .recording_copies import DiskFailedError, RecordingCopier
 from .recovery import read_snapshots
-from .retention import Retention
 
-_QUERIES: Final = registry_of(SnapshotQuery)
 _QUERY_TIMEOUT_S: Final = 5.0
 _PROGRESS_INTERVAL_NS: Final = 5_000_000_000
 _TERM_LIMIT: Final = 1 << 20
 """More terms than any cluster goes through: what names more is no member."""
 
 logger = structlog.get_logger()
-
-
-class SnapshotProvider:
-    """Tells other members of this one's newest snapshot, and keeps it for them while they copy it."""
-
-    def __init__(self, ctx: ConsensusContext, archive: Archive, retention: Retention) -> None:
-        self._ctx = ctx
-        self._archive = archive
-        self._retention = retention
-
-    @property
-    def row(self) -> DocumentRow:
-        """How requests of callers are answered."""
-        return DocumentRow(self.answer, lambda request: Permission.SNAPSHOT_SHIPPING)
-
-    async def answer(self, request: bytes, asker: AcceptedConnection) -> AsyncGenerator[bytes, None]:
-        """Answer a `SnapshotQuery` of the member that it names; anything else with nothing."""
-        try:
-            query = decode_message(request, registry=_QUERIES)
-            assert isinstance(query, SnapshotQuery)
-            if asker.caller.member_id not in (None, query.follower_member_id):
-                raise RemoteProtocolError(
-                    f"follower_member_id={query.follower_member_id}: the caller is {asker.caller}"
-                )
-        except RemoteProtocolError as error:
-            logger.warning("snapshot_query.refused", reason=str(error))
-            return
-        ctx = self._ctx
-        if query.follower_member_id not in {member.member_id for member in ctx.others}:
-            # Each id holds a lease: ids without end would keep old snapshots, and memory, without end.
-            expected = f"follower_member_id={query.follower_member_id} expected another member of {[*ctx.members]}"
-            logger.warning("snapshot_query.refused", reason=expected)
-            return
-        log_start_position = self._archive.descriptor(ctx.log_recording_id).start_position
-        wants_seed = query.log_position == NULL_POSITION and ctx.recording_log.is_seeded and log_start_position == 0
-        find = ctx.recording_log.seed if wants_seed else ctx.recording_log.latest_snapshots
-        entries = find(ctx.config.service_count)
-        is_of_use = ctx.config.service_count > 0 and bool(entries) and entries[0].log_position > query.log_position
-        terms: list[LeadershipTermEntry] = []
-        if is_of_use and not wants_seed:
-            self._retention.lease(
-                query.follower_member_id, tuple(entry.recording_id for entry in entries), entries[0].log_position
-            )
-            newest_term_id = entries[0].leadership_term_id
-            terms = describe_terms(
-                entry for entry in ctx.recording_log.entries if entry.leadership_term_id <= newest_term_id
-            )
-        yield SnapshotOffer(
-            member_id=ctx.config.member_id,
-            log_recording_id=ctx.log_recording_id,
-            log_start_position=log_start_position,
-            term_count=len(terms),
-            snapshots=describe_snapshot(entries if is_of_use else ()),
-            detail="" if is_of_use else _why_not(query.log_position, wants_seed=wants_seed),
-        ).encode()
-        for document in in_documents(terms):
-            yield document
-
-
-def _why_not(log_position: int, *, wants_seed: bool) -> str:
-    if wants_seed:
-        return "the log begins with the state of a snapshot that is not valid any more"
-    return f"no complete snapshot beyond log_position={log_position}"
 
 
 @dataclass(slots=True)

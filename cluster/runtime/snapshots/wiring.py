@@ -19,12 +19,12 @@ from ..ground.room import Room
 from ..ground.wiring import Ground
 from ..links.wiring import Links
 from ..watching.snapshot_counts import SnapshotCounts
-from .backup_provider import BackupProvider
 from .cold_shipper import ColdShipper
 from .handlers import snapshot_handlers
+from .offers import Offers
 from .recovery import Recovered
 from .retention import Retention
-from .snapshot_shipping import SnapshotFetcher, SnapshotProvider
+from .snapshot_shipping import SnapshotFetcher
 
 logger = structlog.get_logger()
 
@@ -49,8 +49,9 @@ def make_snapshots(ground: Ground, agent: ModuleAgent, files: Files, container: 
     """Make what handles the snapshots of a member, and have backups and other members answered."""
     ctx, host, archive, counts = agent.module.ctx, ground.host, files.archive, SnapshotCounts()
     retention = _make_retention(ground, agent, files)
-    links.documents.rows[SNAPSHOT_SHIPPING_STREAM_ID] = SnapshotProvider(ctx, archive, retention).row
-    links.documents.rows[BACKUP_STREAM_ID] = BackupProvider(ctx, archive, retention).row
+    offers = Offers(ctx, archive, retention)
+    links.documents.rows[SNAPSHOT_SHIPPING_STREAM_ID] = offers.member_row
+    links.documents.rows[BACKUP_STREAM_ID] = offers.backup_row
     fetcher = SnapshotFetcher(
         ctx,
         archive,

@@ -30,8 +30,9 @@ from trimaran.cluster.runtime.files.copy_notes import CopyNotes
 from trimaran.cluster.runtime.files.log_copies_file import LogCopiesFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.ground.activities import ActivityScope
+from trimaran.cluster.runtime.snapshots.offers import Offers
 from trimaran.cluster.runtime.snapshots.retention import Retention
-from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher, SnapshotProvider
+from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher
 from trimaran.cluster.settings.config import parse_members
 from trimaran.service_api.net.transport import SOCKETS, Purpose
 from trimaran.service_api.types import NULL_POSITION, SNAPSHOT_SHIPPING_STREAM_ID, MemberId, RecordingId
@@ -84,7 +85,7 @@ def log_with_snapshot(*, term_count: int = 3) -> RecordingLog:
 @asynccontextmanager
 async def office(
     recording_log: RecordingLog, *, log_start_position: int = 0
-) -> AsyncIterator[tuple[SnapshotProvider, Retention]]:
+) -> AsyncIterator[tuple[Offers, Retention]]:
     archive = await launch(MemoryFileSystem())
     recording = await archive.start_recording(
         stream_id=100,
@@ -97,14 +98,16 @@ async def office(
     retention = Retention(
         archive, 0, member_positions=dict, monotonic_ns=lambda: 0, on_failed=lambda error: pytest.fail(str(error))
     )
-    yield SnapshotProvider(context(recording_log), archive, retention), retention
+    yield Offers(context(recording_log), archive, retention), retention
     await recording.stop()
     await archive.aclose()
 
 
-async def ask(asked: SnapshotProvider, request: bytes) -> list[Message]:
+async def ask(asked: Offers, request: bytes) -> list[Message]:
     asker = let_in(quiet_gate(), Purpose.CONSENSUS)
-    return [decode_message(document, registry=SHIPPING_ANSWERS) async for document in asked.answer(request, asker)]
+    return [
+        decode_message(document, registry=SHIPPING_ANSWERS) async for document in asked.answer_member(request, asker)
+    ]
 
 
 def query(log_position: int, member_id: int = ONE) -> bytes:
