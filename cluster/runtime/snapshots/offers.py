@@ -6,7 +6,7 @@ oldest part of the log sends a `SnapshotQuery`: the answer is a `SnapshotOffer`,
 `BackupQuery` with a `BackupResponse`, then with the terms of the log: Aeron's response names two terms only, and a
 directory that is to become a cluster needs them all.
 
-Only what is committed is told: snapshots are, and a term is once its first entry is. The one that asked then reads from the
+Only what is committed is told: snapshots are, and a term is once its first entry is. The caller then reads from the
 archive, the log by a replay that the commit position bounds. The snapshot stays for as long as it is being read
 (`retention`), for each member that was offered one; all backups together hold one back, so they are not counted.
 
