@@ -8,6 +8,7 @@ from functools import partial
 import structlog
 
 from ....archive.net.server.archive_server import ArchiveServer
+from ....archive.net.server.served_archive import ServedArchive
 from ....archive.store.replay import ReplayLimit
 from ....service_api.endpoint import Endpoint
 from ....service_api.types import COMMIT_POSITION_COUNTER_ID, INSPECTION_STREAM_ID, OPERATION_STREAM_ID
@@ -114,17 +115,16 @@ def make_answers(
     links.documents.rows[OPERATION_STREAM_ID] = operations.row
     links.documents.rows[INSPECTION_STREAM_ID] = inspector.row
     links.documents.make_status = partial(encode_status, vitals)
-    archive_server = ArchiveServer(
+    served = ServedArchive(
         files.archive,
         network=host.network,
-        gate=ground.gate,
         audit=ground.audit,
         cluster_id=lambda: module.ctx.cluster_id,
         whole_cluster_id=module.ctx.whole_cluster_id,
         counters={COMMIT_POSITION_COUNTER_ID: _watch_commit(agent)},
     )
     metrics = _make_metrics(ground, vitals) if ground.config.metrics_endpoint else None
-    return Answers(ground, links, operations, vitals, metrics, archive_server)
+    return Answers(ground, links, operations, vitals, metrics, ArchiveServer(served, gate=ground.gate))
 
 
 def _make_metrics(ground: Ground, vitals: Vitals) -> MetricsServer:
