@@ -101,11 +101,21 @@ class NodeConfig(WatchingSettings, LimitSettings, DiskSettings, SessionSettings,
         """This member's settings of TLS; None: everything is in plain text."""
         return TlsSettings.of_values(
             {
-                name.removeprefix(TLS_PREFIX): getattr(self, name).replace(MEMBER_ID_PLACE, str(self.member_id))
+                name.removeprefix(TLS_PREFIX): self._with_own_id(getattr(self, name))
                 for name in NodeConfig.model_fields
                 if name.startswith(TLS_PREFIX)
             }
         )
+
+    @property
+    def metrics(self) -> Endpoint | None:
+        """Where this member serves its metrics; None: nowhere.
+
+        Raises:
+            ConfigurationError: with this member's id it is no endpoint.
+        """
+        text = self._with_own_id(self.metrics_endpoint)
+        return Endpoint.parse(text, may_be_ephemeral=True) if text else None
 
     @property
     def health_limits(self) -> HealthLimits:
@@ -146,6 +156,9 @@ class NodeConfig(WatchingSettings, LimitSettings, DiskSettings, SessionSettings,
                 return member
         raise ConfigurationError(f"unknown member: member_id={member_id} members={format_members(self.members)}")
 
+    def _with_own_id(self, text: str) -> str:
+        return text.replace(MEMBER_ID_PLACE, str(self.member_id))
+
     @model_validator(mode="after")
     def _check_relations(self) -> Self:
         problems = [*_member_problems(self), *_length_problems(self), *_timeout_problems(self)]
@@ -157,6 +170,10 @@ class NodeConfig(WatchingSettings, LimitSettings, DiskSettings, SessionSettings,
                 "expected both authenticator=password and a file, or neither"
             )
         problems.extend(_cold_storage_problems(self))
+        try:
+            _ = self.metrics
+        except ConfigurationError as error:
+            problems.append(f"metrics_endpoint={self.metrics_endpoint!r}: {error}")
         try:
             tls = self.tls
         except ConfigurationError as error:

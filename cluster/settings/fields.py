@@ -359,7 +359,11 @@ class WatchingSettings(BaseModel):
     """Watching: metrics, logging and health, and what a member checks while it runs."""
 
     metrics_endpoint: Annotated[
-        OptionalEndpoint, Field(description="host:port for /metrics, /livez and /readyz over HTTP; empty: none")
+        OptionalEndpoint,
+        Field(
+            description="host:port for /metrics, /livez and /readyz over HTTP; {member_id} in it stands for the member's id; "
+            "empty: none"
+        ),
     ] = ""
     metrics_token_file: Annotated[
         Text,

@@ -50,9 +50,9 @@ class Answers(Room):
         """Listen for scrapers, for readers of the archive and, when all else listens, for members."""
         ground, config = self.ground, self.ground.config
         if self.metrics is not None:
-            with naming("metrics", config.metrics_endpoint):
-                endpoint = Endpoint.parse(config.metrics_endpoint, may_be_ephemeral=True)
-                found = await self.metrics.start(ground.host.network, endpoint, gate=ground.gate)
+            assert config.metrics is not None
+            with naming("metrics", str(config.metrics)):
+                found = await self.metrics.start(ground.host.network, config.metrics, gate=ground.gate)
             logger.info("metrics.listening", endpoint=str(found))
         with naming("archive", config.listening.archive):
             await self.archive_server.start(Endpoint.parse(config.listening.archive))

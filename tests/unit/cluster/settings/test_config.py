@@ -15,6 +15,7 @@ from trimaran.cluster.settings.config_layers import flag_name, load_node_config,
 from trimaran.cluster.settings.fields import HEADINGS, setting_heading
 from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.cluster.settings.variables import clean_environment
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 
 MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9010,2=127.0.0.1:9020"
@@ -294,6 +295,18 @@ def test_a_catchup_never_joins_where_the_leaders_memory_may_not_reach(near: int,
     config = make(catchup_near_bytes=near, ingress_window_bytes=window, mtu_length_bytes=64)
 
     assert config.join_near_bytes == expected
+
+
+def test_metrics_are_served_where_the_setting_says_for_this_member() -> None:
+    """One file of settings does for all members, as it does with the names of certificates."""
+    assert make(member_id=2, metrics_endpoint="node-{member_id}:946{member_id}").metrics == Endpoint("node-2", 9462)
+    assert make(metrics_endpoint="127.0.0.1:0").metrics == Endpoint("127.0.0.1", 0)
+    assert make().metrics is None
+
+
+def test_metrics_that_no_port_is_left_for_are_refused() -> None:
+    with pytest.raises(ValidationError, match=r"metrics_endpoint='h:6553\{member_id\}'.*h:65537"):
+        make(member_id=7, members=parse_members("7=127.0.0.1:9000"), metrics_endpoint="h:6553{member_id}")
 
 
 def test_a_standby_follows_only_a_member_with_a_lower_id() -> None:
