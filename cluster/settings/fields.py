@@ -361,7 +361,7 @@ class WatchingSettings(BaseModel):
     metrics_endpoint: Annotated[
         OptionalEndpoint,
         Field(
-            description="host:port for /metrics, /livez and /readyz over HTTP; {member_id} in it stands for the member's id; "
+            description="host:port for /metrics, /livez and /readyz over HTTP; {member_id} in it is the member's id; "
             "empty: none"
         ),
     ] = ""

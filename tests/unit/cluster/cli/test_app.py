@@ -107,7 +107,7 @@ def test_config_show_tells_where_each_value_came_from(tmp_path: Path) -> None:
 
     rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
     assert result.returncode == 0, result.stderr
-    assert rows["members"] == [MEMBERS, str(file)]
+    assert rows["members"] == [MEMBERS, f"{file}:1"]
     assert rows["member_id"] == ["2", "TRIMARAN_MEMBER_ID"]
     assert rows["checksums"] == ["false", "--checksums"]
     assert rows["term_length_bytes"] == ["64MiB", "default"]
@@ -121,7 +121,7 @@ def test_the_config_file_may_be_named_by_the_environment(tmp_path: Path) -> None
     result = show_config("-o", "json", TRIMARAN_CONFIG=str(file))
 
     assert result.returncode == 0, result.stderr
-    assert f'"from": "{file}"' in result.stdout
+    assert f'"from": "{file}:1"' in result.stdout
 
 
 def test_config_show_works_without_required_settings_and_shows_what_is_missing() -> None:

@@ -68,7 +68,7 @@ def test_a_file_gives_typed_values_and_the_rest_are_defaults(tmp_path: Path) -> 
     assert loaded.config.election_timeout_ms == 1_000
     assert loaded.config.checksums is False
     assert loaded.config.file_sync_level == 1
-    assert loaded.origins["term_length_bytes"] == str(file)
+    assert loaded.origins["term_length_bytes"] == f"{file}:6"
     assert loaded.origins["file_sync_level"] == "default"
 
 
@@ -82,8 +82,8 @@ def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path, monke
     assert (loaded.config.session_limit, loaded.origins["session_limit"]) == (3, "--session-limit")
     assert loaded.config.session_timeout_ms == 4_000
     assert loaded.origins["session_timeout_ms"] == "TRIMARAN_SESSION_TIMEOUT_MS"
-    assert (loaded.config.file_sync_level, loaded.origins["file_sync_level"]) == (2, str(file))
-    assert loaded.origins["directory"] == str(file)
+    assert (loaded.config.file_sync_level, loaded.origins["file_sync_level"]) == (2, f"{file}:8")
+    assert loaded.origins["directory"] == f"{file}:4"
 
 
 def test_making_a_config_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_an_unknown_key_in_the_file_is_an_error_with_a_suggestion(tmp_path: Path
 
     message = refusal(file)
 
-    assert has_facts(message, f"electon_timeout_ms in {file}:", "election_timeout_ms?")
+    assert has_facts(message, f"electon_timeout_ms in {file}:6:", "election_timeout_ms?")
 
 
 def test_an_unknown_variable_is_an_error_with_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_a_bad_value_is_one_line_with_name_value_origin_and_what_was_expected(
 
     message = refusal(file)
 
-    assert has_facts(message, f"{found} from {file}", expected)
+    assert has_facts(message, f"{found} from {file}:6", expected)
     assert "\n" not in message
 
 
@@ -143,20 +143,64 @@ def test_every_missing_setting_is_named_with_the_ways_to_give_it() -> None:
     assert "--member-id, TRIMARAN_MEMBER_ID or member_id in the config file" in lines[0]
 
 
-def test_a_file_that_is_not_toml_names_the_line(tmp_path: Path) -> None:
-    file = write(tmp_path, "member_id = \n")
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("member_id = \n", 1),
+        ("member_id = ", 1),
+        ("standby = true\r\nmember_id = 1 2\r\n", 2),
+        ("standby = true\nstandby = true", 2),
+        ("[tls]\n\n[tls]\n", 3),
+        ('standby = true\nmembers = "0=a:1\n', 2),
+        ('standby = true\n\nmembers = """\n0=a:1\nmember_id = 2\n', 3),
+        (f"\nmember_id = {'1' * 5_000}\n", 2),
+    ],
+)
+def test_a_file_that_is_not_toml_names_the_line(tmp_path: Path, text: str, line: int) -> None:
+    file = write(tmp_path, text)
 
-    message = refusal(file)
+    assert f"TOML: {file}:{line}: " in refusal(file)
 
-    assert f"TOML: file={file} reason=" in message
-    assert "line 1" in message
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("# first\n\nelection_timeout_ms = true\n", 3),
+        ("standby = true\r\nelection_timeout_ms = true\r\n", 2),
+        ('authenticator = """\nlog_format = 1\n"""\nlog_format = "xml"', 4),
+        ('authenticator = """\nlog_format = 1\n"""\n[tls]\nverify = 1', 5),
+        ("standby = [\n  [1],\n  [2],\n]\n", 1),
+        ("# first\n[tls] # of TLS\n\n# the key\nkey = 5\n", 5),
+        ("standby = true\n[tls]\nkeys = 5\n", 3),
+        ("tls.verify = 3\n", 1),
+        ("standby = true\n\n[cluster]\nmember_id = 1\n", 3),
+        ('\ntls_verify = "name"\n[tls]\nverify = "name"\n', 4),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named_with_its_line(tmp_path: Path, text: str, line: int) -> None:
+    """A text of several lines may look like settings; it counts where it begins."""
+    file = write(tmp_path, text)
+    message = refusal(file, member_id="1", members=MEMBERS, directory="d", service="m:C")
+
+    assert f" {file}:{line}: " in message
+    assert "\n" not in message
+
+
+def test_settings_that_do_not_fit_together_are_named_with_where_they_come_from(tmp_path: Path) -> None:
+    file = write(tmp_path, FILE_TEXT + "session_timeout_ms = 1000\n")
+
+    message = refusal(file, leader_heartbeat_timeout_ms="3s")
+
+    facts = f"session_timeout_ms from {file}:6", "leader_heartbeat_timeout_ms from --leader-heartbeat-timeout-ms"
+    assert has_facts(message, "session_timeout_ms=1000", *facts)
+    assert "leader_heartbeat_interval_ms" not in message
 
 
 def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> None:
     binary = tmp_path / "node.toml"
-    binary.write_bytes(b"\xff\xfe\x00")
+    binary.write_bytes(b"standby = true\n# \xff\xfe\x00")
 
-    assert "is not UTF-8 text" in refusal(binary)
+    assert f"is not UTF-8 text: {binary}:2" in refusal(binary)
     assert "reason=No such" in refusal(tmp_path / "absent.toml")
     assert "reason=Is a directory" in refusal(tmp_path)
 
