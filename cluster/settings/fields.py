@@ -53,43 +53,44 @@ class ClusterSettings(BaseModel):
         Text,
         Field(
             pattern=r"^(|\d+(,\d+)*)$",
-            description="ids of those of the members that are witnesses, with commas: they vote, and run no service",
+            description="ids of the members that are witnesses, separated by commas: a witness votes and runs no "
+            "service",
         ),
     ] = ""
     join: Annotated[
         Text,
         Field(
-            description="members of a running cluster to join, as in members, which then names this member alone; used "
-            "until this member's log says who the members are"
+            description="members of a running cluster to join, written as in members, which then names this member "
+            "alone; used until this member's log says who the members are"
         ),
     ] = ""
     standby: Annotated[
         Switch,
         Field(
-            description="whether this member is to join as a standby, which takes the snapshots for the others; its "
-            "log says what it is from then on"
+            description="join as a standby, which takes the snapshots for the others; once it has joined, its log "
+            "says what it is"
         ),
     ] = False
     log_source: Annotated[
         Text,
         Field(
             pattern=r"^(|\d+)$",
-            description="id of the member that this standby takes the log from, lower than its own, while that one can "
-            "be used; empty: the leader",
+            description="id of the member from which this standby takes the log while that one can be used, lower "
+            "than its own; empty: the leader",
         ),
     ] = ""
     listen: Annotated[
         Text,
         Field(
-            description="what this member binds: an address for the ports in members, an address and its first port, "
-            "or five endpoints with commas; empty: what others dial"
+            description="addresses to bind: one address for the ports in members, an address and its first port, or "
+            "five endpoints separated by commas; empty: the endpoints in members"
         ),
     ] = ""
     cluster_id: Annotated[
         ClusterIdText,
         Field(
-            description="the cluster to belong to, or to ask: 16 hexadecimal digits, as `trimaran status` shows them; "
-            "empty: drawn when the cluster forms, and any may answer"
+            description="id of the cluster to belong to, or to ask: 16 hexadecimal digits, as `trimaran status` shows "
+            "them; empty: a new cluster draws one, and a command asks any cluster"
         ),
     ] = NULL_CLUSTER_ID
     groups: Annotated[
@@ -97,23 +98,23 @@ class ClusterSettings(BaseModel):
         Field(
             ge=1,
             le=GROUP_COUNT_MAX,
-            description="how many groups the cluster has, each with a log of its own, a process on each machine, and "
-            "ports 100 above those of the group before; fixed when the cluster forms, the same on every member",
+            description="number of groups in the cluster, each with its own log, a process on each machine, and ports "
+            "100 above those of the group before; fixed when the cluster forms, the same on every member",
         ),
     ] = 1
     group: Annotated[
         Text,
         Field(
             pattern=r"^(|\d{1,4})$",
-            description="which of the groups this process runs, or a command is to ask, from 0 on; empty: all of them",
+            description="the group that this process runs or that a command asks, from 0; empty: all groups",
         ),
     ] = ""
     service: Annotated[
         Text,
         Field(
             pattern=r"^(|[\w.]+:\w+(,[\w.]+:\w+){0,9})$",
-            description="the service to run, as module:Class; up to ten with commas, with ids from 0 on; a witness "
-            "needs none",
+            description="the service to run, as module:Class; up to ten separated by commas, with ids from 0; not "
+            "needed on a witness",
         ),
     ]
     service_dir: Annotated[
@@ -126,8 +127,8 @@ class ClusterSettings(BaseModel):
         Text,
         Field(
             pattern=r"^(|any|[0-9a-f]{4,16})$",
-            description="the first digits of the code digest of this member's services, which may then replay entries "
-            "that other code ran; or any",
+            description="permission to replay entries that other code ran: the first digits of the code digest of this "
+            "member's services, or any",
         ),
     ] = ""
     shared_timer_ids: Annotated[
@@ -147,46 +148,52 @@ class ClusterSettings(BaseModel):
     tls_authorities: Annotated[
         Text,
         Field(
-            description="file of the certificates of the authorities that sign this cluster's certificates, which "
-            "turns TLS on; a client may say: system"
+            description="file with the certificates of the authorities that sign this cluster's certificates, which "
+            "turns TLS on; a client may write system"
         ),
     ] = ""
     tls_certificate: Annotated[
         Text,
         Field(
-            description="file of the certificate to show, in PEM; {member_id} in its name stands for the member's id"
+            description="file with the certificate to show, in PEM; {member_id} in its name stands for the member's id"
         ),
     ] = ""
-    tls_key: Annotated[Text, Field(description="file of its private key; {member_id} as above")] = ""
+    tls_key: Annotated[
+        Text,
+        Field(
+            description="file with the private key of tls_certificate; {member_id} in its name stands for the "
+            "member's id"
+        ),
+    ] = ""
     tls_verify: Annotated[
         VerifyServer,
         Field(
-            description="name, cluster or auto: how a client has a member show who it is; auto: as a member of the "
-            "cluster if its id is known, else by its host name"
+            description="how a client verifies a member: name (its host name), cluster (as a member of the cluster) "
+            "or auto (cluster if the cluster's id is known, else name)"
         ),
     ] = "auto"
     tls_spiffe_prefix: Annotated[
         Text,
         Field(
-            description="trust domain and path with which a URI of SPIFFE in a certificate is an identity, such as "
-            "spiffe://example.org/ns/prod; empty: no such URI is"
+            description="trust domain and path of the SPIFFE URIs that are identities in certificates, such as "
+            "spiffe://example.org/ns/prod; empty: SPIFFE URIs are ignored"
         ),
     ] = ""
     insecure_plaintext: Annotated[
         Switch,
         Field(
-            description="run without TLS on addresses that other machines reach: any process that can connect is "
-            "believed"
+            description="allow plain text on addresses that other machines can reach: any process that can connect is "
+            "trusted"
         ),
     ] = False
     startup_canvass_timeout_ms: Annotated[
-        Millis, Field(description="how long a starting member waits for all the others")
+        Millis, Field(description="longest time that a starting member waits for all the others")
     ] = 6_000
-    election_timeout_ms: Annotated[Millis, Field(description="how long a step of an election may take")] = 500
+    election_timeout_ms: Annotated[Millis, Field(description="longest time that a step of an election may take")] = 500
     election_status_interval_ms: Annotated[Millis, Field(description="time between messages of an election")] = 100
-    leader_heartbeat_timeout_ms: Annotated[Millis, Field(description="silence after which a leader counts as lost")] = (
-        DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS // 1_000_000
-    )
+    leader_heartbeat_timeout_ms: Annotated[
+        Millis, Field(description="time without a heartbeat after which a leader counts as lost")
+    ] = DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS // 1_000_000
     leader_heartbeat_interval_ms: Annotated[Millis, Field(description="time between heartbeats of an idle leader")] = (
         200
     )
@@ -195,17 +202,20 @@ class ClusterSettings(BaseModel):
         Field(
             ge=-1_000,
             le=1_000,
-            description="a member with a higher one gets leadership from a leader with a lower one, once it has been "
-            "fit to lead for a while",
+            description="preference as leader: a leader hands over to a member with a higher one, once that member "
+            "has been fit to lead for a while",
         ),
     ] = 0
     handover_timeout_ms: Annotated[
         AmountMillis,
         Field(
-            description="how long a leader that is told to stop may take to hand over to another member; 0: not at all"
+            description="longest time that a leader that is told to stop takes to hand over to another member; 0: it "
+            "does not hand over"
         ),
     ] = 5_000
-    termination_timeout_ms: Annotated[Millis, Field(description="how long a shutdown waits for followers")] = 10_000
+    termination_timeout_ms: Annotated[Millis, Field(description="longest time that a shutdown waits for followers")] = (
+        10_000
+    )
 
 
 class SessionSettings(BaseModel):
@@ -220,24 +230,26 @@ class SessionSettings(BaseModel):
     authorisation: Annotated[
         Text, Field(description="who may make requests: default (no admin requests), allow-all, deny-all, module:Class")
     ] = "default"
-    session_limit: Annotated[Count, Field(ge=1, description="the most client sessions open at once")] = 10_000
+    session_limit: Annotated[Count, Field(ge=1, description="most client sessions open at once")] = 10_000
     client_session_limit: Annotated[
         Count,
         Field(
-            description="the most client sessions of one principal, or of one address where clients have no principal; "
-            "0: a quarter of session_limit"
+            description="most client sessions of one principal, or of one address where clients have no principal; 0: "
+            "a quarter of session_limit"
         ),
     ] = 0
     connection_session_limit: Annotated[
-        Count, Field(ge=1, description="the most client sessions that share one connection; 1: none is shared")
+        Count, Field(ge=1, description="most client sessions that share one connection; 1: no connection is shared")
     ] = 10_000
-    session_timeout_ms: Annotated[Millis, Field(description="silence after which a client session is closed")] = 10_000
+    session_timeout_ms: Annotated[
+        Millis, Field(description="time without a message after which a client session is closed")
+    ] = 10_000
     session_open_timeout_ms: Annotated[
-        Millis, Field(description="how long a client connection may be without a session")
+        Millis, Field(description="longest time that a client connection may be without a session")
     ] = 30_000
-    setup_timeout_ms: Annotated[Millis, Field(description="how long a new connection may take to say what it is")] = (
-        5_000
-    )
+    setup_timeout_ms: Annotated[
+        Millis, Field(description="longest time that a new connection may take to say what it is")
+    ] = 5_000
 
 
 class DiskSettings(BaseModel):
@@ -250,12 +262,13 @@ class DiskSettings(BaseModel):
     ] = 1
     checksums: Annotated[Switch, Field(description="write a checksum into every recorded frame")] = True
     checksum_kind: Annotated[
-        KindOfChecksum, Field(description="which checksum: crc32 or crc32c; as it is in a log that was imported")
+        KindOfChecksum,
+        Field(description="kind of checksum: crc32 or crc32c; for an imported log, the kind that it has"),
     ] = "crc32"
     term_length_bytes: Annotated[SizeBytes, Field(description="the log's term length: a power of two")] = 64 << 20
-    segment_length_bytes: Annotated[SizeBytes, Field(description="a segment file's length: a multiple of a term")] = (
-        128 << 20
-    )
+    segment_length_bytes: Annotated[
+        SizeBytes, Field(description="a segment file's length: a power of two, at least term_length_bytes")
+    ] = 128 << 20
     mtu_length_bytes: Annotated[SizeBytes, Field(description="the largest frame, header included")] = (
         MTU_LENGTH_MAX_BYTES
     )
@@ -269,19 +282,22 @@ class DiskSettings(BaseModel):
     snapshot_interval_ms: Annotated[
         AmountMillis,
         Field(
-            description="the leader has a snapshot taken when the newest is this old, or somewhat earlier when little "
-            "is going on; 0: age is no reason"
+            description="age of the newest snapshot at which the leader has another one taken, or somewhat earlier "
+            "when little is going on; 0: age is no reason"
         ),
     ] = 3_600_000
     snapshot_log_bytes: Annotated[
         AmountBytes,
-        Field(description="the same, when there is so much log after the newest snapshot; 0: length is no reason"),
+        Field(
+            description="bytes of log after the newest snapshot at which the leader has another one taken; 0: length "
+            "is no reason"
+        ),
     ] = 1 << 30
     snapshot_copies_process: Annotated[
         Switch,
         Field(
-            description="where a service yields a large state, write it in a copy of the process, so that the log goes "
-            "on meanwhile; takes as much memory again as changes in that time. Linux only"
+            description="write a large state that a service yields in a copy of the process, so that the log goes on "
+            "meanwhile; takes as much memory again as changes in that time; Linux only"
         ),
     ] = True
     keep_all: Annotated[Switch, Field(description="never remove a part of the log or a snapshot")] = False
@@ -298,8 +314,8 @@ class DiskSettings(BaseModel):
     cold_storage_url: Annotated[
         Text,
         Field(
-            description="without keep_all: the object store that log goes to before it is removed, a URL such as "
-            "s3://BUCKET/PATH or file:///PATH, the same for every member; empty: it is lost"
+            description="without keep_all: the object store that log goes to before it is removed here, a URL such as "
+            "s3://BUCKET/PATH or file:///PATH, the same for every member; empty: removed log is lost"
         ),
     ] = ""
     cold_cache_bytes: Annotated[
@@ -309,12 +325,12 @@ class DiskSettings(BaseModel):
     scrub_bytes_per_s: Annotated[
         AmountBytes,
         Field(
-            description="how fast the background scrub reads everything recorded, to find damage while another member "
-            "has what is lost; 0: it runs only when `trimaran scrub` asks"
+            description="speed at which the background scrub reads everything recorded, to find damage while another "
+            "member has a valid copy; 0: it runs only when `trimaran scrub` asks"
         ),
     ] = 8 << 20
     scrub_interval_ms: Annotated[
-        AmountMillis, Field(description="how long after the end of one pass of the scrub the next one begins")
+        AmountMillis, Field(description="time from the end of one pass of the scrub to the begin of the next")
     ] = 86_400_000
 
 
@@ -329,24 +345,28 @@ class LimitSettings(BaseModel):
         Count, Field(ge=1, description="most client connections from one address, or one IPv6 network of 64 bits")
     ] = 16_384
     ingress_window_bytes: Annotated[
-        SizeBytes, Field(description="most bytes received from clients and not delivered")
+        SizeBytes, Field(description="most bytes received from clients that are not delivered yet")
     ] = 16 << 20
     egress_limit_bytes: Annotated[
         SizeBytes,
         Field(
-            ge=1 << 20, description="most egress bytes that clients have not taken, all together; then some are cut off"
+            ge=1 << 20,
+            description="most egress bytes that clients have not taken, all clients together; beyond it some are "
+            "disconnected",
         ),
     ] = 192 << 20
     unfinished_limit_bytes: Annotated[
         SizeBytes,
-        Field(ge=1 << 20, description="most bytes of clients' messages that have begun and not ended, all together"),
+        Field(
+            ge=1 << 20, description="most bytes of messages that clients have begun and not ended, all clients together"
+        ),
     ] = 128 << 20
     service_queue_limit_bytes: Annotated[
         SizeBytes,
         Field(
             gt=0,
-            description="most bytes that a service may have offered and that are not delivered; "
-            "the same on every member",
+            description="most bytes that services have offered and that are not delivered yet; the same on every "
+            "member",
         ),
     ] = 64 << 20
     catchup_near_bytes: Annotated[
@@ -361,8 +381,8 @@ class WatchingSettings(BaseModel):
     metrics_endpoint: Annotated[
         OptionalEndpoint,
         Field(
-            description="host:port for /metrics, /livez and /readyz over HTTP; {member_id} in it is the member's id; "
-            "empty: none"
+            description="host:port for /metrics, /livez and /readyz over HTTP; {member_id} in it stands for the "
+            "member's id; empty: nothing listens"
         ),
     ] = ""
     metrics_token_file: Annotated[
@@ -374,10 +394,14 @@ class WatchingSettings(BaseModel):
     ] = ""
     log_format: Annotated[LogFormat, Field(description="auto: console in a terminal, JSON otherwise")] = "auto"
     stall_threshold_ms: Annotated[
-        Millis, Field(description="an event loop that is busy for this long is logged as a stall")
+        Millis, Field(description="an event loop that is busy for this long at a time is logged as a stall")
     ] = 100
     loop_slow_ms: Annotated[
-        Millis, Field(description="what keeps the event loop busy for this long is counted by what it was")
+        Millis,
+        Field(
+            description="a callback or task that keeps the event loop busy for this long is counted in the metrics, "
+            "by what it is"
+        ),
     ] = 2
     hang_timeout_ms: Annotated[
         AmountMillis,
@@ -405,14 +429,14 @@ class WatchingSettings(BaseModel):
     clock_skew_limit_ms: Annotated[
         Millis,
         Field(
-            description="from here on a clock that differs from the majority's is off: health says so, and its member "
-            "leads only where no other can"
+            description="difference from the clocks of the majority at which a clock counts as wrong: health reports "
+            "it, and its member leads only if no other can"
         ),
     ] = 1_000
     when_diverged: Annotated[
         WhenDiverged,
         Field(
-            description="stop or report: what this member does when its service differs from that of a majority of "
+            description="stop or report: reaction of this member when its service differs from that of a majority of "
             "members"
         ),
     ] = "stop"
