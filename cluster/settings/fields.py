@@ -260,18 +260,25 @@ class DiskSettings(BaseModel):
         Count,
         Field(ge=0, le=2, description="0 page cache, 1 fdatasync, 2 fsync, before anything is acknowledged"),
     ] = 1
-    checksums: Annotated[Switch, Field(description="write a checksum into every recorded frame")] = True
+    checksums: Annotated[
+        Switch, Field(description="write a checksum into every recorded frame; the same on every member")
+    ] = True
     checksum_kind: Annotated[
         KindOfChecksum,
-        Field(description="kind of checksum: crc32 or crc32c; for an imported log, the kind that it has"),
+        Field(
+            description="kind of checksum: crc32 or crc32c; for an imported log, the kind that it has; the same on "
+            "every member"
+        ),
     ] = "crc32"
-    term_length_bytes: Annotated[SizeBytes, Field(description="the log's term length: a power of two")] = 64 << 20
+    term_length_bytes: Annotated[
+        SizeBytes, Field(description="the log's term length: a power of two; the same on every member")
+    ] = 64 << 20
     segment_length_bytes: Annotated[
         SizeBytes, Field(description="a segment file's length: a power of two, at least term_length_bytes")
     ] = 128 << 20
-    mtu_length_bytes: Annotated[SizeBytes, Field(description="the largest frame, header included")] = (
-        MTU_LENGTH_MAX_BYTES
-    )
+    mtu_length_bytes: Annotated[
+        SizeBytes, Field(description="the largest frame, header included; the same on every member")
+    ] = MTU_LENGTH_MAX_BYTES
     shared_machine: Annotated[
         SharedMachine,
         Field(
