@@ -38,12 +38,6 @@ def _make_audit_trail() -> AuditTrail:
     )
 
 
-def _make_read_only() -> AuthorisationService:
-    from .policy import ReadOnly  # the table of requests that it reads has the handlers, which import this module
-
-    return ReadOnly()
-
-
 @dataclass(slots=True)
 class ServedArchive:
     """The archive that a server serves, to whom and within which limits, and what runs there.
@@ -53,10 +47,10 @@ class ServedArchive:
 
     archive: Archive
     _: KW_ONLY
+    authorisation: AuthorisationService
+    """Decides what a session may do, such as `ReadOnly`."""
     authenticator: Authenticator = field(default_factory=AcceptAll)
     """Decides who may have a session."""
-    authorisation: AuthorisationService = field(default_factory=_make_read_only)
-    """Decides what a session may do; by default it may change nothing."""
     archive_id: int = NULL_VALUE
     replay_limit: int = 64
     recording_limit: int = 64

@@ -8,6 +8,7 @@ from functools import partial
 import structlog
 
 from ....archive.net.server.archive_server import ArchiveServer
+from ....archive.net.server.policy import ReadOnly
 from ....archive.net.server.served_archive import ServedArchive
 from ....archive.store.replay import ReplayLimit
 from ....service_api.endpoint import Endpoint
@@ -117,6 +118,7 @@ def make_answers(
     links.documents.make_status = partial(encode_status, vitals)
     served = ServedArchive(
         files.archive,
+        authorisation=ReadOnly(),
         network=host.network,
         audit=ground.audit,
         cluster_id=lambda: module.ctx.cluster_id,

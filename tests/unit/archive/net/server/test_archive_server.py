@@ -21,6 +21,7 @@ from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.control import CONTROL_STREAM_ID, PROTOCOL_VERSION, RESPONSE_STREAM_ID, encode_request
 from trimaran.archive.net.replication import replicate
 from trimaran.archive.net.server.archive_server import ArchiveServer
+from trimaran.archive.net.server.policy import ReadOnly
 from trimaran.archive.net.server.served_archive import ServedArchive
 from trimaran.archive.store.replay import ReplayLimit, ReplaySession
 from trimaran.service_api.endpoint import Endpoint
@@ -54,7 +55,7 @@ def append(recording: Recording, stream: StreamBuilder, lengths: list[int]) -> b
 async def serving(
     archive: Archive, *, gate: ConnectionGate | None = None, **options: Any
 ) -> AsyncIterator[ArchiveServer]:  # options of the served archive
-    server = ArchiveServer(ServedArchive(archive, **options), gate=gate)
+    server = ArchiveServer(ServedArchive(archive, **{"authorisation": ReadOnly(), **options}), gate=gate)
     await server.start(Endpoint(HOST, 0))
     try:
         yield server
@@ -321,7 +322,7 @@ async def test_source_that_goes_away_is_an_error_at_once() -> None:
 
 
 async def test_unreachable_archive_is_an_error_that_names_it() -> None:
-    server = ArchiveServer(ServedArchive(await launch()))
+    server = ArchiveServer(ServedArchive(await launch(), authorisation=ReadOnly()))
     await server.start(Endpoint(HOST, 0))
     endpoint = str(server.endpoint)
     await server.aclose()
