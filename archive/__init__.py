@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .net.client import ArchiveClient as ArchiveClient
     from .net.publication import Publication as Publication
     from .net.server.archive_server import ArchiveServer as ArchiveServer
+    from .net.server.served_archive import ServedArchive as ServedArchive
     from .reading.frame_batches import ReadProblem as ReadProblem
     from .reading.log_frames import frames as frames
     from .store.conductor import Archive as Archive

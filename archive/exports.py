@@ -13,6 +13,7 @@ HOMES: Final = {
     "ArchiveError": "errors",
     "ArchiveErrorCode": "errors",
     "ArchiveServer": "net.server.archive_server",
+    "ServedArchive": "net.server.served_archive",
     "CorruptionError": "errors",
     "Publication": "net.publication",
     "ReadProblem": "reading.frame_batches",

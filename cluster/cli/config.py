@@ -1,4 +1,4 @@
-"""`trimaran config show`: every setting, its value, and where the value came from."""
+"""`trimaran config`: every setting, its value and where the value came from; and a file to begin with."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pydantic_core import to_jsonable_python
 from ...archive.tool.output import OutputFormat, OutputOption, new_group, print_line
 from ..settings.config import ENV_PREFIX
 from ..settings.config_layers import flag_name, setting_kind
+from ..settings.fields import HEADINGS
+from ..settings.template import settings_template
 from .shared.setting_flags import (
     find_missing_from_flags,
     load_from_flags,
@@ -24,7 +26,7 @@ app: Final = new_group("Show the settings of a member, and the source of each va
 
 @app.callback()
 def _group() -> None:
-    """Show the settings of a node and where each came from."""
+    """Show the settings of a node and where each came from, or print a file to begin with."""
 
 
 @app.command(name="show")
@@ -50,16 +52,23 @@ def show_config(
         typer.echo(_as_table(values, origins))
 
 
+@app.command(name="template")
+def print_template() -> None:
+    """Print a settings file with every setting under its heading, with its meaning and default, all commented out."""
+    typer.echo(settings_template(), nl=False)
+
+
 def _as_table(values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
-    shown = [
-        (name, setting_kind(name).show(values[name]), origin)
-        if name in values
-        else (name, "", f"missing: give {flag_name(name)} or {ENV_PREFIX}{name.upper()}")
-        for name, origin in origins.items()
-    ]
-    rows = [("setting", "value", "from"), *shown]
+    rows = [("setting", "value", "from")]
+    for heading, settings in HEADINGS.items():
+        rows += [("", "", ""), (f"== {heading}", "", "")]
+        for name in settings.model_fields:
+            if name in values:
+                rows.append((name, setting_kind(name).show(values[name]), origins[name]))
+            else:
+                rows.append((name, "", f"missing: give {flag_name(name)} or {ENV_PREFIX}{name.upper()}"))
     name_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
-    return "\n".join(f"{name:<{name_width}}  {value:<{value_width}}  {origin}" for name, value, origin in rows)
+    return "\n".join(f"{name:<{name_width}}  {value:<{value_width}}  {origin}".rstrip() for name, value, origin in rows)
 
 
 def _as_dict(values: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, dict[str, Any]]:  # as JSON has them

@@ -36,6 +36,8 @@ from ...service_api.wire.session_frame import (
 MTU_LENGTH_BYTES: Final = 65504
 _LARGEST_SINGLE_PAYLOAD: Final = MTU_LENGTH_BYTES - PAYLOAD_OFFSET
 _LARGEST_SINGLE_REPLY: Final = MTU_LENGTH_BYTES - REQUEST_PAYLOAD_OFFSET
+_ALL_INDIRECTLY: Final = -1
+"""No message is as short, so each is offered by the method that digests it."""
 
 _EGRESS_FIELDS: Final = HeaderField.FRAME_LENGTH, SessionField.UP_TO_TIMESTAMP, SessionField.TIMESTAMP
 _REPLY_FIELDS: Final = SessionField.REQUEST_SEQUENCE, SessionField.ACKNOWLEDGED_SEQUENCE
@@ -129,8 +131,8 @@ class ContainerClientSession:
                 payload = plain_bytes("payload", payload)
             length = len(payload)
         container = self._container
-        if length > container.offer_limit:
-            return self._offer_otherwise(payload)
+        if length > container.direct_offer_limit:
+            return self._offer_indirectly(payload)
         if out is None:
             if not container.is_open:
                 container.refuse("session.offer")
@@ -197,36 +199,24 @@ class ContainerClientSession:
             self._out = bytearray()
             outlet.write(out)
 
-    def _offer_otherwise(self, payload: bytes | bytearray | memoryview) -> bool:
-        """Offer what is too long for one frame, or is to be digested."""
-        container = self._container
+    def _offer_indirectly(self, payload: bytes | bytearray | memoryview) -> bool:
+        """Offer what is too long for one frame, or is to be digested: slower than `offer`, with the same frames."""
+        container, out = self._container, self._out
         if not container.is_open:
             container.refuse("session.offer")
         payload = plain_bytes("payload", payload)
         if container.digest is not None:
             container.absorb(OutputMark.MESSAGE, self.id, payload=payload)
-        if len(payload) > _LARGEST_SINGLE_PAYLOAD:
-            self._offer_fragmented(payload)
-            return True
-        limit, container.offer_limit = container.offer_limit, _LARGEST_SINGLE_PAYLOAD
-        try:
-            return ContainerClientSession.offer(self, payload)
-        finally:
-            container.offer_limit = limit
-
-    def _offer_fragmented(self, payload: bytes | bytearray | memoryview) -> None:
-        if len(payload) > self._max_payload_length:
+        if len(payload) > max(_LARGEST_SINGLE_PAYLOAD, self._max_payload_length):
             raise LocalProtocolError(f"egress payload too long: length={len(payload)} limit={self._max_payload_length}")
-        container, out = self._container, self._out
         if out is None:
-            if not container.is_open:
-                container.refuse("session.offer")
             container.discarded_egress_count += 1
-            return
+            return True
         if not out:
             container.dirty_sessions.append(self)
-        message = self._constant[28:] + container.time.to_bytes(8, "little", signed=True) + bytes(payload)
+        message = self._constant[-PREFIX_LENGTH:] + container.time.to_bytes(8, "little", signed=True) + payload
         out += encode_message(message, stream_id=EGRESS_STREAM_ID, mtu_length=MTU_LENGTH_BYTES)
+        return True
 
 
 class OutputMark(IntEnum):
@@ -255,10 +245,10 @@ class EgressContainer:
     __slots__ = (
         "close_session",
         "digest",
+        "direct_offer_limit",
         "dirty_sessions",
         "discarded_egress_count",
         "is_open",
-        "offer_limit",
         "time",
     )
 
@@ -272,8 +262,8 @@ class EgressContainer:
         """Cluster time of the entry being delivered."""
         self.digest: blake2b | None = None
         """Of what services give out, while outputs are digested."""
-        self.offer_limit = _LARGEST_SINGLE_PAYLOAD
-        """Longer messages take the slow path; all of them do while outputs are digested."""
+        self.direct_offer_limit = _LARGEST_SINGLE_PAYLOAD
+        """The longest message that `offer` sends by itself; `_ALL_INDIRECTLY` while outputs are digested."""
 
     def open(self) -> None:
         """Log-ordered callbacks follow: what they may call is legal."""
@@ -290,12 +280,12 @@ class EgressContainer:
     def begin_digest(self) -> None:
         """Digest what services give out from now on."""
         self.digest = blake2b(digest_size=16)
-        self.offer_limit = -1
+        self.direct_offer_limit = _ALL_INDIRECTLY
 
     def end_digest(self) -> bytes | None:
         """Return the digest of what was given out, and digest no more; None where nothing was digested."""
         digest, self.digest = self.digest, None
-        self.offer_limit = _LARGEST_SINGLE_PAYLOAD
+        self.direct_offer_limit = _LARGEST_SINGLE_PAYLOAD
         return None if digest is None else digest.digest()
 
     def absorb(

@@ -9,20 +9,20 @@ Four layers give a setting its value; the first that has one wins:
 
 A key that no setting has is an error in every layer, with the nearest name as a suggestion: a misspelt
 timeout that is silently ignored is found in production. Beside each value is kept the layer it came from, and
-every error names both.
+every error names both; of a file also the line.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_settings import TomlConfigSettingsSource
 
 from ...service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from ...service_api.errors import ConfigurationError
@@ -32,14 +32,13 @@ from .config import ENV_PREFIX, MEMBER_ID_PLACE, TLS_PREFIX, MemberEndpoints, No
 from .health_limits import HealthLimits
 from .member_endpoints import MembersByName, format_members
 from .setting_kinds import SettingKind
+from .settings_file import read_settings_file
 from .variables import NO_SETTINGS
-
-_TLS_TABLE: Final = TLS_PREFIX.rstrip("_")
 
 
 @dataclass(slots=True, frozen=True)
 class LoadedConfig:
-    """A config and, per setting, where its value came from: a flag, a variable, a file, or `default`."""
+    """A config and, per setting, where its value came from: a flag, a variable, `FILE:LINE`, or `default`."""
 
     config: NodeConfig
     origins: Mapping[str, str]
@@ -270,26 +269,8 @@ def _env_layer() -> _Layer:
 
 
 def _file_layer(file: Path) -> _Layer:
-    try:
-        file.open("rb").close()
-        values: dict[str, Any] = dict(TomlConfigSettingsSource(NodeConfig, toml_file=file)())
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"config file is not UTF-8 text: file={file} position={error.start}") from error
-    except (ValueError, RecursionError) as error:
-        # Not only a TOMLDecodeError: of a number with too many digits, or tables in tables without end, Python itself.
-        raise ConfigurationError(f"config file is not valid TOML: file={file} reason={error}") from error
-    except OSError as error:
-        raise ConfigurationError(f"config file cannot be read: file={file} reason={error.strerror}") from error
-    return _Layer(_flatten(values), lambda _: str(file), is_text=False)
-
-
-def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Name what is in the table `[tls]` as the settings are named elsewhere."""
-    table = values.get(_TLS_TABLE)
-    if not isinstance(table, dict):
-        return dict(values)
-    outside = {name: value for name, value in values.items() if name != _TLS_TABLE}
-    return {**outside, **{TLS_PREFIX + name: value for name, value in table.items()}}
+    found = read_settings_file(file)
+    return _Layer({name: placed.value for name, placed in found.items()}, lambda name: found[name].place, is_text=False)
 
 
 def _read_value(name: str, raw: Any, *, is_text: bool) -> Any:
@@ -325,7 +306,7 @@ def _missing(name: str) -> str:
 def _validation_lines(error: Mapping[str, Any], origins: Mapping[str, str]) -> list[str]:
     location = error["loc"]
     if not location:
-        return [f"invalid settings: {line}" for line in str(error["ctx"]["error"]).splitlines()]
+        return [f"invalid settings: {_with_origins(line, origins)}" for line in str(error["ctx"]["error"]).splitlines()]
     name = str(location[0])
     if error["type"] == "missing":
         return [_missing(name)]
@@ -333,3 +314,10 @@ def _validation_lines(error: Mapping[str, Any], origins: Mapping[str, str]) -> l
     if error["type"] == "string_pattern_mismatch":
         reason = 'expected "module:Class"'
     return [f"invalid setting: {name}={error['input']!r} from {origins[name]}: {reason}"]
+
+
+def _with_origins(problem: str, origins: Mapping[str, str]) -> str:
+    """Say where the settings come from that do not fit together, of those that are no defaults."""
+    named = dict.fromkeys(re.findall(r"\b(\w+)=", problem))
+    given = [f"{name} from {origins[name]}" for name in named if origins.get(name, "default") != "default"]
+    return f"{problem} ({', '.join(given)})" if given else problem

@@ -72,7 +72,7 @@ def of_group(config: NodeConfig, group_index: int) -> NodeConfig:
         "join": format_members(group_members(parse_members(config.join), group_index)) if config.join else "",
         "listen": _shift_listen(config.listen, group_index),
         "directory": group_directory(config.directory, group_index),
-        "metrics_endpoint": group_endpoint(config.metrics_endpoint, group_index) if config.metrics_endpoint else "",
+        "metrics_endpoint": "" if config.metrics is None else group_endpoint(str(config.metrics), group_index),
         "leader_priority": min(config.leader_priority + is_preferred, _LEADER_PRIORITY_MAX),
     }
     try:
@@ -98,8 +98,8 @@ def _check_ports(config: NodeConfig) -> None:
         for member in group_members(config.members, group_index):
             for endpoint in member.endpoints:
                 _claim(owners, endpoint, f"group {group_index} of member {member.member_id}")
-        if config.metrics_endpoint:
-            metrics = group_endpoint(config.metrics_endpoint, group_index)
+        if config.metrics is not None:
+            metrics = group_endpoint(str(config.metrics), group_index)
             if not metrics.endswith(":0"):
                 _claim(owners, metrics, f"the metrics of group {group_index}")
 

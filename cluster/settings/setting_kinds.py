@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 from pydantic_settings import NoDecode
 
+from ...service_api.addresses.name_pattern import MEMBER_ID_PLACE
 from ...service_api.cluster_id import ClusterId, format_cluster_id, parse_cluster_id
 from ...service_api.endpoint import Endpoint
 from ...service_api.errors import ConfigurationError
@@ -68,13 +69,14 @@ def _show_switch(value: bool) -> str:
 
 
 def _parse_optional_endpoint(text: str) -> str:
-    """Check `host:port`, or nothing; port 0 stands for any that is free."""
+    """Check `host:port`, or nothing; port 0 stands for any that is free, `{member_id}` for the member's id."""
     if not text:
         return ""
     try:
-        return str(Endpoint.parse(text, may_be_ephemeral=True))
+        endpoint = Endpoint.parse(text.replace(MEMBER_ID_PLACE, "0"), may_be_ephemeral=True)
     except ConfigurationError as error:
         raise ValueError(str(error)) from None
+    return text if MEMBER_ID_PLACE in text else str(endpoint)
 
 
 _SIZE: Final = SettingKind(
@@ -112,7 +114,10 @@ OptionalEndpoint = Annotated[
     str,
     AfterValidator(_parse_optional_endpoint),
     SettingKind(
-        'host:port such as "127.0.0.1:9464", or empty', _parse_optional_endpoint, text_in_file=True, file_type=str
+        f'host:port such as "127.0.0.1:9464", with {MEMBER_ID_PLACE} for the member\'s id if you like, or empty',
+        _parse_optional_endpoint,
+        text_in_file=True,
+        file_type=str,
     ),
 ]
 ClusterIdText = Annotated[ClusterId, Field(ge=0, lt=1 << 63), _CLUSTER_ID]

@@ -24,7 +24,15 @@ from typing import Any, Final
 
 import structlog
 
-from trimaran.archive import Archive, ArchiveClient, ArchiveConfig, ArchiveError, ArchiveServer, CorruptionError
+from trimaran.archive import (
+    Archive,
+    ArchiveClient,
+    ArchiveConfig,
+    ArchiveError,
+    ArchiveServer,
+    CorruptionError,
+    ServedArchive,
+)
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.reader import Frame, FrameReader, MessageReader
 from trimaran.cluster.testing.simulation.world.machine import Machine
@@ -215,7 +223,7 @@ class ArchiveWorld:
         archive.damage.on_failed_read = (  # type: ignore[method-assign]  # nothing damages these disks
             lambda error, *_: self.record.failures.append(f"{name}: {error!r}")
         )
-        server = ArchiveServer(archive, authorisation=AllowAll(), network=self.network)
+        server = ArchiveServer(ServedArchive(archive, authorisation=AllowAll(), network=self.network))
         await server.start(Endpoint(name, PORT))
         await asyncio.get_running_loop().create_future()
 

@@ -11,30 +11,18 @@ A cluster member serves its archive with the same class, for others to read: who
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
 
-from ....service_api.access.audit import AuditTrail
-from ....service_api.authenticator import AcceptAll, Authenticator
-from ....service_api.authorisation import AuthorisationService
 from ....service_api.endpoint import Endpoint
 from ....service_api.net.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
-from ....service_api.net.transport import SOCKETS, Listener, NetworkStack, Purpose
-from ....service_api.types import NULL_VALUE
-from ...store.conductor import Archive
-from ...store.replay import ReplayLimit
+from ....service_api.net.transport import Listener, Purpose
 from .control_adapter import serve_connection
 from .control_session import READ_LENGTH_BYTES
-from .policy import ReadOnly
-from .server_state import ServerState
+from .served_archive import ServedArchive
 
 CONNECTION_LIMIT: Final = 64
-REPLAY_LIMIT: Final = 64
-RECORDING_LIMIT: Final = 64
-REPLICATION_LIMIT: Final = 16
-IDLE_TIMEOUT_S: Final = 10.0
 
 _log = structlog.get_logger(__name__)
 
@@ -42,56 +30,13 @@ _log = structlog.get_logger(__name__)
 class ArchiveServer:
     """Accepts connections for one archive. `start` binds; `aclose` ends every session and waits for it.
 
-    `authenticator` decides who may have a session, `authorisation` what a session may do; by default everybody may have
-    one, and nobody may change anything. `replay_rate_limit_bytes_per_s` is that of each replay. `preallocate`
-    zero-writes the segments of recordings ahead. Everything is listened on and dialled through `network`.
-    `gate` is that of the process, which limits connections, and `audit` its audit trail, which has each change and what
-    was refused; one of its own is made without. `cluster_id` gives the cluster that the archive is of, 0 while that is
-    not known: who means another one is refused, but for `whole_cluster_id`, the cluster of which that is a group.
-    Without it that is the cluster of the network's certificate. Replays may be bounded by `counters`, by id, as by
-    recordings.
+    `gate` is that of the process, which limits connections.
     """
 
-    def __init__(
-        self,
-        archive: Archive,
-        *,
-        authenticator: Authenticator | None = None,
-        authorisation: AuthorisationService | None = None,
-        archive_id: int = NULL_VALUE,
-        connection_limit: int = CONNECTION_LIMIT,
-        replay_limit: int = REPLAY_LIMIT,
-        recording_limit: int = RECORDING_LIMIT,
-        replication_limit: int = REPLICATION_LIMIT,
-        replay_rate_limit_bytes_per_s: int | None = None,
-        idle_timeout_s: float = IDLE_TIMEOUT_S,
-        preallocate: bool = False,
-        network: NetworkStack = SOCKETS,
-        gate: ConnectionGate | None = None,
-        audit: AuditTrail | None = None,
-        cluster_id: Callable[[], int] | None = None,
-        whole_cluster_id: int = 0,
-        counters: Mapping[int, ReplayLimit] | None = None,
-    ) -> None:
-        self.state: Final = ServerState(
-            archive=archive,
-            authenticator=AcceptAll() if authenticator is None else authenticator,
-            authorisation=ReadOnly() if authorisation is None else authorisation,
-            archive_id=archive_id,
-            replay_limit=replay_limit,
-            recording_limit=recording_limit,
-            replication_limit=replication_limit,
-            replay_rate_limit_bytes_per_s=replay_rate_limit_bytes_per_s,
-            idle_timeout_s=idle_timeout_s,
-            preallocate=preallocate,
-            network=network,
-            cluster_id=(lambda: network.cluster_id) if cluster_id is None else cluster_id,
-            whole_cluster_id=whole_cluster_id,
-            audit=_make_audit_trail() if audit is None else audit,
-            counters={} if counters is None else counters,
-        )
+    def __init__(self, state: ServedArchive, *, gate: ConnectionGate | None = None) -> None:
+        self.state: Final = state
         if gate is None:
-            gate = ConnectionGate({Purpose.ARCHIVE: GateLimits.of_count(connection_limit)}, warn=_log.warning)
+            gate = ConnectionGate({Purpose.ARCHIVE: GateLimits.of_count(CONNECTION_LIMIT)}, warn=_log.warning)
         self._gate = gate
         self._listener: Listener | None = None
         self._sessions: dict[asyncio.Task[Any], None] = {}
@@ -145,11 +90,3 @@ class ArchiveServer:
         finally:
             del self._sessions[task]
             writer.transport.abort()
-
-
-def _make_audit_trail() -> AuditTrail:
-    return AuditTrail(
-        info=_log.info,
-        warn=_log.warning,
-        monotonic_ns=lambda: int(asyncio.get_running_loop().time() * 1e9),
-    )

@@ -36,14 +36,14 @@ from ..control import (
 from .admission import Admission
 from .control_session import READ_LENGTH_BYTES, SEND_TIMEOUT_S, ControlSession
 from .requests import REQUESTS, RequestRow
-from .server_state import ServerState
+from .served_archive import ServedArchive
 
 _MESSAGES: Final = registry_of(*messages.CONTROL_REQUESTS.values())
 _log = structlog.get_logger(__name__)
 
 
 async def serve_connection(
-    server: ServerState, accepted: AcceptedConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    server: ServedArchive, accepted: AcceptedConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Serve requests until the peer closes, falls silent or breaks the protocol.
 
@@ -75,7 +75,7 @@ async def serve_connection(
 class ControlAdapter:
     """Decodes what one peer sends: lets it in, and has its requests served one after the other."""
 
-    def __init__(self, server: ServerState, session: ControlSession, reader: asyncio.StreamReader) -> None:
+    def __init__(self, server: ServedArchive, session: ControlSession, reader: asyncio.StreamReader) -> None:
         self._server = server
         self._session = session
         self._reader = reader

@@ -5,17 +5,19 @@ from __future__ import annotations
 from ...format import messages
 from ..control import check_channel
 from .control_session import ControlSession
-from .server_state import ServerState
+from .served_archive import ServedArchive
 
 
-async def on_truncate(server: ServerState, session: ControlSession, request: messages.TruncateRecordingRequest) -> None:
+async def on_truncate(
+    server: ServedArchive, session: ControlSession, request: messages.TruncateRecordingRequest
+) -> None:
     """Cut a recording; the answer is how many segments were deleted."""
     count = await server.archive.truncate_recording(request.recording_id, request.position)
     session.respond(request.correlation_id, count)
 
 
 async def on_purge_recording(
-    server: ServerState, session: ControlSession, request: messages.PurgeRecordingRequest
+    server: ServedArchive, session: ControlSession, request: messages.PurgeRecordingRequest
 ) -> None:
     """Delete a recording; the answer is how many segments were deleted. The signal DELETE follows."""
     position = server.archive.present_descriptor(request.recording_id).start_position
@@ -25,7 +27,7 @@ async def on_purge_recording(
 
 
 async def on_purge_segments(
-    server: ServerState, session: ControlSession, request: messages.PurgeSegmentsRequest
+    server: ServedArchive, session: ControlSession, request: messages.PurgeSegmentsRequest
 ) -> None:
     """Take segments off the front and delete them; the answer is how many."""
     count = await server.archive.purge_segments(request.recording_id, request.new_start_position)
@@ -34,7 +36,7 @@ async def on_purge_segments(
 
 
 async def on_detach_segments(
-    server: ServerState, session: ControlSession, request: messages.DetachSegmentsRequest
+    server: ServedArchive, session: ControlSession, request: messages.DetachSegmentsRequest
 ) -> None:
     """Take segments off the front; the files stay."""
     await server.archive.detach_segments(request.recording_id, request.new_start_position)
@@ -42,7 +44,7 @@ async def on_detach_segments(
 
 
 async def on_delete_detached(
-    server: ServerState, session: ControlSession, request: messages.DeleteDetachedSegmentsRequest
+    server: ServedArchive, session: ControlSession, request: messages.DeleteDetachedSegmentsRequest
 ) -> None:
     """Delete detached segments; the answer is how many."""
     count = await server.archive.delete_detached_segments(request.recording_id)
@@ -51,7 +53,7 @@ async def on_delete_detached(
 
 
 async def on_attach_segments(
-    server: ServerState, session: ControlSession, request: messages.AttachSegmentsRequest
+    server: ServedArchive, session: ControlSession, request: messages.AttachSegmentsRequest
 ) -> None:
     """Take detached segments back; the answer is how many."""
     count = await server.archive.attach_segments(request.recording_id)
@@ -59,7 +61,7 @@ async def on_attach_segments(
 
 
 async def on_migrate_segments(
-    server: ServerState, session: ControlSession, request: messages.MigrateSegmentsRequest
+    server: ServedArchive, session: ControlSession, request: messages.MigrateSegmentsRequest
 ) -> None:
     """Move segments from one recording to another that they adjoin; the answer is how many."""
     count = await server.archive.migrate_segments(request.src_recording_id, request.dst_recording_id)
@@ -67,7 +69,7 @@ async def on_migrate_segments(
 
 
 async def on_update_channel(
-    server: ServerState, session: ControlSession, request: messages.UpdateChannelRequest
+    server: ServedArchive, session: ControlSession, request: messages.UpdateChannelRequest
 ) -> None:
     """Rename the channel of a recording."""
     check_channel(request.channel)
@@ -75,6 +77,6 @@ async def on_update_channel(
     session.respond(request.correlation_id, 0)
 
 
-def _signal_deleted(server: ServerState, session: ControlSession, recording_id: int) -> None:
+def _signal_deleted(server: ServedArchive, session: ControlSession, recording_id: int) -> None:
     position = server.archive.descriptor(recording_id).start_position
     session.signal(messages.RecordingSignal.DELETE, recording_id=recording_id, position=position)

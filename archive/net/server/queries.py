@@ -11,7 +11,7 @@ from ...format import messages
 from ...format.descriptor import RecordingDescriptor
 from ..control import PROTOCOL_VERSION
 from .control_session import ControlSession
-from .server_state import ServerState
+from .served_archive import ServedArchive
 
 LIST_LIMIT: Final = 1024
 """How many recordings one request lists at most: who wants more asks again, from the next id on."""
@@ -25,7 +25,7 @@ _PositionRequest = (
 
 
 async def on_list_recording(
-    server: ServerState, session: ControlSession, request: messages.ListRecordingRequest
+    server: ServedArchive, session: ControlSession, request: messages.ListRecordingRequest
 ) -> None:
     """Send one descriptor."""
     descriptor = server.archive.readable_descriptor(request.recording_id)
@@ -33,7 +33,7 @@ async def on_list_recording(
 
 
 async def on_list_recordings(
-    server: ServerState, session: ControlSession, request: messages.ListRecordingsRequest
+    server: ServedArchive, session: ControlSession, request: messages.ListRecordingsRequest
 ) -> None:
     """Send up to the number asked for; fewer are ended by RECORDING_UNKNOWN, as Aeron does."""
     found = server.archive.descriptors(
@@ -43,7 +43,7 @@ async def on_list_recordings(
 
 
 async def on_list_recordings_for_uri(
-    server: ServerState, session: ControlSession, request: messages.ListRecordingsForUriRequest
+    server: ServedArchive, session: ControlSession, request: messages.ListRecordingsForUriRequest
 ) -> None:
     """As `on_list_recordings`, of one stream and of channels with a fragment."""
     found = server.archive.descriptors(
@@ -56,7 +56,7 @@ async def on_list_recordings_for_uri(
 
 
 async def on_find_last_matching(
-    server: ServerState, session: ControlSession, request: messages.FindLastMatchingRecordingRequest
+    server: ServedArchive, session: ControlSession, request: messages.FindLastMatchingRecordingRequest
 ) -> None:
     """Answer with the id of the newest recording that fits; NULL_VALUE when there is none."""
     recording_id = server.archive.find_last_matching(
@@ -68,7 +68,7 @@ async def on_find_last_matching(
     session.respond(request.correlation_id, NULL_VALUE if recording_id is None else recording_id)
 
 
-async def on_position(server: ServerState, session: ControlSession, request: _PositionRequest) -> None:
+async def on_position(server: ServedArchive, session: ControlSession, request: _PositionRequest) -> None:
     """Answer with a position; NULL_POSITION where the recording has none of the kind."""
     archive, recording_id = server.archive, request.recording_id
     descriptor = archive.readable_descriptor(recording_id)
@@ -85,13 +85,13 @@ async def on_position(server: ServerState, session: ControlSession, request: _Po
     session.respond(request.correlation_id, NULL_POSITION if position is None else position)
 
 
-async def on_archive_id(server: ServerState, session: ControlSession, request: messages.ArchiveIdRequest) -> None:
+async def on_archive_id(server: ServedArchive, session: ControlSession, request: messages.ArchiveIdRequest) -> None:
     """Answer with the id that the archive was given."""
     session.respond(request.correlation_id, server.archive_id)
 
 
 async def on_list_subscriptions(
-    server: ServerState, session: ControlSession, request: messages.ListRecordingSubscriptionsRequest
+    server: ServedArchive, session: ControlSession, request: messages.ListRecordingSubscriptionsRequest
 ) -> None:
     """Send what is being published here just now; fewer than asked for are ended by SUBSCRIPTION_UNKNOWN."""
     fitting = [
@@ -121,7 +121,7 @@ def _row_limit(count: int) -> int:
 
 
 async def _send_descriptors(
-    server: ServerState,
+    server: ServedArchive,
     session: ControlSession,
     found: Sequence[RecordingDescriptor],
     request: messages.ListRecordingsRequest | messages.ListRecordingsForUriRequest,

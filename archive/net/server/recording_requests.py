@@ -9,13 +9,13 @@ from ...store.recording import Recording
 from ..control import CONTROL_STREAM_IDS, check_channel
 from .control_session import ControlSession
 from .recording_session import RecordingSession
-from .server_state import ServerState
+from .served_archive import ServedArchive
 
 _StartRequest = messages.StartRecordingRequest | messages.StartRecordingRequest2
 _ExtendRequest = messages.ExtendRecordingRequest | messages.ExtendRecordingRequest2
 
 
-async def on_start(server: ServerState, session: ControlSession, request: _StartRequest) -> None:
+async def on_start(server: ServedArchive, session: ControlSession, request: _StartRequest) -> None:
     """Begin a recording of what this connection publishes from here on.
 
     Raises:
@@ -35,7 +35,7 @@ async def on_start(server: ServerState, session: ControlSession, request: _Start
     _begin(server, session, recording, request.correlation_id, messages.RecordingSignal.START)
 
 
-async def on_extend(server: ServerState, session: ControlSession, request: _ExtendRequest) -> None:
+async def on_extend(server: ServedArchive, session: ControlSession, request: _ExtendRequest) -> None:
     """Go on with a recording, from its stop position, with what this connection publishes from here on.
 
     Raises:
@@ -55,7 +55,7 @@ async def on_extend(server: ServerState, session: ControlSession, request: _Exte
     _begin(server, session, recording, request.correlation_id, messages.RecordingSignal.EXTEND)
 
 
-def _check_room(server: ServerState, session: ControlSession) -> None:
+def _check_room(server: ServedArchive, session: ControlSession) -> None:
     if session.stream is not None:
         raise ArchiveError("a connection carries one stream only", code=ArchiveErrorCode.ACTIVE_SUBSCRIPTION)
     if len(server.recordings) >= server.recording_limit:
@@ -63,7 +63,7 @@ def _check_room(server: ServerState, session: ControlSession) -> None:
 
 
 def _begin(
-    server: ServerState,
+    server: ServedArchive,
     session: ControlSession,
     recording: Recording,
     correlation_id: int,
@@ -78,7 +78,7 @@ def _begin(
     publication.begin(signal)
 
 
-async def on_stop(server: ServerState, session: ControlSession, request: messages.StopRecordingRequest) -> None:
+async def on_stop(server: ServedArchive, session: ControlSession, request: messages.StopRecordingRequest) -> None:
     """Stop whatever is published here with this channel and stream."""
     found = [
         publication
@@ -92,7 +92,7 @@ async def on_stop(server: ServerState, session: ControlSession, request: message
 
 
 async def on_stop_subscription(
-    server: ServerState, session: ControlSession, request: messages.StopRecordingSubscriptionRequest
+    server: ServedArchive, session: ControlSession, request: messages.StopRecordingSubscriptionRequest
 ) -> None:
     """Stop what is published under a subscription id."""
     found = [p for p in server.recordings.values() if p.subscription_id == request.subscription_id]
@@ -108,7 +108,7 @@ async def _stop_all(session: ControlSession, found: list[RecordingSession], corr
 
 
 async def on_stop_by_identity(
-    server: ServerState, session: ControlSession, request: messages.StopRecordingByIdentityRequest
+    server: ServedArchive, session: ControlSession, request: messages.StopRecordingByIdentityRequest
 ) -> None:
     """Stop a recording; the answer is 1, or 0 if it was not active."""
     server.archive.present_descriptor(request.recording_id)

@@ -12,14 +12,14 @@ from ...store.conductor import Archive
 from ...store.replay import CHUNK_LENGTH_BYTES, ReplayLimit, ReplaySession
 from ..control import ALL_LENGTH, CONTROL_STREAM_IDS, FOLLOW_LENGTH
 from .control_session import ControlSession
+from .served_archive import ServedArchive
 from .served_replay import ServedReplay
-from .server_state import ServerState
 
 SHORTEST_CHUNK_BYTES: Final = 4 << 10
 
 
 async def on_replay(
-    server: ServerState, session: ControlSession, request: messages.ReplayRequest | messages.BoundedReplayRequest
+    server: ServedArchive, session: ControlSession, request: messages.ReplayRequest | messages.BoundedReplayRequest
 ) -> None:
     """Begin a replay on this connection.
 
@@ -90,7 +90,7 @@ def _stop_position_of(
     return position + request.length
 
 
-async def on_stop_replay(server: ServerState, session: ControlSession, request: messages.StopReplayRequest) -> None:
+async def on_stop_replay(server: ServedArchive, session: ControlSession, request: messages.StopReplayRequest) -> None:
     """Stop one replay: the own one, or, where editing is allowed, any.
 
     Raises:
@@ -112,7 +112,7 @@ async def on_stop_replay(server: ServerState, session: ControlSession, request: 
 
 
 async def on_stop_all_replays(
-    server: ServerState, session: ControlSession, request: messages.StopAllReplaysRequest
+    server: ServedArchive, session: ControlSession, request: messages.StopAllReplaysRequest
 ) -> None:
     """Stop every replay of a recording, or of all (-1)."""
     replays = [r for r in server.replays.values() if request.recording_id in (NULL_VALUE, r.recording_id)]

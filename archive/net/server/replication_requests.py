@@ -13,14 +13,14 @@ from ...format import messages
 from ...store.conductor import Archive
 from .control_session import ControlSession
 from .replication_session import ReplicationSession, make_order
-from .server_state import ServerState
+from .served_archive import ServedArchive
 
 _AERON_CHANNEL: Final = re.compile(r"aeron:[a-z]+\?(?:.*\|)?endpoint=(?P<endpoint>[^|]*)(?:\|.*)?")
 
 _ReplicateRequest = messages.ReplicateRequest | messages.TaggedReplicateRequest | messages.ReplicateRequest2
 
 
-async def on_replicate(server: ServerState, session: ControlSession, request: _ReplicateRequest) -> None:
+async def on_replicate(server: ServedArchive, session: ControlSession, request: _ReplicateRequest) -> None:
     """Begin to copy a recording of another archive; the answer is the replication id.
 
     Raises:
@@ -47,7 +47,7 @@ async def on_replicate(server: ServerState, session: ControlSession, request: _R
 
 
 async def on_stop_replication(
-    server: ServerState, session: ControlSession, request: messages.StopReplicationRequest
+    server: ServedArchive, session: ControlSession, request: messages.StopReplicationRequest
 ) -> None:
     """End a replication where it is.
 

@@ -9,9 +9,9 @@ from ....service_api.wire.message import Message
 from ...format import messages
 from . import editing_requests, queries, recording_requests, replay_requests, replication_requests
 from .control_session import ControlSession
-from .server_state import ServerState
+from .served_archive import ServedArchive
 
-Handler = Callable[[ServerState, ControlSession, Any], Awaitable[None]]
+Handler = Callable[[ServedArchive, ControlSession, Any], Awaitable[None]]
 """Serves one kind of request; what it raises is the answer."""
 
 

@@ -14,10 +14,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import structlog
 import typer
@@ -38,6 +39,7 @@ from ...files.mark_file import ArchiveInUseError
 from ...log.group_directories import refuse_groups
 from ...net.server.archive_server import CONNECTION_LIMIT, ArchiveServer
 from ...net.server.policy import ReadOnly
+from ...net.server.served_archive import ServedArchive
 from ...store.conductor import Archive
 from ..output import EXIT_REFUSED, EXIT_UNHEALTHY, EXIT_USAGE
 
@@ -106,19 +108,21 @@ def serve(
     network = _make_network(tls, cluster_id, is_plaintext_allowed=insecure_plaintext)
     _expect_known_callers(Endpoint(host, port), network, authenticator)
     own_cluster_id = parse_cluster_id(cluster_id) or network.cluster_id
-    options: dict[str, Any] = {
-        "network": network,
-        "cluster_id": lambda: own_cluster_id,
-        "authenticator": _load_authenticator(authenticator),
-        "authorisation": ReadOnly() if read_only else AllowAll(),
-        "replay_rate_limit_bytes_per_s": replay_rate_limit,
-        **dict.fromkeys(("connection_limit", "replay_limit", "recording_limit"), connection_limit),
-    }
+    make_state = partial(
+        ServedArchive,
+        network=network,
+        cluster_id=lambda: own_cluster_id,
+        authenticator=_load_authenticator(authenticator),
+        authorisation=ReadOnly() if read_only else AllowAll(),
+        replay_rate_limit_bytes_per_s=replay_rate_limit,
+        replay_limit=connection_limit,
+        recording_limit=connection_limit,
+    )
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(20), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
     try:
-        asyncio.run(_serve(directory, config, host, port, options))
+        asyncio.run(_serve(directory, config, Endpoint(host, port), make_state, connection_limit))
     except ArchiveInUseError as error:
         _fail(str(error), EXIT_REFUSED)
     except ArchiveError as error:
@@ -132,9 +136,9 @@ def serve(
 async def _serve(
     directory: Path,
     config: ArchiveConfig,
-    host: str,
-    port: int,
-    options: dict[str, Any],  # of the server
+    endpoint: Endpoint,
+    make_state: Callable[[Archive], ServedArchive],
+    connection_limit: int,
 ) -> None:
     """Open, listen, say where, wait for a signal, stop in order."""
     refuse_groups(directory)
@@ -149,13 +153,13 @@ async def _serve(
     try:
         budget = DescriptorBudget.of_process(reserved=_FILES)
         gate = ConnectionGate(
-            {Purpose.ARCHIVE: GateLimits.of_count(min(options["connection_limit"], budget.client_limit))},
+            {Purpose.ARCHIVE: GateLimits.of_count(min(connection_limit, budget.client_limit))},
             descriptors=budget,
             warn=structlog.get_logger().warning,
         )
-        server = ArchiveServer(archive, gate=gate, **options)
-        await server.start(Endpoint(host, port))
-        async with _watching(options["network"]):
+        server = ArchiveServer(state := make_state(archive), gate=gate)
+        await server.start(endpoint)
+        async with _watching(state.network):
             try:
                 typer.echo(f"serving on {server.endpoint} directory={directory} pid={os.getpid()}")
                 sys.stdout.flush()

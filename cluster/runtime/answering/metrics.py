@@ -21,6 +21,7 @@ from ....service_api import Role
 from ....service_api.cluster_id import format_cluster_id
 from ....service_api.distribution import installed_version
 from ....service_api.net.connection_gate import REFUSAL_KINDS
+from ...core.vocabulary.election_state import ElectionState
 from ...core.vocabulary.members import ClusterMember, is_active, quorum_threshold
 from ..watching.stall_tracker import LOOP
 from ..watching.sync_timer import DurationHistogram
@@ -31,7 +32,6 @@ from .vitals import Vitals
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 _NS_PER_S: Final = 1_000_000_000
-_CLOSED_STATE: Final = 17
 _ROLES: Final = {Role.FOLLOWER: 0, Role.CANDIDATE: 1, Role.LEADER: 2}
 
 
@@ -81,7 +81,7 @@ def _state(vitals: Vitals) -> float:
     module = vitals.module
     if module.election is not None:
         return module.election.state
-    return _CLOSED_STATE if vitals.counts.elections else 0
+    return ElectionState.CLOSED if vitals.counts.elections else 0
 
 
 def _window_bytes(vitals: Vitals) -> float:

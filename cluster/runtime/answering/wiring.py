@@ -8,6 +8,8 @@ from functools import partial
 import structlog
 
 from ....archive.net.server.archive_server import ArchiveServer
+from ....archive.net.server.policy import ReadOnly
+from ....archive.net.server.served_archive import ServedArchive
 from ....archive.store.replay import ReplayLimit
 from ....service_api.endpoint import Endpoint
 from ....service_api.types import COMMIT_POSITION_COUNTER_ID, INSPECTION_STREAM_ID, OPERATION_STREAM_ID
@@ -49,9 +51,9 @@ class Answers(Room):
         """Listen for scrapers, for readers of the archive and, when all else listens, for members."""
         ground, config = self.ground, self.ground.config
         if self.metrics is not None:
-            with naming("metrics", config.metrics_endpoint):
-                endpoint = Endpoint.parse(config.metrics_endpoint, may_be_ephemeral=True)
-                found = await self.metrics.start(ground.host.network, endpoint, gate=ground.gate)
+            assert config.metrics is not None
+            with naming("metrics", str(config.metrics)):
+                found = await self.metrics.start(ground.host.network, config.metrics, gate=ground.gate)
             logger.info("metrics.listening", endpoint=str(found))
         with naming("archive", config.listening.archive):
             await self.archive_server.start(Endpoint.parse(config.listening.archive))
@@ -114,17 +116,17 @@ def make_answers(
     links.documents.rows[OPERATION_STREAM_ID] = operations.row
     links.documents.rows[INSPECTION_STREAM_ID] = inspector.row
     links.documents.make_status = partial(encode_status, vitals)
-    archive_server = ArchiveServer(
+    served = ServedArchive(
         files.archive,
+        authorisation=ReadOnly(),
         network=host.network,
-        gate=ground.gate,
         audit=ground.audit,
         cluster_id=lambda: module.ctx.cluster_id,
         whole_cluster_id=module.ctx.whole_cluster_id,
         counters={COMMIT_POSITION_COUNTER_ID: _watch_commit(agent)},
     )
     metrics = _make_metrics(ground, vitals) if ground.config.metrics_endpoint else None
-    return Answers(ground, links, operations, vitals, metrics, archive_server)
+    return Answers(ground, links, operations, vitals, metrics, ArchiveServer(served, gate=ground.gate))
 
 
 def _make_metrics(ground: Ground, vitals: Vitals) -> MetricsServer:

@@ -20,7 +20,9 @@ from trimaran.archive.net.control import CONTROL_STREAM_ID, PROTOCOL_VERSION, RE
 from trimaran.archive.net.frame_stream import open_live, open_replay
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.archive.net.server.control_adapter import serve_connection
+from trimaran.archive.net.server.policy import ReadOnly
 from trimaran.archive.net.server.requests import REQUESTS
+from trimaran.archive.net.server.served_archive import ServedArchive
 from trimaran.service_api.access.connection_purpose import Purpose
 from trimaran.service_api.authorisation import AllowAll
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
@@ -125,19 +127,20 @@ async def _serve(flags: int, pieces: list[bytes]) -> None:
         archive = _archives[None]
     else:
         archive = _archives[None] = await _launch_archive()
-    server = ArchiveServer(
+    state = ServedArchive(
         archive,
-        authorisation=AllowAll() if flags & 1 else None,
+        authorisation=AllowAll() if flags & 1 else ReadOnly(),
         network=_NoNetwork(),  # type: ignore[arg-type]  # nothing else of a network is used
         idle_timeout_s=30,
     )
+    server = ArchiveServer(state)
     loop, transport = asyncio.get_running_loop(), _Transport()
     reader = asyncio.StreamReader(loop=loop)
     transport.protocol = protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
     protocol.connection_made(transport)
     serving = asyncio.ensure_future(
         serve_connection(
-            server.state,
+            state,
             let_in(quiet_gate(), Purpose.ARCHIVE),
             reader,
             asyncio.StreamWriter(transport, protocol, reader, loop),
@@ -152,7 +155,7 @@ async def _serve(flags: int, pieces: list[bytes]) -> None:
         reader.feed_eof()
     await serving
     await server.aclose()
-    expect(not server.state.replays and not server.state.recordings, "nothing is left of a connection that is gone")
+    expect(not state.replays and not state.recordings, "nothing is left of a connection that is gone")
     if flags & 1:
         await archive.aclose()
 

@@ -10,6 +10,7 @@ from tests.unit.archive.streams import launch
 from trimaran.archive import Archive
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.server.archive_server import ArchiveServer
+from trimaran.archive.net.server.served_archive import ServedArchive
 from trimaran.service_api.authorisation import AllowAll
 from trimaran.service_api.endpoint import Endpoint
 
@@ -17,9 +18,9 @@ HOST = "127.0.0.1"
 
 
 @asynccontextmanager
-async def serving(archive: Archive | None = None, **options: Any) -> AsyncIterator[ArchiveServer]:  # of the server
+async def serving(archive: Archive | None = None, **options: Any) -> AsyncIterator[ArchiveServer]:  # of its state
     """An archive that everybody may change, on a free port."""
-    server = ArchiveServer(archive or await launch(), **{"authorisation": AllowAll(), **options})
+    server = ArchiveServer(ServedArchive(archive or await launch(), **{"authorisation": AllowAll(), **options}))
     await server.start(Endpoint(HOST, 0))
     try:
         yield server

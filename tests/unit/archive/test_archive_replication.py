@@ -16,6 +16,8 @@ from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode
 from trimaran.archive.format import messages
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.server.archive_server import ArchiveServer
+from trimaran.archive.net.server.policy import ReadOnly
+from trimaran.archive.net.server.served_archive import ServedArchive
 from trimaran.service_api.authorisation import AllowAll
 from trimaran.service_api.endpoint import Endpoint
 
@@ -157,7 +159,7 @@ async def test_copy_of_a_node_is_allowed_and_into_a_node_is_not() -> None:
     archive = await launch()
     async with serving(archive) as writable, client_of(writable) as writer:
         end_position = await record(writer, 10)
-        member = ArchiveServer(archive)
+        member = ArchiveServer(ServedArchive(archive, authorisation=ReadOnly()))
         await member.start(Endpoint(HOST, 0))
         async with serving() as target, client_of(target) as ours, client_of(member) as stranger:
             assert await (await ours.replicate(endpoint(member), 0)).wait() == end_position

@@ -15,6 +15,7 @@ from trimaran.archive.net.replay_merge import MergeState, ReplayMerge
 from trimaran.archive.net.replay_reader import ReplayReader
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.archive.net.server.recording_session import LiveSubscription
+from trimaran.archive.net.server.served_archive import ServedArchive
 from trimaran.service_api.authorisation import AllowAll
 from trimaran.service_api.endpoint import Endpoint
 
@@ -104,7 +105,7 @@ async def test_broken_connections_are_dialled_again() -> None:
 
 async def test_reader_outlives_a_restart_of_the_archive() -> None:
     archive = await launch()
-    server = ArchiveServer(archive, authorisation=AllowAll())
+    server = ArchiveServer(ServedArchive(archive, authorisation=AllowAll()))
     await server.start(Endpoint(HOST, 0))
     endpoint = server.endpoint
     async with client_of(server) as client:
@@ -116,7 +117,7 @@ async def test_reader_outlives_a_restart_of_the_archive() -> None:
                 await server.aclose()
                 await publication.offer(b"never")
                 await publication.recorded()
-        again = ArchiveServer(archive, authorisation=AllowAll())
+        again = ArchiveServer(ServedArchive(archive, authorisation=AllowAll()))
         await again.start(endpoint)
         async with within(60):
             assert await reading == numbered(50)

@@ -16,6 +16,7 @@ from tests.waiting import patient
 from trimaran.cluster.cli.app import COMMANDS
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import flag_name
+from trimaran.cluster.settings.fields import HEADINGS
 from trimaran.cluster.settings.variables import clean_environment
 
 MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9010,2=127.0.0.1:9020"
@@ -105,13 +106,19 @@ def test_config_show_tells_where_each_value_came_from(tmp_path: Path) -> None:
 
     result = show_config("--config", str(file), "--no-checksums", TRIMARAN_MEMBER_ID="2")
 
-    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
+    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line and "==" not in line}
     assert result.returncode == 0, result.stderr
-    assert rows["members"] == [MEMBERS, str(file)]
+    assert rows["members"] == [MEMBERS, f"{file}:1"]
     assert rows["member_id"] == ["2", "TRIMARAN_MEMBER_ID"]
     assert rows["checksums"] == ["false", "--checksums"]
     assert rows["term_length_bytes"] == ["64MiB", "default"]
     assert set(rows) == {"setting", *NodeConfig.model_fields}
+
+
+def test_config_show_has_each_setting_under_its_heading() -> None:
+    shown = [line.split()[0] for line in show_config().stdout.replace("== ", "==").splitlines()[1:] if line]
+
+    assert shown == [name for key, fields in HEADINGS.items() for name in (f"=={key}", *fields.model_fields)]
 
 
 def test_the_config_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
@@ -121,7 +128,7 @@ def test_the_config_file_may_be_named_by_the_environment(tmp_path: Path) -> None
     result = show_config("-o", "json", TRIMARAN_CONFIG=str(file))
 
     assert result.returncode == 0, result.stderr
-    assert f'"from": "{file}"' in result.stdout
+    assert f'"from": "{file}:1"' in result.stdout
 
 
 def test_config_show_works_without_required_settings_and_shows_what_is_missing() -> None:

@@ -51,9 +51,12 @@ def expected(payload: bytes, *, term: int = TERM, time: int = 42) -> bytes:
 
 
 @pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 65440, 65441, 200_000])
-def test_offer_goes_out_as_the_frames_of_one_session_message(rig: Rig, length: int) -> None:
-    """A message within the mtu is one frame, packed by hand; a longer one is fragmented."""
+@pytest.mark.parametrize("is_digested", [False, True])
+def test_offer_goes_out_as_the_frames_of_one_session_message(rig: Rig, length: int, is_digested: bool) -> None:
+    """A message within the mtu is one frame, packed by hand; a longer one, or a digested one, takes the other way."""
     payload = Random(length).randbytes(length)
+    if is_digested:
+        rig.container.begin_digest()
 
     assert rig.session.offer(payload)
     rig.container.close()

@@ -12,8 +12,10 @@ from pydantic import ValidationError
 from tests.facts import has_facts
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import flag_name, load_node_config, setting_kind
+from trimaran.cluster.settings.fields import HEADINGS, setting_heading
 from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.cluster.settings.variables import clean_environment
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 
 MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9010,2=127.0.0.1:9020"
@@ -66,7 +68,7 @@ def test_a_file_gives_typed_values_and_the_rest_are_defaults(tmp_path: Path) -> 
     assert loaded.config.election_timeout_ms == 1_000
     assert loaded.config.checksums is False
     assert loaded.config.file_sync_level == 1
-    assert loaded.origins["term_length_bytes"] == str(file)
+    assert loaded.origins["term_length_bytes"] == f"{file}:6"
     assert loaded.origins["file_sync_level"] == "default"
 
 
@@ -80,8 +82,8 @@ def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path, monke
     assert (loaded.config.session_limit, loaded.origins["session_limit"]) == (3, "--session-limit")
     assert loaded.config.session_timeout_ms == 4_000
     assert loaded.origins["session_timeout_ms"] == "TRIMARAN_SESSION_TIMEOUT_MS"
-    assert (loaded.config.file_sync_level, loaded.origins["file_sync_level"]) == (2, str(file))
-    assert loaded.origins["directory"] == str(file)
+    assert (loaded.config.file_sync_level, loaded.origins["file_sync_level"]) == (2, f"{file}:8")
+    assert loaded.origins["directory"] == f"{file}:4"
 
 
 def test_making_a_config_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +97,7 @@ def test_an_unknown_key_in_the_file_is_an_error_with_a_suggestion(tmp_path: Path
 
     message = refusal(file)
 
-    assert has_facts(message, f"electon_timeout_ms in {file}:", "election_timeout_ms?")
+    assert has_facts(message, f"electon_timeout_ms in {file}:6:", "election_timeout_ms?")
 
 
 def test_an_unknown_variable_is_an_error_with_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,31 +132,75 @@ def test_a_bad_value_is_one_line_with_name_value_origin_and_what_was_expected(
 
     message = refusal(file)
 
-    assert has_facts(message, f"{found} from {file}", expected)
+    assert has_facts(message, f"{found} from {file}:6", expected)
     assert "\n" not in message
 
 
 def test_every_missing_setting_is_named_with_the_ways_to_give_it() -> None:
     lines = refusal().splitlines()
 
-    assert [line.split(":")[1] for line in lines] == [" member_id", " members", " directory", " service"]
+    assert [line.split(":")[1] for line in lines] == [" member_id", " members", " service", " directory"]
     assert "--member-id, TRIMARAN_MEMBER_ID or member_id in the config file" in lines[0]
 
 
-def test_a_file_that_is_not_toml_names_the_line(tmp_path: Path) -> None:
-    file = write(tmp_path, "member_id = \n")
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("member_id = \n", 1),
+        ("member_id = ", 1),
+        ("standby = true\r\nmember_id = 1 2\r\n", 2),
+        ("standby = true\nstandby = true", 2),
+        ("[tls]\n\n[tls]\n", 3),
+        ('standby = true\nmembers = "0=a:1\n', 2),
+        ('standby = true\n\nmembers = """\n0=a:1\nmember_id = 2\n', 3),
+        (f"\nmember_id = {'1' * 5_000}\n", 2),
+    ],
+)
+def test_a_file_that_is_not_toml_names_the_line(tmp_path: Path, text: str, line: int) -> None:
+    file = write(tmp_path, text)
 
-    message = refusal(file)
+    assert f"TOML: {file}:{line}: " in refusal(file)
 
-    assert f"TOML: file={file} reason=" in message
-    assert "line 1" in message
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("# first\n\nelection_timeout_ms = true\n", 3),
+        ("standby = true\r\nelection_timeout_ms = true\r\n", 2),
+        ('authenticator = """\nlog_format = 1\n"""\nlog_format = "xml"', 4),
+        ('authenticator = """\nlog_format = 1\n"""\n[tls]\nverify = 1', 5),
+        ("standby = [\n  [1],\n  [2],\n]\n", 1),
+        ("# first\n[tls] # of TLS\n\n# the key\nkey = 5\n", 5),
+        ("standby = true\n[tls]\nkeys = 5\n", 3),
+        ("tls.verify = 3\n", 1),
+        ("standby = true\n\n[cluster]\nmember_id = 1\n", 3),
+        ('\ntls_verify = "name"\n[tls]\nverify = "name"\n', 4),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named_with_its_line(tmp_path: Path, text: str, line: int) -> None:
+    """A text of several lines may look like settings; it counts where it begins."""
+    file = write(tmp_path, text)
+    message = refusal(file, member_id="1", members=MEMBERS, directory="d", service="m:C")
+
+    assert f" {file}:{line}: " in message
+    assert "\n" not in message
+
+
+def test_settings_that_do_not_fit_together_are_named_with_where_they_come_from(tmp_path: Path) -> None:
+    file = write(tmp_path, FILE_TEXT + "session_timeout_ms = 1000\n")
+
+    message = refusal(file, leader_heartbeat_timeout_ms="3s")
+
+    facts = f"session_timeout_ms from {file}:6", "leader_heartbeat_timeout_ms from --leader-heartbeat-timeout-ms"
+    assert has_facts(message, "session_timeout_ms=1000", *facts)
+    assert "leader_heartbeat_interval_ms" not in message
 
 
 def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> None:
     binary = tmp_path / "node.toml"
-    binary.write_bytes(b"\xff\xfe\x00")
+    binary.write_bytes(b"standby = true\n# \xff\xfe\x00")
 
-    assert "is not UTF-8 text" in refusal(binary)
+    assert f"is not UTF-8 text: {binary}:2" in refusal(binary)
     assert "reason=No such" in refusal(tmp_path / "absent.toml")
     assert "reason=Is a directory" in refusal(tmp_path)
 
@@ -233,6 +279,16 @@ def test_every_setting_has_a_kind_a_description_and_a_flag() -> None:
         assert flag_name(name).startswith("--")
 
 
+def test_every_setting_stands_once_under_one_of_five_headings_and_in_their_order() -> None:
+    """So a file, the help and the page of the settings show the same order."""
+    under_headings = [name for settings in HEADINGS.values() for name in settings.model_fields]
+
+    assert list(HEADINGS) == ["cluster", "sessions", "disk", "limits", "watching"]
+    assert list(NodeConfig.model_fields) == under_headings
+    assert len(under_headings) == len(set(under_headings))
+    assert (setting_heading("members"), setting_heading("keep_all")) == ("cluster", "disk")
+
+
 def test_spare_followers_sync_late_where_all_members_share_a_machine_or_it_says_so() -> None:
     apart = parse_members("0=one:9000,1=two:9000,2=three:9000")
 
@@ -283,6 +339,18 @@ def test_a_catchup_never_joins_where_the_leaders_memory_may_not_reach(near: int,
     config = make(catchup_near_bytes=near, ingress_window_bytes=window, mtu_length_bytes=64)
 
     assert config.join_near_bytes == expected
+
+
+def test_metrics_are_served_where_the_setting_says_for_this_member() -> None:
+    """One file of settings does for all members, as it does with the names of certificates."""
+    assert make(member_id=2, metrics_endpoint="node-{member_id}:946{member_id}").metrics == Endpoint("node-2", 9462)
+    assert make(metrics_endpoint="127.0.0.1:0").metrics == Endpoint("127.0.0.1", 0)
+    assert make().metrics is None
+
+
+def test_metrics_that_no_port_is_left_for_are_refused() -> None:
+    with pytest.raises(ValidationError, match=r"metrics_endpoint='h:6553\{member_id\}'.*h:65537"):
+        make(member_id=7, members=parse_members("7=127.0.0.1:9000"), metrics_endpoint="h:6553{member_id}")
 
 
 def test_a_standby_follows_only_a_member_with_a_lower_id() -> None:

@@ -45,7 +45,7 @@ def test_a_flag_and_a_variable_come_before_the_file(file: Path, monkeypatch: pyt
     loaded = load_node_config(file, {**FLAGS, "member_id": "1", "tls_key": "my.key"})
 
     assert loaded.config.tls == TlsSettings(authorities="other.pem", certificate="member-1.pem", key="my.key")
-    assert loaded.origins["tls_certificate"] == str(file)
+    assert loaded.origins["tls_certificate"] == f"{file}:4"
     assert loaded.origins["tls_authorities"] == "TRIMARAN_TLS_AUTHORITIES"
 
 

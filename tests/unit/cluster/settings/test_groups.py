@@ -36,6 +36,7 @@ def test_a_group_has_its_own_directory_and_ports() -> None:
     assert made.directory == Path("/data/group-2")
     assert format_members(made.members) == "0=127.0.0.1:9200,1=127.0.0.1:9210,2=127.0.0.1:9220"
     assert made.metrics_endpoint == "127.0.0.1:9664"
+    assert of_group(make(metrics_endpoint="127.0.0.1:946{member_id}"), 1).metrics_endpoint == "127.0.0.1:9561"
     assert made.listening.archive == "0.0.0.0:9214"
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -20,9 +21,13 @@ from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.control import CONTROL_STREAM_ID, PROTOCOL_VERSION, RESPONSE_STREAM_ID, encode_request
 from trimaran.archive.net.replication import replicate
 from trimaran.archive.net.server.archive_server import ArchiveServer
+from trimaran.archive.net.server.policy import ReadOnly
+from trimaran.archive.net.server.served_archive import ServedArchive
 from trimaran.archive.store.replay import ReplayLimit, ReplaySession
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterTimeoutError, RemoteProtocolError
+from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
+from trimaran.service_api.net.transport import Purpose
 from trimaran.service_api.types import CorrelationId, RecordingId
 from trimaran.service_api.wire.frame import encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
@@ -47,8 +52,10 @@ def append(recording: Recording, stream: StreamBuilder, lengths: list[int]) -> b
 
 
 @asynccontextmanager
-async def serving(archive: Archive, **options: object) -> AsyncIterator[ArchiveServer]:
-    server = ArchiveServer(archive, **options)  # type: ignore[arg-type]  # options of the server
+async def serving(
+    archive: Archive, *, gate: ConnectionGate | None = None, **options: Any
+) -> AsyncIterator[ArchiveServer]:  # options of the served archive
+    server = ArchiveServer(ServedArchive(archive, **{"authorisation": ReadOnly(), **options}), gate=gate)
     await server.start(Endpoint(HOST, 0))
     try:
         yield server
@@ -315,7 +322,7 @@ async def test_source_that_goes_away_is_an_error_at_once() -> None:
 
 
 async def test_unreachable_archive_is_an_error_that_names_it() -> None:
-    server = ArchiveServer(await launch())
+    server = ArchiveServer(ServedArchive(await launch(), authorisation=ReadOnly()))
     await server.start(Endpoint(HOST, 0))
     endpoint = str(server.endpoint)
     await server.aclose()
@@ -405,7 +412,8 @@ async def test_one_replay_a_connection_and_it_can_be_stopped() -> None:
 
 
 async def test_connections_beyond_the_limit_are_closed() -> None:
-    async with serving(await launch(), connection_limit=1) as server, raw_peer(server) as first:
+    gate = ConnectionGate({Purpose.ARCHIVE: GateLimits.of_count(1)})
+    async with serving(await launch(), gate=gate) as server, raw_peer(server) as first:
         await first.connect_session()
         with pytest.raises(ArchiveError, match="connection lost"):
             async with ArchiveClient.connect(str(server.endpoint)):

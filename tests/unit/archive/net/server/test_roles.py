@@ -25,6 +25,7 @@ from trimaran.archive.net.frame_stream import open_live
 from trimaran.archive.net.publication import Publication
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.archive.net.server.policy import ReadOnly
+from trimaran.archive.net.server.served_archive import ServedArchive
 from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.authorisation import AllowAll, AuthorisationService, DenyAll
 from trimaran.service_api.endpoint import Endpoint
@@ -59,7 +60,9 @@ async def served(directory: Path, authorisation: AuthorisationService) -> AsyncI
     issuer = Issuer.create(directory / "certs")
     archive = await launch()
     # What is published and replayed begins before the rules hold, and ends after they did.
-    server = ArchiveServer(archive, authorisation=AllowAll(), network=TlsStack(issuer.member(1)))
+    network = TlsStack(issuer.member(1))
+    state = ServedArchive(archive, authorisation=AllowAll(), network=network, cluster_id=lambda: network.cluster_id)
+    server = ArchiveServer(state)
     await server.start(Endpoint("127.0.0.1", 0))
     try:
         async with (

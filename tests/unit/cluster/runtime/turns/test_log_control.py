@@ -18,6 +18,7 @@ from tests.unit.cluster.runtime.fake_transport import receive
 from tests.unit.cluster.runtime.log_member import ONE, SESSION, TERM_LENGTH, Member, at, member
 from tests.waiting import until, within
 from trimaran.archive import ArchiveError
+from trimaran.archive.net.server.policy import ReadOnly
 from trimaran.archive.store.cold_segments import ColdStanding
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
@@ -43,7 +44,7 @@ async def served_log(
         leader.control.flush()
         if damaged_at is not None:
             leader.disk.damage(leader.archive.directory / "0-0.rec", damaged_at, b"?")
-        async with serving(leader.archive, authorisation=None) as server:
+        async with serving(leader.archive, authorisation=ReadOnly()) as server:
             yield log, at(server.endpoint, member_id)
 
 

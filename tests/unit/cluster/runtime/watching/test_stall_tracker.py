@@ -7,6 +7,7 @@ import gc
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -17,9 +18,15 @@ from tests.unit.cluster.testing.simulation.small_cluster import QUICK, Counter, 
 from tests.waiting import wait_until
 from trimaran.client import ClusterClient
 from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.cluster.runtime.watching.stall_tracker import StallTracker, watch_delivery, with_stop_watches
+from trimaran.cluster.runtime.watching.stall_tracker import (
+    StallTracker,
+    make_stall_tracker,
+    watch_delivery,
+    with_stop_watches,
+)
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.cluster.settings.config import NodeConfig, parse_members
 from trimaran.cluster.testing.simulation.world.loop import SimulatedLoop
 from trimaran.service_api import ClientSession, Cluster, ClusteredService
 
@@ -65,6 +72,23 @@ def test_a_span_below_the_threshold_is_no_stall_but_may_be_the_longest(stalls: S
     stalls.on_span("loop", 0, 99 * MS)
 
     assert (stalls.count, stalls.max_ns) == (0, 99 * MS)
+
+
+def test_the_settings_say_what_is_slow_and_what_is_a_stall() -> None:
+    config = NodeConfig(
+        member_id=0,
+        members=parse_members("0=127.0.0.1:9000"),
+        directory=Path("/data"),
+        service="a:B",
+        loop_slow_ms=7,
+        stall_threshold_ms=40,
+    )
+    stalls = make_stall_tracker(config, lambda: 0)
+
+    for number, duration_ms in enumerate([6, 7, 39, 40]):
+        stalls.on_span("gc2", number * 100 * MS, (number * 100 + duration_ms) * MS)
+
+    assert (stalls.slow_spans["gc2"].count, stalls.count) == (3, 1)
 
 
 def test_what_is_slow_and_no_stall_is_counted_by_its_culprit_and_not_logged(logged: list[Any]) -> None:

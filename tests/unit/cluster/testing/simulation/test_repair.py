@@ -63,6 +63,27 @@ def test_a_scrub_finds_a_flipped_bit_and_mends_it(small: SmallCluster, *, is_lea
     assert (upkeep(member).progress.found_count, upkeep(member).counts.mended_count) == (1, 1)
 
 
+def test_a_scrub_reads_as_fast_as_its_setting_and_begins_again_after_its_interval() -> None:
+    rate = 16 << 10
+    with small_cluster(settings=replace(QUICK, scrub_bytes_per_s=rate, scrub_interval_ms=30_000)) as small:
+        small.start()
+        small.send(400, length=400)
+        member = small.follower
+        seen: list[tuple[bool, int]] = []
+
+        def look() -> bool:
+            if not seen or seen[-1][0] != upkeep(member).progress.is_running:
+                seen.append((upkeep(member).progress.is_running, small.cluster.world.scheduler.now_ns))
+            return upkeep(member).progress.pass_count == 2
+
+        small.wait(look, limit_ns=200 * SECOND)
+
+        times_s = [now_ns / SECOND for _, now_ns in seen][1:]
+        begun_s, ended_s, begun_again_s, *_ = times_s
+        assert ended_s - begun_s == pytest.approx(upkeep(member).progress.read_bytes / rate, rel=0.1)
+        assert begun_again_s - ended_s == pytest.approx(30, abs=0.5)
+
+
 def test_what_a_read_meets_is_mended_without_a_scrub(small: SmallCluster) -> None:
     member = small.follower
     whole = archive_of(member)

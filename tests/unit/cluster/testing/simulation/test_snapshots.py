@@ -189,31 +189,46 @@ def test_timers_of_a_snapshot_fire_once(small: SmallCluster) -> None:
         assert service_of(member).fired == [*range(1, 21)]
 
 
+def take_while_clients_send(small: SmallCluster) -> set[int]:
+    """Have a snapshot taken between messages; return the members that delivered some while they wrote theirs."""
+    small.start()
+    small.send(20)
+    small.cluster.add_client("held", lambda: small._client("held", 300, 8))
+    small.wait(lambda: len(small.answers) > 30)
+    went_on: set[int] = set()
+
+    def look() -> bool:
+        for member in small.cluster.members.values():
+            assert member.node is not None
+            snapshots = member.node.module.snapshots
+            if snapshots.is_taking and member.node.service_agent.log_position > snapshots.taking_position:
+                went_on.add(member.member_id)
+        return len(small.answers) == 320 and all(newest(each) for each in small.cluster.running())
+
+    ask(small)
+    small.wait(look)
+    small.wait(small.is_at_rest)
+    return went_on
+
+
 def test_what_is_delivered_while_a_state_is_written_that_was_set_aside_is_not_in_the_snapshot() -> None:
     """The referee compares what is loaded with the state at the snapshot's position."""
     with small_cluster(make_service=Yielder) as small:
-        small.start()
-        small.send(20)
-        small.cluster.add_client("held", lambda: small._client("held", 300, 8))
-        small.wait(lambda: len(small.answers) > 30)
-        went_on: set[int] = set()
-
-        def look() -> bool:
-            for member in small.cluster.members.values():
-                assert member.node is not None
-                snapshots = member.node.module.snapshots
-                if snapshots.is_taking and member.node.service_agent.log_position > snapshots.taking_position:
-                    went_on.add(member.member_id)
-            return len(small.answers) == 320 and all(newest(each) for each in small.cluster.running())
-
-        ask(small)
-        small.wait(look)
-        small.wait(small.is_at_rest)
+        went_on = take_while_clients_send(small)
         restart(small, *small.cluster.members.values())
 
         assert went_on == {0, 1, 2}
         assert small.referee.counts.loaded_snapshots == 3
         assert {len(service_of(member).payloads) for member in small.cluster.members.values()} == {320}
+
+
+def test_a_member_that_may_not_copy_its_process_delivers_nothing_while_it_writes_a_large_state() -> None:
+    """`snapshot_copies_process`: the same cluster and service as above, and one member has it off."""
+    with small_cluster(make_service=Yielder) as small:
+        member = small.member(1)
+        member.config = member.config.model_copy(update={"snapshot_copies_process": False})
+
+        assert take_while_clients_send(small) == {0, 2}
 
 
 def service_of(member: Member) -> Keeper:

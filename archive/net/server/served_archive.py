@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+
+import structlog
 
 from ....service_api.access.audit import AuditTrail
 from ....service_api.access.line_limiter import LineLimiter
 from ....service_api.access.permissions import Permission, describe_refusal
-from ....service_api.authenticator import Authenticator
+from ....service_api.authenticator import AcceptAll, Authenticator
 from ....service_api.authorisation import AuthorisationService
-from ....service_api.net.transport import NetworkStack
+from ....service_api.net.transport import SOCKETS, NetworkStack
+from ....service_api.types import NULL_VALUE
 from ....service_api.wire.link_frames import StatusFrame
 from ....service_api.wire.message import Message
 from ...errors import ArchiveError, ArchiveErrorCode
@@ -23,39 +27,61 @@ from .recording_session import RecordingSession
 from .replication_session import ReplicationSession
 from .served_replay import ServedReplay
 
+_log = structlog.get_logger(__name__)
 
-@dataclass(slots=True, kw_only=True)
-class ServerState:
-    """What handlers of requests need besides the session that sent the request."""
+
+def _make_audit_trail() -> AuditTrail:
+    return AuditTrail(
+        info=_log.info,
+        warn=_log.warning,
+        monotonic_ns=lambda: int(asyncio.get_running_loop().time() * 1e9),
+    )
+
+
+@dataclass(slots=True)
+class ServedArchive:
+    """The archive that a server serves, to whom and within which limits, and what runs there.
+
+    Handlers of requests need no more besides the session that sent the request.
+    """
 
     archive: Archive
-    authenticator: Authenticator
+    _: KW_ONLY
     authorisation: AuthorisationService
-    archive_id: int
-    replay_limit: int
-    recording_limit: int
-    replication_limit: int
-    replay_rate_limit_bytes_per_s: int | None
-    idle_timeout_s: float
-    preallocate: bool
-    network: NetworkStack
-    audit: AuditTrail
-    cluster_id: Callable[[], int]
-    """The cluster that the archive is of; 0 while that is not known."""
-    whole_cluster_id: int
-    """The cluster of which that is a group; 0: of none."""
+    """Decides what a session may do, such as `ReadOnly`."""
+    authenticator: Authenticator = field(default_factory=AcceptAll)
+    """Decides who may have a session."""
+    archive_id: int = NULL_VALUE
+    replay_limit: int = 64
+    recording_limit: int = 64
+    replication_limit: int = 16
+    replay_rate_limit_bytes_per_s: int | None = None
+    """The most that each replay sends; None: as fast as it can."""
+    idle_timeout_s: float = 10.0
+    """How long a connection may take to say what it is."""
+    preallocate: bool = False
+    """Whether the segments of recordings are written with zeros ahead."""
+    network: NetworkStack = SOCKETS
+    """What everything is listened on and dialled through."""
+    audit: AuditTrail = field(default_factory=_make_audit_trail)
+    """Has each change, and what was refused."""
+    cluster_id: Callable[[], int] = lambda: 0
+    """The cluster that the archive is of; 0 while that is not known. A session that means another one is refused."""
+    whole_cluster_id: int = 0
+    """The cluster of which that is a group, which a session may mean as well; 0: no group."""
     counters: Mapping[int, ReplayLimit] = field(default_factory=dict)
     """Positions that replays may be bounded by besides those of recordings, by counter id."""
-    ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    ids: Iterator[int] = field(init=False, default_factory=lambda: itertools.count(1))
     """Ids of control sessions, replays, publications and replications: never the same twice in one server."""
-    violations: LineLimiter[tuple[str, str]] = field(default_factory=LineLimiter)
+    violations: LineLimiter[tuple[str, str]] = field(init=False, default_factory=LineLimiter)
     """Lines about connections that broke the protocol, by their address and what they did."""
-    events: RecordingEvents = field(default_factory=RecordingEvents)
-    recordings: dict[int, RecordingSession] = field(default_factory=dict)
+    events: RecordingEvents = field(init=False, default_factory=RecordingEvents)
+    recordings: dict[int, RecordingSession] = field(init=False, default_factory=dict)
     """What is being published here, by recording id."""
-    replays: dict[int, ServedReplay] = field(default_factory=dict)
+    replays: dict[int, ServedReplay] = field(init=False, default_factory=dict)
     """By replay session id."""
-    replications: dict[int, ReplicationSession] = field(default_factory=dict)
+    replications: dict[int, ReplicationSession] = field(init=False, default_factory=dict)
     """What this archive is copying from others, by replication id."""
 
     def expect_allowed(
