@@ -51,11 +51,14 @@ RULES: Final[dict[str, LintRule]] = {
         "the order of a set depends on the hash seed of the process and on what was in the set before",
         "sorted(the_set), or a dict with None as values, which keeps its order",
     ),
+    "sum-order": LintRule(
+        "each addition of floats rounds, so the sum depends on the order, and a set has another one on each member",
+        "math.fsum(the_set), sum(sorted(the_set)), or whole numbers",
+    ),
     "hash": LintRule("hash() of text and objects differs from process to process", "zlib.crc32(data), or hashlib"),
     "object-identity": LintRule(
         "id() is an address, which differs between members", "a key of your own, such as a number"
     ),
-    "default-repr": LintRule("the default text of an object holds its address", "define __repr__, or write the fields"),
     "float-libm": LintRule(
         "the last digit depends on the C library, so members on different builds may differ",
         "whole numbers or decimal.Decimal; the same image on every member; round() before you compare or keep it",
@@ -67,6 +70,14 @@ RULES: Final[dict[str, LintRule]] = {
     "class-state": LintRule(
         "a value of the class is shared by all services of the process, and stays when one is made again",
         "a field of the object: self.items = [] in __init__",
+    ),
+    "mutable-default": LintRule(
+        "all services of the process begin with the same object, so each changes the others' state",
+        "the annotation alone, which begins empty, or state(factory=...)",
+    ),
+    "undeclared-state": LintRule(
+        "only declared fields are in snapshots, and are put back when a handler raises",
+        "declare it in the class body: total: int = state()",
     ),
     "broad-except": LintRule(
         "it also catches what this member alone met, such as MemoryError, and goes on with another state",
@@ -87,10 +98,6 @@ RULES: Final[dict[str, LintRule]] = {
     "role-state": LintRule(
         "the role and the member differ, so members come to different states",
         "the same on every member; only what acts outside the cluster may look at the role",
-    ),
-    "snapshot-forgets": LintRule(
-        "a member that starts from a snapshot does not have this field",
-        "write it in on_take_snapshot or snapshot_messages and load it in on_start, or compute it there",
     ),
     "garbage-collection": LintRule(
         "objects are collected at another time on each member", "delete what is no longer used"

@@ -41,20 +41,22 @@ class FunctionSource:
         return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
 
     @property
+    def own_parameter(self) -> str:
+        """The name of `self`; empty if there is none."""
+        return self.parameters[0].arg if self.owner is not None and self.parameters and not self.is_static else ""
+
+    @property
     def is_static(self) -> bool:
         """Whether a method has no `self` or `cls`."""
-        return any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in self.node.decorator_list)
+        return self._is_decorated("staticmethod")
 
     @property
     def is_property(self) -> bool:
         """Whether to read the attribute calls it."""
-        names = (each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in self.decorators)
-        return any(name in ("property", "cached_property", "setter") for name in names)
+        return self._is_decorated("property", "cached_property", "setter")
 
-    @property
-    def decorators(self) -> list[ast.expr]:
-        """What it is decorated with."""
-        return self.node.decorator_list
+    def _is_decorated(self, *names: str) -> bool:
+        return any(ast.unparse(each).rpartition(".")[2] in names for each in self.node.decorator_list)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,14 +66,15 @@ class ClassSource:
     module: ModuleSource
     node: ast.ClassDef
     methods: dict[str, FunctionSource] = field(default_factory=dict)
+    annotations: dict[str, ast.expr] = field(default_factory=dict)
+    """The types of attributes, from the class body and from methods."""
+    class_values: dict[str, ast.expr] = field(default_factory=dict)
+    """The values that stand in the class body."""
+    assigned: dict[str, list[tuple[FunctionSource | None, ast.expr]]] = field(default_factory=dict)
+    """The values that attributes are given, by which method; None is the class body, which is last."""
 
     def __repr__(self) -> str:
         return f"<ClassSource {self.node.name}>"
-
-    @property
-    def class_values(self) -> dict[str, ast.expr]:
-        """The values that stand in the class body, by name."""
-        return dict(_values(self.node.body))
 
 
 @dataclass(slots=True, eq=False)
@@ -99,8 +102,6 @@ class Project:
         self._search_path = search_path
         self._modules: dict[str, ModuleSource | None] = {}
         self._by_path: dict[Path, ModuleSource] = {}
-        self.attribute_kinds: dict[tuple[ClassSource | ModuleSource, str], object] = {}
-        """What was found out about attributes of classes and values of modules."""
 
     def __repr__(self) -> str:
         return f"<Project modules={len(self._by_path)}>"
@@ -186,14 +187,19 @@ class Project:
         """Find a method where Python would."""
         return next((each.methods[name] for each in self.bases(source) if name in each.methods), None)
 
-    def is_service(self, source: ClassSource) -> bool:
-        """Whether a class is a service of a cluster."""
+    def is_service(self, source: ClassSource, *names: str) -> bool:
+        """Whether a class is a service of a cluster, or derives from one of these classes of Trimaran."""
         for each in self.bases(source):
             for base in each.node.bases:
                 full_name = dotted(base, each.module.names) or ""
-                if full_name.startswith("trimaran.") and full_name.rpartition(".")[2] in _SERVICE_BASES:
+                if full_name.startswith("trimaran.") and full_name.rpartition(".")[2] in (names or _SERVICE_BASES):
                     return True
         return False
+
+    def has_unknown_base(self, source: ClassSource) -> bool:
+        """Whether a class derives from one that is neither the user's nor of Trimaran."""
+        names = [dotted(base, source.module.names) or "" for base in source.node.bases]
+        return any(not name.startswith("trimaran.") and self.find(name) is None for name in names)
 
 
 def dotted(node: ast.expr, names: dict[str, str]) -> str | None:
@@ -226,14 +232,35 @@ def _collect(module: ModuleSource) -> None:
             module.names[statement.name] = f"{module.name}.{statement.name}"
         elif isinstance(statement, ast.ClassDef):
             source = module.classes[statement.name] = ClassSource(module, statement)
-            for part in _statements(statement.body):
-                if isinstance(part, Function) and part.name not in source.methods:
-                    source.methods[part.name] = FunctionSource(module, part, source)
+            _collect_class(source)
             module.names[statement.name] = f"{module.name}.{statement.name}"
     for name, value in _values([*_statements(module.tree.body)]):
         module.values[name] = value
         stands_for = dotted(value, module.names) if isinstance(value, ast.Name | ast.Attribute) else None
         module.names[name] = stands_for or f"{module.name}.{name}"
+
+
+def _collect_class(source: ClassSource) -> None:
+    for part in _statements(source.node.body):
+        if isinstance(part, Function) and part.name not in source.methods:
+            source.methods[part.name] = FunctionSource(source.module, part, source)
+        elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+            source.annotations[part.target.id] = part.annotation
+    for method in source.methods.values():
+        for node in ast.walk(method.node):
+            for target in _targets(node):
+                if isinstance(target, ast.Attribute) and ast.unparse(target.value) == method.own_parameter:
+                    if isinstance(node, ast.AnnAssign):
+                        source.annotations.setdefault(target.attr, node.annotation)
+                    elif isinstance(node, ast.Assign):
+                        source.assigned.setdefault(target.attr, []).append((method, node.value))
+    source.class_values.update(_values(source.node.body))
+    for name, value in source.class_values.items():
+        source.assigned.setdefault(name, []).append((None, value))
+
+
+def _targets(node: ast.AST) -> Sequence[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else ()
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
