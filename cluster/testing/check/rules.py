@@ -25,7 +25,9 @@ _JUDGED: Final = (*_REPLICATED, Place.START, Place.IMPORT)
 _FREE_TO_START: Final = frozenset({"file", "environment", "network", "process", "thread", "event-loop", "wall-clock"})
 _GIVEN_TO_A_NODE: Final = frozenset({"file", "environment", "network"})
 _DRAWN_AT_IMPORT: Final = frozenset({"wall-clock", "random", "environment"})
-_BROAD: Final = frozenset({"Exception", "BaseException", "MemoryError", "OSError", "IOError", "EnvironmentError", "everything"})
+_BROAD: Final = frozenset(
+    {"Exception", "BaseException", "MemoryError", "OSError", "IOError", "EnvironmentError", "everything"}
+)
 _NUMBERS: Final = frozenset({"int", "bool"})
 _MUTABLE: Final = frozenset({"list", "dict", "set", "defaultdict", "deque"})
 
@@ -36,37 +38,34 @@ Hit = tuple[str, Severity, str]
 # --- rules for one thing that is done
 
 
-def _leaves_log(seen: Seen, project: Project) -> Iterator[Hit]:
+def _leaves_log(seen: Seen) -> Iterator[Hit]:
     """A library gives each member something else: `time.time()`, `os.environ`."""
     rule = rule_of_name(seen.name)
     if seen.act is Act.CALL:
         rule = rule_of_call(seen.name, _argument_count(seen.node))
-    if rule is None or (rule == "event-loop" and seen.place is Place.SNAPSHOT):
+    if rule is None or (rule == "event-loop" and seen.where.place is Place.SNAPSHOT):
         return
-    if seen.place is Place.IMPORT and rule not in _DRAWN_AT_IMPORT:
+    if seen.where.place is Place.IMPORT and rule not in _DRAWN_AT_IMPORT:
         return
-    is_hint = (
-        rule in ("float-libm", "pickle")
-        or seen.place is Place.QUERY
-        or (seen.place is Place.START and rule in _FREE_TO_START and not seen.is_kept)
-        or (seen.place is Place.START and rule in _GIVEN_TO_A_NODE)
-    )
-    yield rule, HINT if is_hint else ERROR, seen.what if seen.act is Act.CALL else seen.name
+    is_free = rule in _FREE_TO_START and not seen.is_kept
+    if rule in ("float-libm", "pickle") or (seen.where.place is Place.START and (is_free or rule in _GIVEN_TO_A_NODE)):
+        yield rule, HINT, seen.what
+    else:
+        yield rule, _severity(seen), seen.what
 
 
-def _set_order(seen: Seen, project: Project) -> Iterator[Hit]:
+def _set_order(seen: Seen) -> Iterator[Hit]:
     """The elements of a set are taken in order: `for name in self.names`."""
-    is_hint = seen.value.element.kind in _NUMBERS or seen.place is Place.QUERY
-    yield "set-order", HINT if is_hint else ERROR, seen.what
+    yield "set-order", HINT if seen.value.element.kind in _NUMBERS else _severity(seen), seen.what
 
 
-def _ties(seen: Seen, project: Project) -> Iterator[Hit]:
+def _ties(seen: Seen) -> Iterator[Hit]:
     """Elements with one key stay in the order of the set: `sorted(self.names, key=len)`."""
     if seen.name in ("sorted", "min", "max") and _first_is_set(seen) and "key" in _keywords(seen.node):
         yield "set-order", HINT, f"{seen.name}() by a key leaves ties in the order of the set"
 
 
-def _sum_order(seen: Seen, project: Project) -> Iterator[Hit]:
+def _sum_order(seen: Seen) -> Iterator[Hit]:
     """Floats are added in the order of a set: `sum(self.rates)`."""
     if seen.name == "sum" and _first_is_set(seen):
         kind = seen.arguments[0].element.kind
@@ -74,19 +73,18 @@ def _sum_order(seen: Seen, project: Project) -> Iterator[Hit]:
             yield "sum-order", ERROR if kind == "float" else HINT, text_of(seen.node)
 
 
-def _hash(seen: Seen, project: Project) -> Iterator[Hit]:
+def _hash(seen: Seen) -> Iterator[Hit]:
     """`hash()` of something else than a number."""
     if seen.name == "hash" and seen.arguments and seen.arguments[0].kind not in _NUMBERS | {"float"}:
-        severity = HINT if seen.place is Place.QUERY else ERROR
-        yield "hash", severity, text_of(seen.node)
+        yield "hash", _severity(seen), text_of(seen.node)
 
 
-def _float_power(seen: Seen, project: Project) -> Iterator[Hit]:
+def _float_power(seen: Seen) -> Iterator[Hit]:
     """`rate ** 2`: the C library computes it."""
     yield "float-libm", HINT, seen.what
 
 
-def _kept(seen: Seen, project: Project) -> Iterator[Hit]:
+def _kept(seen: Seen) -> Iterator[Hit]:
     """A field keeps what does not last: `self.last = payload`, `self.numbers = itertools.count()`."""
     where, source = map(text_of, seen.subjects)
     if seen.value.has_view:
@@ -95,7 +93,7 @@ def _kept(seen: Seen, project: Project) -> Iterator[Hit]:
         yield "kept-iterator", ERROR, f"{where} = {source}"
 
 
-def _shared_state(seen: Seen, project: Project) -> Iterator[Hit]:
+def _shared_state(seen: Seen) -> Iterator[Hit]:
     """State of a module or class is changed: `CACHE[key] = value`, `Service.count += 1`."""
     assert seen.home is not None
     rule = {Owner.MODULE: "module-state", Owner.CLASS: "class-state"}.get(seen.home.owner)
@@ -103,38 +101,37 @@ def _shared_state(seen: Seen, project: Project) -> Iterator[Hit]:
         yield rule, ERROR, seen.what
 
 
-def _query_writes(seen: Seen, project: Project) -> Iterator[Hit]:
+def _query_writes(seen: Seen) -> Iterator[Hit]:
     """A query changes the state: `self.reads += 1`."""
     assert seen.home is not None
     if seen.home.owner in (Owner.SERVICE, Owner.CLUSTER):
         yield "query-writes", ERROR, seen.what
 
 
-def _role_state(seen: Seen, project: Project) -> Iterator[Hit]:
+def _role_state(seen: Seen) -> Iterator[Hit]:
     """The state changes only on some members: `if self.cluster.role is Role.LEADER: self.sent += 1`."""
     assert seen.home is not None
     if seen.condition is not None and seen.home.owner in (Owner.SERVICE, Owner.CLUSTER):
         yield "role-state", ERROR, f"{seen.what} if {text_of(seen.condition)}"
 
 
-def _broad_except(seen: Seen, project: Project) -> Iterator[Hit]:
+def _broad_except(seen: Seen) -> Iterator[Hit]:
     """A member alone goes on after an error that only it met: `except Exception: pass`."""
     *earlier, handler = seen.subjects
     if _raises(handler) or any(_raises(each) and {"MemoryError", "OSError"} <= {*_caught(each)} for each in earlier):
         return
     broad = [name for name in _caught(handler) if name in _BROAD]
     if broad:
-        yield "broad-except", HINT if seen.place is Place.QUERY else ERROR, f"except {broad[0]}"
+        yield "broad-except", _severity(seen), f"except {broad[0]}"
 
 
-def _coroutine_callback(seen: Seen, project: Project) -> Iterator[Hit]:
+def _coroutine_callback(seen: Seen) -> Iterator[Hit]:
     """A callback suspends: `async def on_request(...)`."""
-    if len(seen.way) == 1 and seen.way[0] in (*PLAIN_CALLBACKS, "snapshot_messages"):
-        if isinstance(seen.node, ast.AsyncFunctionDef) or seen.way[0] in PLAIN_CALLBACKS:
-            yield "coroutine-callback", ERROR, seen.what
+    if len(seen.where.way) == 1 and seen.where.way[0] in PLAIN_CALLBACKS:
+        yield "coroutine-callback", ERROR, seen.what
 
 
-LINE_RULES: Final[Mapping[Act, Sequence[tuple[Callable[[Seen, Project], Iterator[Hit]], Sequence[Place]]]]] = {
+LINE_RULES: Final[Mapping[Act, Sequence[tuple[Callable[[Seen], Iterator[Hit]], Sequence[Place]]]]] = {
     Act.CALL: [(_leaves_log, _JUDGED), (_hash, _JUDGED), (_sum_order, _JUDGED), (_ties, _ON_LOG)],
     Act.NAME: [(_leaves_log, _JUDGED)],
     Act.TAKE: [(_set_order, _JUDGED)],
@@ -183,11 +180,11 @@ def _undeclared_state(project: Project, service: ClassSource, seen: Sequence[See
 
 def _role_changes_state(project: Project, service: ClassSource, seen: Sequence[Seen]) -> Iterator[Finding]:
     """`on_role_change` changes a field of the state."""
-    in_snapshot = {each.home for each in seen if each.act is Act.READ and each.place is Place.SNAPSHOT}
+    in_snapshot = {each.home for each in seen if each.act is Act.READ and each.where.place is Place.SNAPSHOT}
     changed = _changes(seen, Place.LOG)
     for name, first in _changes(seen, Place.OUTSIDE).items():
         if name in changed or first.home in in_snapshot:
-            what = f"self.{name} is changed by {first.way[0]}, outside of the log's order"
+            what = f"self.{name} is changed by {first.where.way[0]}, outside of the log's order"
             yield finding(first, ("role-state", ERROR, what))
 
 
@@ -203,15 +200,15 @@ def judge(project: Project, service: ClassSource, seen: Sequence[Seen]) -> Itera
     """Yield what the rules find in what a service does."""
     for each in seen:
         for rule, places in LINE_RULES.get(each.act, ()):
-            if each.place in places:
-                yield from (finding(each, hit) for hit in rule(each, project))
+            if each.where.place in places:
+                yield from (finding(each, hit) for hit in rule(each))
     for service_rule in SERVICE_RULES:
         yield from service_rule(project, service, seen)
 
 
 def finding(seen: Seen, hit: Hit) -> Finding:
     """Make a finding at what was seen."""
-    return finding_at(seen.module, seen.node, hit, seen.way)
+    return finding_at(seen.where.module, seen.node, hit, seen.where.way)
 
 
 def finding_at(module: ModuleSource, node: ast.AST, hit: Hit, way: tuple[str, ...] = ()) -> Finding:
@@ -228,9 +225,14 @@ def _changes(seen: Sequence[Seen], place: Place) -> dict[str, Seen]:
     """Return the first change of each field of the service."""
     changes: dict[str, Seen] = {}
     for each in seen:
-        if each.act is Act.CHANGE and each.place is place and each.home and each.home.owner is Owner.SERVICE:
+        if each.act is Act.CHANGE and each.where.place is place and each.home and each.home.owner is Owner.SERVICE:
             changes.setdefault(each.home.name, each)
     return changes
+
+
+def _severity(seen: Seen) -> Severity:
+    """Return how sure a finding is that does not matter where no state comes of it."""
+    return HINT if seen.where.place is Place.QUERY else ERROR
 
 
 def _first_is_set(seen: Seen) -> bool:

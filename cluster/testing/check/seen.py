@@ -57,16 +57,23 @@ class Act(Enum):
     """A callback is a coroutine or a generator."""
 
 
+@dataclass(slots=True, frozen=True)
+class Where:
+    """The function that does it."""
+
+    place: Place
+    module: ModuleSource
+    way: tuple[str, ...]
+    """The callback, and the functions on the way from it."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Seen:
     """One thing that a service does."""
 
     act: Act
     node: ast.AST
-    place: Place
-    module: ModuleSource
-    way: tuple[str, ...]
-    """The callback, and the functions on the way from it."""
+    where: Where
     form: str = "{}"
     """The text about it, with gaps for the source of `subjects`."""
     subjects: Sequence[ast.AST] = ()

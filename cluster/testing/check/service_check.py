@@ -17,7 +17,7 @@ from .modules import ClassSource, FunctionSource, Project, dotted
 from .rules import SNAPSHOT_CALLBACKS, judge
 from .seen import Place
 from .values import CLUSTER, VIEW, Value
-from .walk import SERVICE, Follower
+from .walk import SERVICE, Tracer
 
 _TYPED_CALLBACKS: Final = ("on_opened", "on_closed")
 """What a typed service may have beside the methods that it marks."""
@@ -54,7 +54,7 @@ def check_targets(targets: Sequence[str], service_dir: Path) -> tuple[list[Findi
     services = list(dict.fromkeys(each for target in targets for each in _find_services(project, target)))
     found: dict[tuple[Path, int, int, str], Finding] = {}
     for service in services:
-        for finding in judge(project, service, _follow(project, service).seen):
+        for finding in judge(project, service, _trace(project, service).seen):
             key = finding.path, finding.line, finding.column, finding.rule
             if key not in found or finding.severity < found[key].severity:  # "error" is before "hint"
                 found[key] = finding
@@ -129,17 +129,17 @@ def _services_in(project: Project, path: Path) -> Iterator[ClassSource]:
     yield from (each for each in module.classes.values() if project.is_service(each))
 
 
-def _follow(project: Project, service: ClassSource) -> Follower:
+def _trace(project: Project, service: ClassSource) -> Tracer:
     """Follow each callback of a service."""
-    follower = Follower(project)
+    tracer = Tracer(project)
     names = dict.fromkeys(name for each in project.bases(service) for name in each.methods)
     for name in names:
         method = project.find_method(service, name)
         assert method is not None
         place = _PLACES.get(name) or _decorated_place(method)
         if place is not None:
-            follower.enter(method, _arguments_of(service, method, name), place)
-    return follower
+            tracer.enter(method, _arguments_of(service, method, name), place)
+    return tracer
 
 
 def _decorated_place(method: FunctionSource) -> Place | None:

@@ -59,11 +59,8 @@ class Value:
     def item(self, index: ast.expr) -> Value:
         """Return what `value[index]` is."""
         if isinstance(index, ast.Slice):
-            return self
-        if self.kind == "tuple":
-            is_known = isinstance(index, ast.Constant) and isinstance(index.value, int)
-            return self._part(combine(self.parts[index.value :][:1] if is_known else self.parts))  # type: ignore[attr-defined]
-        return self._part(self.parts[-1] if self.parts else UNKNOWN)
+            return replace(self, home=None)
+        return self.element if self.kind == "tuple" else self._part(self.parts[-1] if self.parts else UNKNOWN)
 
     def unpacked(self, count: int) -> Sequence[Value]:
         """Return what each of `count` names is that the value is assigned to."""
@@ -136,7 +133,7 @@ def annotated(project: Project, module: ModuleSource, node: ast.expr | None) -> 
         inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if _last_name(node.value) in _WRAPPERS:
             return annotated(project, module, inner[0])
-        parts = tuple(annotated(project, module, each) for each in inner if not _is_ellipsis(each))
+        parts = tuple(annotated(project, module, each) for each in inner if ast.unparse(each) != "...")
         return replace(annotated(project, module, node.value), parts=parts)
     if not isinstance(node, ast.Name | ast.Attribute):
         return UNKNOWN
@@ -149,8 +146,6 @@ def annotated(project: Project, module: ModuleSource, node: ast.expr | None) -> 
 def result_of(name: str, arguments: Sequence[Value]) -> Value:
     """Return what a function of the library returns."""
     first = arguments[0] if arguments else UNKNOWN
-    if name == "next":
-        return first.element
     is_lazy = name.startswith("itertools.") or name in LAZY
     if is_lazy and any(argument.is_unordered for argument in arguments):
         return Value("set iterator")
@@ -170,7 +165,7 @@ def result_of_method(receiver: Value, name: str, arguments: Sequence[Value]) -> 
         return Value("dict view", parts, home=receiver.home)
     if name == "values":
         return Value("list", receiver.parts[-1:], home=receiver.home)
-    if name in ("get", "setdefault", "pop", "__getitem__"):
+    if name in ("get", "setdefault", "pop"):
         known = receiver.parts[-1] if kind == "dict" and receiver.parts else UNKNOWN
         given = arguments[1] if len(arguments) > 1 else UNKNOWN
         return replace(given if known == UNKNOWN else known, home=None if name == "pop" else receiver.home)
@@ -187,10 +182,6 @@ def result_of_operator(operator: ast.operator, left: Value, right: Value) -> Val
     if isinstance(operator, ast.Div) or "float" in (left.kind, right.kind):
         return FLOAT
     return replace(left, home=None) if (left.kind, left.parts) == (right.kind, right.parts) else UNKNOWN
-
-
-def _is_ellipsis(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is ...
 
 
 def _last_name(node: ast.expr) -> str:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from .modules import ClassSource, Function, FunctionSource, ModuleSource, Project
-from .seen import ASSIGNED, Act, Place, Seen
+from .seen import ASSIGNED, Act, Place, Seen, Where
 from .values import (
     CLUSTER,
     LAZY,
@@ -48,16 +48,24 @@ _TAKERS: Final = frozenset(
     }
 )
 _TAKING_METHODS: Final = frozenset({"join", "extend", "fromkeys"})
-_SORTING: Final = frozenset({"math.fsum", "heapq.nsmallest", "heapq.nlargest"})
-_ORDERLESS: Final = frozenset({"any", "all", "sorted", "set", "frozenset", "min", "max", "len", "sum", *_SORTING})
+_ORDERLESS: Final = frozenset(
+    {
+        *("any", "all", "sorted", "set", "frozenset", "min", "max", "len", "sum"),
+        *("math.fsum", "heapq.nsmallest", "heapq.nlargest"),
+    }
+)
 _MEMBER_FACTS: Final = frozenset({"role", "member_id", "is_replaying"})
 
-_COMPREHENSIONS: Final = {
-    ast.ListComp: "list",
-    ast.SetComp: "set",
-    ast.DictComp: "dict",
-    ast.GeneratorExp: "iterator",
+_VISITED_AS: Final = {
+    **dict.fromkeys(("SetComp", "DictComp", "GeneratorExp"), "ListComp"),
+    **dict.fromkeys(("FunctionDef", "AsyncFunctionDef"), "Lambda"),
+    "AsyncFor": "For",
+    "TryStar": "Try",
+    "YieldFrom": "Yield",
+    "IfExp": "BoolOp",
 }
+"""Statements and expressions that are looked at as another one is."""
+_COMPREHENSIONS: Final = {"ListComp": "list", "SetComp": "set", "DictComp": "dict", "GeneratorExp": "iterator"}
 
 _WALK_LIMIT: Final = 20_000
 """Walks over functions for one service: beyond it, the rest is not looked at."""
@@ -69,7 +77,7 @@ SERVICE: Final = Home(Owner.SERVICE, "")
 """The service itself."""
 
 
-class Follower:
+class Tracer:
     """Follows the callbacks of one service, and keeps what was seen."""
 
     def __init__(self, project: Project) -> None:
@@ -78,35 +86,33 @@ class Follower:
         self._known: dict[object, Value] = {}
         """The results of calls, and the values of attributes and modules."""
         self._active: list[FunctionSource] = []
-        self._waiting: deque[tuple[FunctionSource, Mapping[str, Value], Place, tuple[str, ...]]] = deque()
+        self._waiting: deque[tuple[FunctionSource, Mapping[str, Value], Where]] = deque()
         self._walk_count = 0
 
     def __repr__(self) -> str:
-        return f"<Follower walks={self._walk_count} seen={len(self.seen)}>"
+        return f"<Tracer walks={self._walk_count} seen={len(self.seen)}>"
 
     def enter(self, callback: FunctionSource, arguments: Mapping[str, Value], place: Place) -> None:
         """Follow a callback."""
-        self.call(callback, arguments, place, (callback.node.name,))
+        self.call(callback, arguments, Where(place, callback.module, (callback.node.name,)))
         while self._waiting:
             self.call(*self._waiting.popleft())
 
-    def call(
-        self, function: FunctionSource, arguments: Mapping[str, Value], place: Place, way: tuple[str, ...]
-    ) -> Value:
+    def call(self, function: FunctionSource, arguments: Mapping[str, Value], where: Where) -> Value:
         """Return what a call returns; the first one with such arguments is followed."""
-        key = function, place, frozenset(arguments.items())
+        key = function, where.place, frozenset(arguments.items())
         if key in self._known:
             return self._known[key]
         declared = annotated(self.project, function.module, function.node.returns)
         if self._walk_count >= _WALK_LIMIT or self._active.count(function) > 1:
             return declared
         if len(self._active) >= _DEPTH_LIMIT:
-            self._waiting.append((function, arguments, place, way))
+            self._waiting.append((function, arguments, where))
             return declared
         self._walk_count += 1
         self._known[key] = declared  # for one that calls itself
         self._active.append(function)
-        returned = FunctionWalk(self, function.module, place, way, function, arguments).walk(function.node)
+        returned = FunctionWalk(self, where, function, arguments).walk(function.node)
         self._active.pop()
         self._known[key] = returned if declared == UNKNOWN else replace(declared, home=returned.home)
         return self._known[key]
@@ -127,15 +133,15 @@ class Follower:
                 yield annotated(self.project, each.module, each.annotations[name])
             for method, value in each.assigned.get(name, ()):
                 own = {} if method is None else {method.own_parameter: Value("object", source=source)}
-                yield FunctionWalk(self, each.module, Place.QUIET, (), method, own).visit(value)
+                yield FunctionWalk(self, Where(Place.QUIET, each.module, ()), method, own).visit(value)
 
-    def module_value(self, module: ModuleSource, name: str, place: Place, way: tuple[str, ...]) -> Value:
+    def module_value(self, module: ModuleSource, name: str, where: Where) -> Value:
         """Return what a value of a module is; what was done to make it is noted if the log path reads it."""
-        place = Place.IMPORT if place in (Place.LOG, Place.SNAPSHOT, Place.IMPORT) else Place.QUIET
+        place = Place.IMPORT if where.place in (Place.LOG, Place.SNAPSHOT, Place.IMPORT) else Place.QUIET
         key = module, name, place
         if key not in self._known:
             self._known[key] = UNKNOWN
-            made = FunctionWalk(self, module, place, (*way, name), None, {}).visit(module.values[name])
+            made = FunctionWalk(self, Where(place, module, (*where.way, name)), None, {}).visit(module.values[name])
             self._known[key] = replace(made, home=Home(Owner.MODULE, name))
         return self._known[key]
 
@@ -144,19 +150,12 @@ class FunctionWalk(ast.NodeVisitor):
     """Walks over one function, or over an expression; `visit` returns the value of an expression."""
 
     def __init__(
-        self,
-        follower: Follower,
-        module: ModuleSource,
-        place: Place,
-        way: tuple[str, ...],
-        function: FunctionSource | None,
-        arguments: Mapping[str, Value],
+        self, tracer: Tracer, where: Where, function: FunctionSource | None, arguments: Mapping[str, Value]
     ) -> None:
-        self._follower = follower
-        self._project = follower.project
-        self._module = module
-        self._place = place
-        self._way = way
+        self._tracer = tracer
+        self._project = tracer.project
+        self._where = where
+        self._module = where.module
         self._function = function
         self._globals: set[str] = set()
         self._environment: dict[str, Value] = {}
@@ -180,7 +179,8 @@ class FunctionWalk(ast.NodeVisitor):
 
     def visit(self, node: ast.AST) -> Value:
         """Walk over a statement or an expression."""
-        return getattr(self, f"visit_{type(node).__name__}", self.generic_visit)(node) or UNKNOWN
+        name = type(node).__name__
+        return getattr(self, f"visit_{_VISITED_AS.get(name, name)}", self.generic_visit)(node) or UNKNOWN
 
     def generic_visit(self, node: ast.AST) -> None:
         """Walk over the parts of what has no method of its own."""
@@ -192,9 +192,9 @@ class FunctionWalk(ast.NodeVisitor):
     # --- what is noted
 
     def _see(self, act: Act, node: ast.AST, **facts: Any) -> None:  # Any: the fields of Seen
-        if self._place is not Place.QUIET:
-            where = {"place": self._place, "module": self._module, "way": self._way, "condition": self._condition}
-            self._follower.seen.append(Seen(act=act, node=node, **where, **facts))
+        if self._where.place is not Place.QUIET:
+            seen = Seen(act=act, node=node, where=self._where, condition=self._condition, **facts)
+            self._tracer.seen.append(seen)
 
     def _take(self, node: ast.AST, value: Value, form: str = "{}") -> None:
         """Note that the elements of a value are taken in their order."""
@@ -219,10 +219,10 @@ class FunctionWalk(ast.NodeVisitor):
                 self._globals |= {*each.names}
             elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
                 self._environment[each.id] = UNKNOWN
-            elif isinstance(each, ast.ExceptHandler | ast.MatchAs | ast.MatchStar | Function) and each.name:
-                self._environment[each.name] = UNKNOWN
             elif isinstance(each, ast.arg):
                 self._environment[each.arg] = UNKNOWN
+            elif isinstance(each, ast.ExceptHandler | ast.MatchAs | ast.MatchStar | Function) and each.name:
+                self._environment[each.name] = UNKNOWN
         for name in self._globals:
             self._environment.pop(name, None)
 
@@ -242,10 +242,10 @@ class FunctionWalk(ast.NodeVisitor):
         """Return what a full name stands for."""
         found = self._project.find(full_name)
         if isinstance(found, tuple):
-            return self._follower.module_value(*found, self._place, self._way)
+            return self._tracer.module_value(*found, self._where)
         parent, _, last = full_name.rpartition(".")
         if found is None and parent and isinstance(owner := self._project.find(parent), ClassSource):
-            return replace(self._follower.attribute(owner, last), home=Home(Owner.CLASS, last))
+            return replace(self._tracer.attribute(owner, last), home=Home(Owner.CLASS, last))
         return Value(name=full_name)
 
     def _lookup(self, name: str) -> Value:
@@ -258,7 +258,7 @@ class FunctionWalk(ast.NodeVisitor):
     def _member(self, base: Value, node: ast.Attribute) -> Value:
         if base.name:
             return self._named(f"{base.name}.{node.attr}")
-        known = UNKNOWN if base.source is None else self._follower.attribute(base.source, node.attr)
+        known = UNKNOWN if base.source is None else self._tracer.attribute(base.source, node.attr)
         return replace(known, home=Home(Owner.SERVICE, node.attr) if base.home == SERVICE else base.home)
 
     def _look(self, node: ast.expr, value: Value) -> Value:
@@ -269,7 +269,7 @@ class FunctionWalk(ast.NodeVisitor):
         if isinstance(found, FunctionSource):
             self._follow(found, None, ())
         elif value.name:
-            self._see(Act.NAME, node, name=value.name)
+            self._see(Act.NAME, node, name=value.name, form=value.name)
         return value
 
     def visit_Name(self, node: ast.Name) -> Value:
@@ -297,14 +297,14 @@ class FunctionWalk(ast.NodeVisitor):
             self._assign(node, [node.target], node.value, annotated(self._project, self._module, node.annotation))
 
     def _assign(self, node: ast.AST, targets: Sequence[ast.expr], source: ast.expr, declared: Value) -> None:
-        first = len(self._follower.seen)
+        first = len(self._tracer.seen)
         value = self.visit(source)
         if declared != UNKNOWN:
             value = replace(declared, home=value.home)
         homes = [self._store(node, target, value, source) for target in targets]
         if any(home is not None and home.owner is Owner.SERVICE for home in homes):
-            for each in self._follower.seen[first:]:
-                each.is_kept |= each.way is self._way
+            for each in self._tracer.seen[first:]:
+                each.is_kept |= each.where is self._where
 
     def _store(self, node: ast.AST, target: ast.expr, value: Value, source: ast.expr) -> Home | None:
         """Give a target its value; returns the part of the state that is assigned by that."""
@@ -357,8 +357,6 @@ class FunctionWalk(ast.NodeVisitor):
         self._iterate(node)
         self._visit_all([*node.body, *node.orelse])
 
-    visit_AsyncFor = visit_For
-
     def _iterate(self, node: ast.For | ast.AsyncFor | ast.comprehension, *, is_taken: bool = True) -> Value:
         value = self.visit(node.iter)
         if is_taken:
@@ -389,15 +387,11 @@ class FunctionWalk(ast.NodeVisitor):
         self._yields.append(node)
         self.generic_visit(node)
 
-    visit_YieldFrom = visit_Yield
-
     def visit_Lambda(self, node: ast.Lambda | Function) -> None:
         """A function within: it is looked at where it stands, as if it were called there."""
         with self._scope():
             self._bind_parameters(node.args)
             self._visit_all([node.body] if isinstance(node, ast.Lambda) else node.body)
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda
 
     # --- expressions
 
@@ -450,11 +444,9 @@ class FunctionWalk(ast.NodeVisitor):
             self.visit(node.test)
         return next((value for value in values if value.kind not in ("?", "None")), UNKNOWN)
 
-    visit_IfExp = visit_BoolOp
-
     def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> Value:
         """A comprehension; a generator has the order of what it iterates over, and leaves it to the consumer."""
-        kind = _COMPREHENSIONS[type(node)]
+        kind = _COMPREHENSIONS[type(node).__name__]
         results = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
         with self._scope():
             for generator in node.generators:
@@ -463,8 +455,6 @@ class FunctionWalk(ast.NodeVisitor):
                     kind = "set iterator"
                 self._visit_all(generator.ifs)
             return Value(kind, tuple(self._visit_all(results)))
-
-    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
 
     # --- calls
 
@@ -504,8 +494,8 @@ class FunctionWalk(ast.NodeVisitor):
             return self._follow(found, None, positional, named)
         if isinstance(found, ClassSource):
             made = Value("object", source=found)
-            for each in ("__new__", "__init__", "__post_init__"):
-                method = self._project.find_method(found, each)
+            for maker in ("__new__", "__init__", "__post_init__"):
+                method = self._project.find_method(found, maker)
                 if method is not None:
                     self._follow(method, made, positional, named)
             return made
@@ -545,7 +535,7 @@ class FunctionWalk(ast.NodeVisitor):
         parameters = [each.arg for each in function.parameters]
         if receiver is not None and not function.is_static:
             positional = [receiver, *positional]
-        arguments = {**dict(zip(parameters, positional, strict=False)), **named}
+        arguments: dict[str | None, Value] = {**dict(zip(parameters, positional, strict=False)), **named}
         known = {name: arguments[name] for name in parameters if arguments.get(name, UNKNOWN) != UNKNOWN}
-        way = self._way if len(self._way) >= _WAY_LIMIT else (*self._way, function.name)
-        return self._follower.call(function, known, self._place, way)
+        way = (*self._where.way, function.name)[:_WAY_LIMIT]
+        return self._tracer.call(function, known, Where(self._where.place, function.module, way))

@@ -241,6 +241,26 @@ def test_a_finding_in_a_helper_names_the_way_from_the_callback(tmp_path: Path) -
     assert finding.reached_from == ("on_request", "Service.mark", "stamp")
 
 
+def test_a_long_way_is_followed_to_its_end(tmp_path: Path) -> None:
+    steps = [f"def step_{number}():\n    return step_{number + 1}()\n\n\n" for number in range(60)]
+    helpers = f"{''.join(steps)}def step_60():\n    return time.time()\n"
+
+    (finding,) = check(tmp_path, f"{HEAD}\n{CALLBACK}        self.value = step_0()\n\n\n{helpers}")
+
+    assert (finding.rule, finding.what) == ("wall-clock", "time.time()")
+    assert finding.reached_from[:3] == ("on_request", "step_0", "step_1")
+
+
+def test_functions_that_call_each_other_are_followed_once(tmp_path: Path) -> None:
+    helpers = (
+        "def first(each):\n    return second([each])\n\n\ndef second(each):\n    return [hash('a'), first([each])]\n"
+    )
+
+    findings = check(tmp_path, f"{HEAD}\n{CALLBACK}        self.value = first(1)\n\n\n{helpers}")
+
+    assert [(each.rule, each.reached_from) for each in findings] == [("hash", ("on_request", "first", "second"))]
+
+
 def test_outside_of_the_logs_order_a_service_is_free(tmp_path: Path) -> None:
     lines = ("self.started = time.time()", "threading.Thread(target=int).start()", "random.random()")
 
@@ -296,6 +316,18 @@ def test_a_comment_that_nothing_needs_is_a_hint(tmp_path: Path) -> None:
     found = found_in(tmp_path, "self.value = 1  # trimaran: ignore[wall-clock] no longer needed")
 
     assert found == [("unused-ignore", Severity.HINT, 1)]
+
+
+SHOWN_ELSEWHERE = {
+    *("mutable-default", "undeclared-state"),  # of typed services: tests/data/services/wrong/undeclared_state.py
+    *("broad-except", "query-writes", "coroutine-callback", "role-state"),
+    *("ignore-without-reason", "unknown-rule", "unused-ignore"),
+}
+
+
+@pytest.mark.parametrize("rule", sorted(RULES.keys() - SHOWN_ELSEWHERE))
+def test_the_example_of_a_rule_is_found_by_it(tmp_path: Path, rule: str) -> None:
+    assert {found for found, _, _ in found_in(tmp_path, RULES[rule].example)} == {rule}
 
 
 def test_every_rule_has_a_reason_and_another_way() -> None:
