@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ _BASE_LIMIT: Final = 64
 """Classes that one class may derive from, and names that an import may pass through."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class FunctionSource:
     """A function or method of the user."""
 
@@ -39,6 +40,24 @@ class FunctionSource:
         """All that can be given by position or name, in order."""
         arguments = self.node.args
         return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+
+    @cached_property
+    def global_names(self) -> set[str]:
+        """The names of the module that it assigns."""
+        return {name for each in ast.walk(self.node) if isinstance(each, ast.Global) for name in each.names}
+
+    @cached_property
+    def local_names(self) -> set[str]:
+        """The names that it binds, as do functions within it."""
+        names: set[str | None] = set()
+        for each in ast.walk(self.node):
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                names.add(each.id)
+            elif isinstance(each, ast.arg):
+                names.add(each.arg)
+            elif isinstance(each, ast.ExceptHandler | ast.MatchAs | ast.MatchStar | Function):
+                names.add(each.name)
+        return {name for name in names - self.global_names if name is not None}
 
     @property
     def own_parameter(self) -> str:
@@ -95,6 +114,9 @@ class ModuleSource:
         return f"<ModuleSource {self.name}>"
 
 
+Found = FunctionSource | ClassSource | ModuleSource | tuple[ModuleSource, str] | None
+
+
 class Project:
     """The modules of the user, read when something in them is asked for."""
 
@@ -102,6 +124,7 @@ class Project:
         self._search_path = search_path
         self._modules: dict[str, ModuleSource | None] = {}
         self._by_path: dict[Path, ModuleSource] = {}
+        self._found: dict[str, Found] = {}
 
     def __repr__(self) -> str:
         return f"<Project modules={len(self._by_path)}>"
@@ -143,30 +166,25 @@ class Project:
                     self._modules[name] = self.read(name, found)
         return self._modules[name]
 
-    def find(self, full_name: str) -> FunctionSource | ClassSource | ModuleSource | tuple[ModuleSource, str] | None:
+    def find(self, full_name: str) -> Found:
         """Find what a full name stands for; a pair is a value of a module. None where it is not the user's."""
-        for _ in range(_BASE_LIMIT):
-            module = self.find_module(full_name)
-            if module is not None:
-                return module
-            parent, _, last = full_name.rpartition(".")
-            if not parent:
-                return None
-            found = self.find(parent)
-            if isinstance(found, ClassSource):
-                return found.methods.get(last)
-            if not isinstance(found, ModuleSource):
-                return None
-            if last in found.functions:
-                return found.functions[last]
-            if last in found.classes:
-                return found.classes[last]
-            if last in found.values and found.names.get(last, full_name) == f"{found.name}.{last}":
-                return found, last
-            if found.names.get(last, full_name) == full_name:
-                return None
-            full_name = found.names[last]
-        return None
+        if full_name not in self._found:
+            self._found[full_name] = None  # for a name that stands for a part of itself: limits = limits.all
+            self._found[full_name] = self.find_module(full_name) or self._find_part(*full_name.rpartition("."))
+        return self._found[full_name]
+
+    def _find_part(self, parent: str, _: str, name: str) -> Found:
+        found = self.find(parent) if parent else None
+        if isinstance(found, ClassSource):
+            return found.methods.get(name)
+        if not isinstance(found, ModuleSource):
+            return None
+        if name in found.functions or name in found.classes:
+            return found.functions.get(name) or found.classes[name]
+        stands_for = found.names.get(name, "")
+        if name in found.values and stands_for == f"{found.name}.{name}":
+            return found, name
+        return self.find(stands_for)
 
     def bases(self, source: ClassSource) -> Iterator[ClassSource]:
         """Yield the class and those of the user that it derives from, nearest first."""

@@ -10,7 +10,7 @@ from ....service_api.service import PLAIN_CALLBACKS
 from ...service.strict.known_calls import rule_of_call, rule_of_name
 from ...service.strict.rules import Finding, Severity
 from .modules import ClassSource, ModuleSource, Project, dotted
-from .seen import ASSIGNED, Act, Place, Seen, text_of
+from .seen import ASSIGNED, Act, CallbackPlace, Seen, text_of
 from .values import Owner
 
 ERROR: Final = Severity.ERROR
@@ -18,9 +18,9 @@ HINT: Final = Severity.HINT
 
 SNAPSHOT_CALLBACKS: Final = ("on_take_snapshot", "snapshot_messages")
 
-_ON_LOG: Final = (Place.LOG, Place.SNAPSHOT)
-_REPLICATED: Final = (*_ON_LOG, Place.QUERY)
-_JUDGED: Final = (*_REPLICATED, Place.START, Place.IMPORT)
+_ON_LOG: Final = (CallbackPlace.LOG, CallbackPlace.SNAPSHOT)
+_REPLICATED: Final = (*_ON_LOG, CallbackPlace.QUERY)
+_JUDGED: Final = (*_REPLICATED, CallbackPlace.START, CallbackPlace.IMPORT)
 
 _FREE_TO_START: Final = frozenset({"file", "environment", "network", "process", "thread", "event-loop", "wall-clock"})
 _GIVEN_TO_A_NODE: Final = frozenset({"file", "environment", "network"})
@@ -43,12 +43,14 @@ def _leaves_log(seen: Seen) -> Iterator[Hit]:
     rule = rule_of_name(seen.name)
     if seen.act is Act.CALL:
         rule = rule_of_call(seen.name, _argument_count(seen.node))
-    if rule is None or (rule == "event-loop" and seen.where.place is Place.SNAPSHOT):
+    if rule is None or (rule == "event-loop" and seen.where.place is CallbackPlace.SNAPSHOT):
         return
-    if seen.where.place is Place.IMPORT and rule not in _DRAWN_AT_IMPORT:
+    if seen.where.place is CallbackPlace.IMPORT and rule not in _DRAWN_AT_IMPORT:
         return
     is_free = rule in _FREE_TO_START and not seen.is_kept
-    if rule in ("float-libm", "pickle") or (seen.where.place is Place.START and (is_free or rule in _GIVEN_TO_A_NODE)):
+    if rule in ("float-libm", "pickle") or (
+        seen.where.place is CallbackPlace.START and (is_free or rule in _GIVEN_TO_A_NODE)
+    ):
         yield rule, HINT, seen.what
     else:
         yield rule, _severity(seen), seen.what
@@ -131,15 +133,15 @@ def _coroutine_callback(seen: Seen) -> Iterator[Hit]:
         yield "coroutine-callback", ERROR, seen.what
 
 
-LINE_RULES: Final[Mapping[Act, Sequence[tuple[Callable[[Seen], Iterator[Hit]], Sequence[Place]]]]] = {
+LINE_RULES: Final[Mapping[Act, Sequence[tuple[Callable[[Seen], Iterator[Hit]], Sequence[CallbackPlace]]]]] = {
     Act.CALL: [(_leaves_log, _JUDGED), (_hash, _JUDGED), (_sum_order, _JUDGED), (_ties, _ON_LOG)],
     Act.NAME: [(_leaves_log, _JUDGED)],
     Act.TAKE: [(_set_order, _JUDGED)],
-    Act.CHANGE: [(_shared_state, _REPLICATED), (_query_writes, [Place.QUERY]), (_role_state, _ON_LOG)],
-    Act.KEEP: [(_kept, tuple(Place))],
+    Act.CHANGE: [(_shared_state, _REPLICATED), (_query_writes, [CallbackPlace.QUERY]), (_role_state, _ON_LOG)],
+    Act.KEEP: [(_kept, tuple(CallbackPlace))],
     Act.POWER: [(_float_power, _JUDGED)],
     Act.CATCH: [(_broad_except, _REPLICATED)],
-    Act.SUSPEND: [(_coroutine_callback, tuple(Place))],
+    Act.SUSPEND: [(_coroutine_callback, tuple(CallbackPlace))],
 }
 """By what is done: the rules that look at it, and from where the function has to be reached."""
 
@@ -149,13 +151,13 @@ LINE_RULES: Final[Mapping[Act, Sequence[tuple[Callable[[Seen], Iterator[Hit]], S
 
 def _class_state(project: Project, service: ClassSource, seen: Sequence[Seen]) -> Iterator[Finding]:
     """Callbacks change a list of the class body, and no object has its own: `items = []`."""
-    changed = {*_changes(seen, Place.LOG)}
-    own = {name for name, each in _changes(seen, Place.START).items() if each.form == ASSIGNED}
+    changed = {*_changes(seen, CallbackPlace.LOG)}
+    own = {name for name, each in _changes(seen, CallbackPlace.START).items() if each.form == ASSIGNED}
     for each in project.bases(service):
         for name, value in each.class_values.items():
             if name in changed - own and _is_mutable(value):
                 what = f"{name} = {text_of(value)} in the class body, changed by callbacks"
-                yield finding_at(each.module, value, ("class-state", ERROR, what))
+                yield _finding_at(each.module, value, ("class-state", ERROR, what))
 
 
 def _mutable_default(project: Project, service: ClassSource, seen: Sequence[Seen]) -> Iterator[Finding]:
@@ -164,7 +166,7 @@ def _mutable_default(project: Project, service: ClassSource, seen: Sequence[Seen
         for name, value in each.class_values.items():
             default = _keywords(value).get("default") if _is_declaration(each.module, value) else None
             if default is not None and _is_mutable(default):
-                yield finding_at(each.module, value, ("mutable-default", ERROR, f"{name} = {text_of(value)}"))
+                yield _finding_at(each.module, value, ("mutable-default", ERROR, f"{name} = {text_of(value)}"))
 
 
 def _undeclared_state(project: Project, service: ClassSource, seen: Sequence[Seen]) -> Iterator[Finding]:
@@ -173,19 +175,19 @@ def _undeclared_state(project: Project, service: ClassSource, seen: Sequence[See
     if not project.is_service(service, "TypedService") or any(project.has_unknown_base(each) for each in bases):
         return
     declared = {name for each in bases for name in (*each.annotations, *each.class_values)}
-    for name, first in _changes(seen, Place.LOG).items():
-        if name not in declared | {*_changes(seen, Place.START)}:
-            yield finding(first, ("undeclared-state", ERROR, first.what))
+    for name, first in _changes(seen, CallbackPlace.LOG).items():
+        if name not in declared | {*_changes(seen, CallbackPlace.START)}:
+            yield _finding(first, ("undeclared-state", ERROR, first.what))
 
 
 def _role_changes_state(project: Project, service: ClassSource, seen: Sequence[Seen]) -> Iterator[Finding]:
     """`on_role_change` changes a field of the state."""
-    in_snapshot = {each.home for each in seen if each.act is Act.READ and each.where.place is Place.SNAPSHOT}
-    changed = _changes(seen, Place.LOG)
-    for name, first in _changes(seen, Place.OUTSIDE).items():
+    in_snapshot = {each.home for each in seen if each.act is Act.READ and each.where.place is CallbackPlace.SNAPSHOT}
+    changed = _changes(seen, CallbackPlace.LOG)
+    for name, first in _changes(seen, CallbackPlace.OUTSIDE).items():
         if name in changed or first.home in in_snapshot:
             what = f"self.{name} is changed by {first.where.way[0]}, outside of the log's order"
-            yield finding(first, ("role-state", ERROR, what))
+            yield _finding(first, ("role-state", ERROR, what))
 
 
 SERVICE_RULES: Final[Sequence[Callable[[Project, ClassSource, Sequence[Seen]], Iterator[Finding]]]] = (
@@ -201,17 +203,17 @@ def judge(project: Project, service: ClassSource, seen: Sequence[Seen]) -> Itera
     for each in seen:
         for rule, places in LINE_RULES.get(each.act, ()):
             if each.where.place in places:
-                yield from (finding(each, hit) for hit in rule(each))
+                yield from (_finding(each, hit) for hit in rule(each))
     for service_rule in SERVICE_RULES:
         yield from service_rule(project, service, seen)
 
 
-def finding(seen: Seen, hit: Hit) -> Finding:
+def _finding(seen: Seen, hit: Hit) -> Finding:
     """Make a finding at what was seen."""
-    return finding_at(seen.where.module, seen.node, hit, seen.where.way)
+    return _finding_at(seen.where.module, seen.node, hit, seen.where.way)
 
 
-def finding_at(module: ModuleSource, node: ast.AST, hit: Hit, way: tuple[str, ...] = ()) -> Finding:
+def _finding_at(module: ModuleSource, node: ast.AST, hit: Hit, way: tuple[str, ...] = ()) -> Finding:
     """Make a finding at a place in the source."""
     line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
     source = module.lines[line - 1].strip() if line <= len(module.lines) else ""
@@ -221,7 +223,7 @@ def finding_at(module: ModuleSource, node: ast.AST, hit: Hit, way: tuple[str, ..
 # --- what rules ask
 
 
-def _changes(seen: Sequence[Seen], place: Place) -> dict[str, Seen]:
+def _changes(seen: Sequence[Seen], place: CallbackPlace) -> dict[str, Seen]:
     """Return the first change of each field of the service."""
     changes: dict[str, Seen] = {}
     for each in seen:
@@ -232,7 +234,7 @@ def _changes(seen: Sequence[Seen], place: Place) -> dict[str, Seen]:
 
 def _severity(seen: Seen) -> Severity:
     """Return how sure a finding is that does not matter where no state comes of it."""
-    return HINT if seen.where.place is Place.QUERY else ERROR
+    return HINT if seen.where.place is CallbackPlace.QUERY else ERROR
 
 
 def _first_is_set(seen: Seen) -> bool:

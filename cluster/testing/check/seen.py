@@ -15,7 +15,7 @@ ASSIGNED: Final = "{} = ..."
 _TEXT_LIMIT: Final = 60
 
 
-class Place(Enum):
+class CallbackPlace(Enum):
     """From where a function is reached."""
 
     LOG = auto()
@@ -61,7 +61,7 @@ class Act(Enum):
 class Where:
     """The function that does it."""
 
-    place: Place
+    place: CallbackPlace
     module: ModuleSource
     way: tuple[str, ...]
     """The callback, and the functions on the way from it."""

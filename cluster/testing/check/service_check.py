@@ -15,26 +15,26 @@ from ...service.strict.rules import Finding
 from .ignores import without_ignored
 from .modules import ClassSource, FunctionSource, Project, dotted
 from .rules import SNAPSHOT_CALLBACKS, judge
-from .seen import Place
+from .seen import CallbackPlace
 from .values import CLUSTER, VIEW, Value
 from .walk import SERVICE, Tracer
 
 _TYPED_CALLBACKS: Final = ("on_opened", "on_closed")
 """What a typed service may have beside the methods that it marks."""
 
-_PLACES: Final[Mapping[str, Place]] = {
-    **dict.fromkeys((*PLAIN_CALLBACKS, *_TYPED_CALLBACKS), Place.LOG),
-    "state_hash": Place.LOG,
-    **dict.fromkeys(SNAPSHOT_CALLBACKS, Place.SNAPSHOT),
-    "__init__": Place.START,
-    "on_start": Place.START,
-    "on_query": Place.QUERY,
-    "on_role_change": Place.OUTSIDE,
-    "on_terminate": Place.OUTSIDE,
+_PLACES: Final[Mapping[str, CallbackPlace]] = {
+    **dict.fromkeys((*PLAIN_CALLBACKS, *_TYPED_CALLBACKS), CallbackPlace.LOG),
+    "state_hash": CallbackPlace.LOG,
+    **dict.fromkeys(SNAPSHOT_CALLBACKS, CallbackPlace.SNAPSHOT),
+    "__init__": CallbackPlace.START,
+    "on_start": CallbackPlace.START,
+    "on_query": CallbackPlace.QUERY,
+    "on_role_change": CallbackPlace.OUTSIDE,
+    "on_terminate": CallbackPlace.OUTSIDE,
 }
-_DECORATORS: Final[Mapping[str, Place]] = {
-    **dict.fromkeys(("handles", "on_timer"), Place.LOG),
-    "answers": Place.QUERY,
+_DECORATORS: Final[Mapping[str, CallbackPlace]] = {
+    **dict.fromkeys(("handles", "on_timer"), CallbackPlace.LOG),
+    "answers": CallbackPlace.QUERY,
 }
 """Decorators of typed services, whatever module of Trimaran they are from."""
 
@@ -142,7 +142,7 @@ def _trace(project: Project, service: ClassSource) -> Tracer:
     return tracer
 
 
-def _decorated_place(method: FunctionSource) -> Place | None:
+def _decorated_place(method: FunctionSource) -> CallbackPlace | None:
     for decorator in method.node.decorator_list:
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         full_name = dotted(called, method.module.names) or ""

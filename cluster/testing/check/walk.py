@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from .modules import ClassSource, Function, FunctionSource, ModuleSource, Project
-from .seen import ASSIGNED, Act, Place, Seen, Where
+from .seen import ASSIGNED, Act, CallbackPlace, Seen, Where
 from .values import (
     CLUSTER,
     LAZY,
@@ -92,7 +92,7 @@ class Tracer:
     def __repr__(self) -> str:
         return f"<Tracer walks={self._walk_count} seen={len(self.seen)}>"
 
-    def enter(self, callback: FunctionSource, arguments: Mapping[str, Value], place: Place) -> None:
+    def enter(self, callback: FunctionSource, arguments: Mapping[str, Value], place: CallbackPlace) -> None:
         """Follow a callback."""
         self.call(callback, arguments, Where(place, callback.module, (callback.node.name,)))
         while self._waiting:
@@ -133,11 +133,15 @@ class Tracer:
                 yield annotated(self.project, each.module, each.annotations[name])
             for method, value in each.assigned.get(name, ()):
                 own = {} if method is None else {method.own_parameter: Value("object", source=source)}
-                yield FunctionWalk(self, Where(Place.QUIET, each.module, ()), method, own).visit(value)
+                yield FunctionWalk(self, Where(CallbackPlace.QUIET, each.module, ()), method, own).visit(value)
 
     def module_value(self, module: ModuleSource, name: str, where: Where) -> Value:
         """Return what a value of a module is; what was done to make it is noted if the log path reads it."""
-        place = Place.IMPORT if where.place in (Place.LOG, Place.SNAPSHOT, Place.IMPORT) else Place.QUIET
+        place = (
+            CallbackPlace.IMPORT
+            if where.place in (CallbackPlace.LOG, CallbackPlace.SNAPSHOT, CallbackPlace.IMPORT)
+            else CallbackPlace.QUIET
+        )
         key = module, name, place
         if key not in self._known:
             self._known[key] = UNKNOWN
@@ -157,10 +161,11 @@ class FunctionWalk(ast.NodeVisitor):
         self._where = where
         self._module = where.module
         self._function = function
-        self._globals: set[str] = set()
+        self._globals: Collection[str] = ()
         self._environment: dict[str, Value] = {}
         if function is not None:
-            self._find_names(function.node)
+            self._globals = function.global_names
+            self._environment |= dict.fromkeys(function.local_names, UNKNOWN)
             self._bind_parameters(function.node.args)
         self._environment |= arguments
         self._returned: list[Value] = []
@@ -192,7 +197,7 @@ class FunctionWalk(ast.NodeVisitor):
     # --- what is noted
 
     def _see(self, act: Act, node: ast.AST, **facts: Any) -> None:  # Any: the fields of Seen
-        if self._where.place is not Place.QUIET:
+        if self._where.place is not CallbackPlace.QUIET:
             seen = Seen(act=act, node=node, where=self._where, condition=self._condition, **facts)
             self._tracer.seen.append(seen)
 
@@ -212,19 +217,6 @@ class FunctionWalk(ast.NodeVisitor):
             self._see(Act.KEEP, node, value=value, subjects=(where, source))
 
     # --- names
-
-    def _find_names(self, node: ast.AST) -> None:
-        for each in ast.walk(node):
-            if isinstance(each, ast.Global):
-                self._globals |= {*each.names}
-            elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-                self._environment[each.id] = UNKNOWN
-            elif isinstance(each, ast.arg):
-                self._environment[each.arg] = UNKNOWN
-            elif isinstance(each, ast.ExceptHandler | ast.MatchAs | ast.MatchStar | Function) and each.name:
-                self._environment[each.name] = UNKNOWN
-        for name in self._globals:
-            self._environment.pop(name, None)
 
     def _bind_parameters(self, arguments: ast.arguments) -> None:
         for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):

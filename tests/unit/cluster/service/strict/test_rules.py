@@ -251,6 +251,12 @@ def test_a_long_way_is_followed_to_its_end(tmp_path: Path) -> None:
     assert finding.reached_from[:3] == ("on_request", "step_0", "step_1")
 
 
+def test_a_name_of_a_module_may_stand_for_a_part_of_itself(tmp_path: Path) -> None:
+    text = HEAD.replace("NUMBERS = itertools", "limits = limits.all\nNUMBERS = itertools")
+
+    assert check(tmp_path, f"{text}\n{CALLBACK}        self.value = limits.first\n") == []
+
+
 def test_functions_that_call_each_other_are_followed_once(tmp_path: Path) -> None:
     helpers = (
         "def first(each):\n    return second([each])\n\n\ndef second(each):\n    return [hash('a'), first([each])]\n"
