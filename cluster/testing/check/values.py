@@ -95,6 +95,7 @@ _RESULTS: Final = {
     **dict.fromkeys(("list", "sorted", "collections.deque"), "list"),
     **dict.fromkeys(("set", "frozenset"), "set"),
     **dict.fromkeys(("dict", "collections.OrderedDict", "collections.Counter", "collections.defaultdict"), "dict"),
+    "dict.fromkeys": "dict",
     **dict.fromkeys(("pathlib.Path", "pathlib.PurePath"), "path"),
     **dict.fromkeys(("bytes", "bytearray"), "bytes"),
     **dict.fromkeys(("int", "len"), "int"),

@@ -41,19 +41,14 @@ _MUTATORS: Final = frozenset(
 )
 _KEEPERS: Final = frozenset({"append", "appendleft", "add", "extend", "insert", "setdefault", "update", "put"})
 _CLUSTER_CHANGES: Final = frozenset({"offer", "schedule_timer", "cancel_timer", "close_client_session"})
-_TAKERS: Final = frozenset(
-    {
-        *("list", "tuple", "dict", "dict.fromkeys", "enumerate", "zip", "reversed", "collections.deque"),
-        *("collections.Counter", "collections.OrderedDict"),
-    }
-)
 _TAKING_METHODS: Final = frozenset({"join", "extend", "fromkeys"})
 _ORDERLESS: Final = frozenset(
     {
         *("any", "all", "sorted", "set", "frozenset", "min", "max", "len", "sum"),
-        *("math.fsum", "heapq.nsmallest", "heapq.nlargest"),
+        *("math.fsum", "heapq.nsmallest", "heapq.nlargest", *LAZY),
     }
 )
+"""Functions that leave the order of their arguments alone, or have the same result in each."""
 _MEMBER_FACTS: Final = frozenset({"role", "member_id", "is_replaying"})
 
 _VISITED_AS: Final = {
@@ -494,10 +489,11 @@ class FunctionWalk(ast.NodeVisitor):
         self._see(Act.CALL, node, name=name, arguments=positional, form=f"{name}()")
         if name == "next" and positional:
             self._change(positional[0].home, node, "next({})", node.args[0])
-        for each in positional:
-            if name in _TAKERS or (each.kind == "set iterator" and name not in _ORDERLESS | LAZY):
+        result = result_of(name, positional)
+        for each in positional if name not in _ORDERLESS else ():
+            if result.kind in ("list", "tuple", "dict", "iterator") or each.kind == "set iterator":
                 self._take(node, each)
-        return result_of(name, positional)
+        return result
 
     def _call_method(
         self, node: ast.Call, called: ast.Attribute, receiver: Value, positional: Sequence[Value]
