@@ -30,7 +30,7 @@ def check(
     A comment ends a finding: `# trimaran: ignore[rule] reason`. Exit status 1 where there are findings, 0 with hints.
     """
     if rules:
-        print_rows([{"rule": name, "why": rule.why, "instead": rule.instead} for name, rule in RULES.items()], output)
+        print_rows([{"rule": name, **rule._asdict()} for name, rule in RULES.items()], output)
         return
     if not targets:
         raise ConfigurationError("nothing to check: expected module:Class, a file or a directory")

@@ -66,7 +66,7 @@ _HARMLESS: Final = frozenset(
     }
 )
 
-PATH_METHODS: Final = frozenset(
+_PATH_METHODS: Final = frozenset(
     {
         *("read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "rglob", "glob", "exists", "is_file"),
         *("is_dir", "stat", "unlink", "mkdir", "touch", "open", "rename", "replace", "rmdir"),
@@ -95,6 +95,8 @@ def rule_of_name(name: str) -> str | None:
     if name in _HARMLESS or name in SEEDED_IF_GIVEN or name in CLOCK_UNLESS_GIVEN:
         return None
     parts = name.split(".")
+    if parts[:2] == ["pathlib", "Path"] and parts[-1] in _PATH_METHODS:
+        return "file"
     for count in range(len(parts), 0, -1):
         rule = _EXACT.get(".".join(parts[:count])) if count == len(parts) or parts[0] == "os" else None
         rule = rule or (_PREFIXES.get(".".join(parts[:count]) + ".") if count < len(parts) else None)

@@ -1,7 +1,7 @@
 """The lint of services, `trimaran check`.
 
-`modules` reads the user's modules; `service_check` follows the callbacks of a service through them; `walk` looks at one
-function. `service.strict.rules` says what each finding means.
+`modules` reads the user's modules; `walk` follows a callback through them, with the `values` that names have, and notes
+what is `seen`; `rules` judges that. `service_check` finds the services. `service.strict.rules` has the rules' texts.
 """
 
 from ...service.strict.guard import StrictFinding as StrictFinding

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ _BASE_LIMIT: Final = 64
 """Classes that one class may derive from, and names that an import may pass through."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class FunctionSource:
     """A function or method of the user."""
 
@@ -40,21 +41,41 @@ class FunctionSource:
         arguments = self.node.args
         return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
 
+    @cached_property
+    def global_names(self) -> set[str]:
+        """The names of the module that it assigns."""
+        return {name for each in ast.walk(self.node) if isinstance(each, ast.Global) for name in each.names}
+
+    @cached_property
+    def local_names(self) -> set[str]:
+        """The names that it binds, as do functions within it."""
+        names: set[str | None] = set()
+        for each in ast.walk(self.node):
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                names.add(each.id)
+            elif isinstance(each, ast.arg):
+                names.add(each.arg)
+            elif isinstance(each, ast.ExceptHandler | ast.MatchAs | ast.MatchStar | Function):
+                names.add(each.name)
+        return {name for name in names - self.global_names if name is not None}
+
+    @property
+    def own_parameter(self) -> str:
+        """The name of `self`; empty if there is none."""
+        return self.parameters[0].arg if self.owner is not None and self.parameters and not self.is_static else ""
+
     @property
     def is_static(self) -> bool:
         """Whether a method has no `self` or `cls`."""
-        return any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in self.node.decorator_list)
+        return self._is_decorated("staticmethod")
 
     @property
     def is_property(self) -> bool:
         """Whether to read the attribute calls it."""
-        names = (each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in self.decorators)
-        return any(name in ("property", "cached_property", "setter") for name in names)
+        return self._is_decorated("property", "cached_property", "setter")
 
-    @property
-    def decorators(self) -> list[ast.expr]:
-        """What it is decorated with."""
-        return self.node.decorator_list
+    def _is_decorated(self, *names: str) -> bool:
+        return any(ast.unparse(each).rpartition(".")[2] in names for each in self.node.decorator_list)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,14 +85,15 @@ class ClassSource:
     module: ModuleSource
     node: ast.ClassDef
     methods: dict[str, FunctionSource] = field(default_factory=dict)
+    annotations: dict[str, ast.expr] = field(default_factory=dict)
+    """The types of attributes, from the class body and from methods."""
+    class_values: dict[str, ast.expr] = field(default_factory=dict)
+    """The values that stand in the class body."""
+    assigned: dict[str, list[tuple[FunctionSource | None, ast.expr]]] = field(default_factory=dict)
+    """The values that attributes are given, by which method; None is the class body, which is last."""
 
     def __repr__(self) -> str:
         return f"<ClassSource {self.node.name}>"
-
-    @property
-    def class_values(self) -> dict[str, ast.expr]:
-        """The values that stand in the class body, by name."""
-        return dict(_values(self.node.body))
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +114,9 @@ class ModuleSource:
         return f"<ModuleSource {self.name}>"
 
 
+Found = FunctionSource | ClassSource | ModuleSource | tuple[ModuleSource, str] | None
+
+
 class Project:
     """The modules of the user, read when something in them is asked for."""
 
@@ -99,8 +124,7 @@ class Project:
         self._search_path = search_path
         self._modules: dict[str, ModuleSource | None] = {}
         self._by_path: dict[Path, ModuleSource] = {}
-        self.attribute_kinds: dict[tuple[ClassSource | ModuleSource, str], object] = {}
-        """What was found out about attributes of classes and values of modules."""
+        self._found: dict[str, Found] = {}
 
     def __repr__(self) -> str:
         return f"<Project modules={len(self._by_path)}>"
@@ -142,30 +166,25 @@ class Project:
                     self._modules[name] = self.read(name, found)
         return self._modules[name]
 
-    def find(self, full_name: str) -> FunctionSource | ClassSource | ModuleSource | tuple[ModuleSource, str] | None:
+    def find(self, full_name: str) -> Found:
         """Find what a full name stands for; a pair is a value of a module. None where it is not the user's."""
-        for _ in range(_BASE_LIMIT):
-            module = self.find_module(full_name)
-            if module is not None:
-                return module
-            parent, _, last = full_name.rpartition(".")
-            if not parent:
-                return None
-            found = self.find(parent)
-            if isinstance(found, ClassSource):
-                return found.methods.get(last)
-            if not isinstance(found, ModuleSource):
-                return None
-            if last in found.functions:
-                return found.functions[last]
-            if last in found.classes:
-                return found.classes[last]
-            if last in found.values and found.names.get(last, full_name) == f"{found.name}.{last}":
-                return found, last
-            if found.names.get(last, full_name) == full_name:
-                return None
-            full_name = found.names[last]
-        return None
+        if full_name not in self._found:
+            self._found[full_name] = None  # for a name that stands for a part of itself: limits = limits.all
+            self._found[full_name] = self.find_module(full_name) or self._find_part(*full_name.rpartition("."))
+        return self._found[full_name]
+
+    def _find_part(self, parent: str, _: str, name: str) -> Found:
+        found = self.find(parent) if parent else None
+        if isinstance(found, ClassSource):
+            return found.methods.get(name)
+        if not isinstance(found, ModuleSource):
+            return None
+        if name in found.functions or name in found.classes:
+            return found.functions.get(name) or found.classes[name]
+        stands_for = found.names.get(name, "")
+        if name in found.values and stands_for == f"{found.name}.{name}":
+            return found, name
+        return self.find(stands_for)
 
     def bases(self, source: ClassSource) -> Iterator[ClassSource]:
         """Yield the class and those of the user that it derives from, nearest first."""
@@ -186,14 +205,19 @@ class Project:
         """Find a method where Python would."""
         return next((each.methods[name] for each in self.bases(source) if name in each.methods), None)
 
-    def is_service(self, source: ClassSource) -> bool:
-        """Whether a class is a service of a cluster."""
+    def is_service(self, source: ClassSource, *names: str) -> bool:
+        """Whether a class is a service of a cluster, or derives from one of these classes of Trimaran."""
         for each in self.bases(source):
             for base in each.node.bases:
                 full_name = dotted(base, each.module.names) or ""
-                if full_name.startswith("trimaran.") and full_name.rpartition(".")[2] in _SERVICE_BASES:
+                if full_name.startswith("trimaran.") and full_name.rpartition(".")[2] in (names or _SERVICE_BASES):
                     return True
         return False
+
+    def has_unknown_base(self, source: ClassSource) -> bool:
+        """Whether a class derives from one that is neither the user's nor of Trimaran."""
+        names = [dotted(base, source.module.names) or "" for base in source.node.bases]
+        return any(not name.startswith("trimaran.") and self.find(name) is None for name in names)
 
 
 def dotted(node: ast.expr, names: dict[str, str]) -> str | None:
@@ -226,14 +250,35 @@ def _collect(module: ModuleSource) -> None:
             module.names[statement.name] = f"{module.name}.{statement.name}"
         elif isinstance(statement, ast.ClassDef):
             source = module.classes[statement.name] = ClassSource(module, statement)
-            for part in _statements(statement.body):
-                if isinstance(part, Function) and part.name not in source.methods:
-                    source.methods[part.name] = FunctionSource(module, part, source)
+            _collect_class(source)
             module.names[statement.name] = f"{module.name}.{statement.name}"
     for name, value in _values([*_statements(module.tree.body)]):
         module.values[name] = value
         stands_for = dotted(value, module.names) if isinstance(value, ast.Name | ast.Attribute) else None
         module.names[name] = stands_for or f"{module.name}.{name}"
+
+
+def _collect_class(source: ClassSource) -> None:
+    for part in _statements(source.node.body):
+        if isinstance(part, Function) and part.name not in source.methods:
+            source.methods[part.name] = FunctionSource(source.module, part, source)
+        elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+            source.annotations[part.target.id] = part.annotation
+    for method in source.methods.values():
+        for node in ast.walk(method.node):
+            for target in _targets(node):
+                if isinstance(target, ast.Attribute) and ast.unparse(target.value) == method.own_parameter:
+                    if isinstance(node, ast.AnnAssign):
+                        source.annotations.setdefault(target.attr, node.annotation)
+                    elif isinstance(node, ast.Assign):
+                        source.assigned.setdefault(target.attr, []).append((method, node.value))
+    source.class_values.update(_values(source.node.body))
+    for name, value in source.class_values.items():
+        source.assigned.setdefault(name, []).append((None, value))
+
+
+def _targets(node: ast.AST) -> Sequence[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else ()
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

@@ -1,47 +1,38 @@
-"""Looks at one function as a callback reaches it: statement after statement, with what each name is there.
+"""Follows a callback through the user's functions, as an interpreter that knows types instead of values.
 
 What a name is follows from the statements before it, branch after branch as they stand: enough to see that
-`names = sorted(names)` has made a list of a set. Where the source does not say what something is, nothing is found.
+`names = sorted(names)` has made a list of a set. A call is followed with what is known of its arguments, and its result
+is what the function returns. The walk judges nothing: it notes what is done, and the rules look at that.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import Final
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
 
-from ...service.strict.known_calls import PATH_METHODS, rule_of_call, rule_of_name
-from ...service.strict.rules import Severity
-from .kinds import (
+from .modules import ClassSource, Function, FunctionSource, ModuleSource, Project
+from .seen import ASSIGNED, Act, CallbackPlace, Seen, Where
+from .values import (
     CLUSTER,
-    DEFAULT_DICT,
-    FLOAT,
-    ITERATOR,
-    PATH,
+    LAZY,
+    NONE,
     UNKNOWN,
-    VIEW,
-    Kinds,
-    ValueKind,
+    Home,
+    Owner,
+    Value,
+    annotated,
+    combine,
+    result_of,
+    result_of_method,
+    result_of_operator,
 )
-from .modules import ClassSource, FunctionSource, Project, dotted
 
-
-class CallbackPlace(Enum):
-    """From where a function is reached."""
-
-    LOG = auto()
-    """A callback on the log path, `state_hash` or `on_take_snapshot`: all members must do the same."""
-    START = auto()
-    """`__init__` and `on_start`: it may read what a node is given, and keep none of it."""
-    QUERY = auto()
-    """`on_query`: it must change nothing."""
-    OUTSIDE = auto()
-    """`on_role_change` and `on_terminate`: free, but for the replicated state."""
-
-
-MUTATORS: Final = frozenset(
+_MUTATORS: Final = frozenset(
     {
         *("append", "appendleft", "add", "extend", "insert", "remove", "discard", "pop", "popleft", "popitem", "clear"),
         *("update", "setdefault", "sort", "reverse", "difference_update", "intersection_update", "move_to_end"),
@@ -50,610 +41,489 @@ MUTATORS: Final = frozenset(
 )
 _KEEPERS: Final = frozenset({"append", "appendleft", "add", "extend", "insert", "setdefault", "update", "put"})
 _CLUSTER_CHANGES: Final = frozenset({"offer", "schedule_timer", "cancel_timer", "close_client_session"})
-_ORDERED_CONSUMERS: Final = frozenset({"list", "tuple", "enumerate", "iter", "zip", "map", "filter", "reversed", "sum"})
-_UNORDERED_CONSUMERS: Final = frozenset({"any", "all", "sorted", "set", "frozenset", "min", "max", "len", "sum"})
+_TAKING_METHODS: Final = frozenset({"join", "extend", "fromkeys"})
+_ORDERLESS: Final = frozenset(
+    {
+        *("any", "all", "sorted", "set", "frozenset", "min", "max", "len", "sum"),
+        *("math.fsum", "heapq.nsmallest", "heapq.nlargest", *LAZY),
+    }
+)
+"""Functions that leave the order of their arguments alone, or have the same result in each."""
 _MEMBER_FACTS: Final = frozenset({"role", "member_id", "is_replaying"})
-_BROAD: Final = frozenset({"Exception", "BaseException", "MemoryError", "OSError", "IOError", "EnvironmentError"})
-_FREE_TO_START: Final = frozenset({"file", "environment", "network", "process", "thread", "event-loop", "wall-clock"})
-_GIVEN_TO_A_NODE: Final = frozenset({"file", "environment", "network"})
-_ALIAS_METHODS: Final = frozenset({"get", "setdefault", "values", "items", "__getitem__"})
 
-SERVICE: Final = ""
-"""Stands for the service itself where the name of one of its fields would be."""
+_VISITED_AS: Final = {
+    **dict.fromkeys(("SetComp", "DictComp", "GeneratorExp"), "ListComp"),
+    **dict.fromkeys(("FunctionDef", "AsyncFunctionDef"), "Lambda"),
+    "AsyncFor": "For",
+    "TryStar": "Try",
+    "YieldFrom": "Yield",
+    "IfExp": "BoolOp",
+}
+"""Statements and expressions that are looked at as another one is."""
+_COMPREHENSIONS: Final = {"ListComp": "list", "SetComp": "set", "DictComp": "dict", "GeneratorExp": "iterator"}
+
+_WALK_LIMIT: Final = 20_000
+"""Walks over functions for one service: beyond it, the rest is not looked at."""
+_DEPTH_LIMIT: Final = 16
+"""Calls within calls: a deeper one is followed later, and its result is what its annotation says."""
+_WAY_LIMIT: Final = 9
+
+SERVICE: Final = Home(Owner.SERVICE, "")
+"""The service itself."""
 
 
-@dataclass(slots=True)
-class Call:
-    """A function of the user that the function calls or refers to."""
+class Tracer:
+    """Follows the callbacks of one service, and keeps what was seen."""
 
-    function: FunctionSource
-    kinds: dict[str, ValueKind] = field(default_factory=dict)
-    """What its parameters are."""
-    fields: dict[str, str] = field(default_factory=dict)
-    """Which parameters are the state: the field of the service that each is part of."""
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.seen: list[Seen] = []
+        self._known: dict[object, Value] = {}
+        """The results of calls, and the values of attributes and modules."""
+        self._active: list[FunctionSource] = []
+        self._waiting: deque[tuple[FunctionSource, Mapping[str, Value], Where]] = deque()
+        self._walk_count = 0
 
+    def __repr__(self) -> str:
+        return f"<Tracer walks={self._walk_count} seen={len(self.seen)}>"
 
-@dataclass(slots=True)
-class Walked:
-    """What was seen in a function."""
+    def enter(self, callback: FunctionSource, arguments: Mapping[str, Value], place: CallbackPlace) -> None:
+        """Follow a callback."""
+        self.call(callback, arguments, Where(place, callback.module, (callback.node.name,)))
+        while self._waiting:
+            self.call(*self._waiting.popleft())
 
-    findings: list[tuple[ast.AST, str, Severity, str]] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    written: dict[str, ast.AST] = field(default_factory=dict)
-    """Fields of the service that are changed, and where first."""
-    read: set[str] = field(default_factory=set)
-    """Fields of the service that are looked at; the service itself, if it is handed on as a whole."""
-    values: dict[tuple[str, str], ast.AST] = field(default_factory=dict)
-    """Values of modules that are looked at: module, name."""
+    def call(self, function: FunctionSource, arguments: Mapping[str, Value], where: Where) -> Value:
+        """Return what a call returns; the first one with such arguments is followed."""
+        key = function, where.place, frozenset(arguments.items())
+        if key in self._known:
+            return self._known[key]
+        declared = annotated(self.project, function.module, function.node.returns)
+        if self._walk_count >= _WALK_LIMIT or self._active.count(function) > 1:
+            return declared
+        if len(self._active) >= _DEPTH_LIMIT:
+            self._waiting.append((function, arguments, where))
+            return declared
+        self._walk_count += 1
+        self._known[key] = declared  # for one that calls itself
+        self._active.append(function)
+        returned = FunctionWalk(self, where, function, arguments).walk(function.node)
+        self._active.pop()
+        self._known[key] = returned if declared == UNKNOWN else replace(declared, home=returned.home)
+        return self._known[key]
+
+    def attribute(self, source: ClassSource, name: str) -> Value:
+        """Return what an attribute of an object is: as annotated, or as first assigned in a method."""
+        key = source, name
+        if key not in self._known:
+            self._known[key] = UNKNOWN  # for one that is computed of itself: self.total = self.total + 1
+            found = (value for value in self._assigned(source, name) if value not in (UNKNOWN, NONE))
+            other = CLUSTER if name.strip("_") == "cluster" else UNKNOWN
+            self._known[key] = replace(next(found, other), home=None)
+        return self._known[key]
+
+    def _assigned(self, source: ClassSource, name: str) -> Iterator[Value]:
+        for each in self.project.bases(source):
+            if name in each.annotations:
+                yield annotated(self.project, each.module, each.annotations[name])
+            for method, value in each.assigned.get(name, ()):
+                own = {} if method is None else {method.own_parameter: Value("object", source=source)}
+                yield FunctionWalk(self, Where(CallbackPlace.QUIET, each.module, ()), method, own).visit(value)
+
+    def module_value(self, module: ModuleSource, name: str, where: Where) -> Value:
+        """Return what a value of a module is; what was done to make it is noted if the log path reads it."""
+        place = (
+            CallbackPlace.IMPORT
+            if where.place in (CallbackPlace.LOG, CallbackPlace.SNAPSHOT, CallbackPlace.IMPORT)
+            else CallbackPlace.QUIET
+        )
+        key = module, name, place
+        if key not in self._known:
+            self._known[key] = UNKNOWN
+            made = FunctionWalk(self, Where(place, module, (*where.way, name)), None, {}).visit(module.values[name])
+            self._known[key] = replace(made, home=Home(Owner.MODULE, name))
+        return self._known[key]
 
 
 class FunctionWalk(ast.NodeVisitor):
-    """Walks over one function."""
+    """Walks over one function, or over an expression; `visit` returns the value of an expression."""
 
     def __init__(
-        self,
-        project: Project,
-        function: FunctionSource,
-        place: CallbackPlace,
-        *,
-        kinds: Mapping[str, ValueKind],
-        fields: Mapping[str, str],
+        self, tracer: Tracer, where: Where, function: FunctionSource | None, arguments: Mapping[str, Value]
     ) -> None:
-        self._project = project
+        self._tracer = tracer
+        self._project = tracer.project
+        self._where = where
+        self._module = where.module
         self._function = function
-        self._place = place
-        self._module = function.module
-        self._kinds = Kinds(project, function.module, function.owner)
-        self._environment = {arg.arg: self._kinds.of_annotation(arg.annotation) for arg in function.parameters}
-        self._environment |= {name: kind for name, kind in kinds.items() if kind is not UNKNOWN}
-        self._fields = dict(fields)
-        """Local names that are part of the state: the service's field."""
-        self._names = {name: full for name, full in self._module.names.items() if name not in self._environment}
-        self._globals: set[str] = set()
-        self._unordered: set[ast.AST] = set()
-        self._in_self_assignment = False
-        self.walked = Walked()
+        self._globals: Collection[str] = ()
+        self._environment: dict[str, Value] = {}
+        if function is not None:
+            self._globals = function.global_names
+            self._environment |= dict.fromkeys(function.local_names, UNKNOWN)
+            self._bind_parameters(function.node.args)
+        self._environment |= arguments
+        self._returned: list[Value] = []
+        self._yields: list[ast.AST] = []
+        self._is_member_asked = False
+        self._condition: ast.expr | None = None
 
-    def walk(self) -> Walked:
-        """Walk over the body."""
-        for statement in self._function.node.body:
-            self.visit(statement)
-        return self.walked
+    def walk(self, node: Function) -> Value:
+        """Walk over the body of the function; returns what a call returns."""
+        self._visit_all(node.body)
+        if isinstance(node, ast.AsyncFunctionDef):
+            self._see(Act.SUSPEND, node, form=f"async def {node.name}")
+        elif self._yields:
+            self._see(Act.SUSPEND, self._yields[0], form=f"yield in {node.name}")
+        return Value("iterator") if self._yields else combine(self._returned)
 
-    # --- what is found
+    def visit(self, node: ast.AST) -> Value:
+        """Walk over a statement or an expression."""
+        name = type(node).__name__
+        return getattr(self, f"visit_{_VISITED_AS.get(name, name)}", self.generic_visit)(node) or UNKNOWN
 
-    def _find(self, node: ast.AST, rule: str, what: str, severity: Severity = Severity.ERROR) -> None:
-        self.walked.findings.append((node, rule, severity, what))
+    def generic_visit(self, node: ast.AST) -> None:
+        """Walk over the parts of what has no method of its own."""
+        self._visit_all(ast.iter_child_nodes(node))
 
-    def _find_call(self, node: ast.expr, rule: str, name: str) -> None:
-        """A call that leaves the log; how bad it is depends on the place."""
-        if self._place is CallbackPlace.OUTSIDE:
-            return
-        is_starting = self._place is CallbackPlace.START
-        is_hint = (
-            rule in ("float-libm", "pickle")
-            or self._place is CallbackPlace.QUERY
-            or (is_starting and rule in _FREE_TO_START and not self._in_self_assignment)
-            or (is_starting and rule in _GIVEN_TO_A_NODE)
-        )
-        self._find(node, rule, name, Severity.HINT if is_hint else Severity.ERROR)
+    def _visit_all(self, nodes: Iterable[ast.AST]) -> list[Value]:
+        return [self.visit(node) for node in nodes]
 
-    # --- names and state
+    # --- what is noted
 
-    def _field_of(self, node: ast.expr) -> str | None:
-        """Return the field of the service that an expression is part of; None if it is none of the state."""
-        if isinstance(node, ast.Name):
-            return self._fields.get(node.id)
-        if isinstance(node, ast.Attribute):
-            base = self._field_of(node.value)
-            return node.attr if base == SERVICE else base
-        if isinstance(node, ast.Subscript):
-            return self._field_of(node.value)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ALIAS_METHODS:
-            return self._field_of(node.func.value) or None
-        return None
+    def _see(self, act: Act, node: ast.AST, **facts: Any) -> None:  # Any: the fields of Seen
+        if self._where.place is not CallbackPlace.QUIET:
+            seen = Seen(act=act, node=node, where=self._where, condition=self._condition, **facts)
+            self._tracer.seen.append(seen)
 
-    def _write(self, target: ast.expr, node: ast.AST, what: str) -> None:
-        """Something that is part of the state, or of a module, is changed."""
-        field_name = self._field_of(target)
-        if field_name:
-            self.walked.written.setdefault(field_name, node)
-            if self._place is CallbackPlace.QUERY:
-                self._find(node, "query-writes", what)
-        elif self._place is not CallbackPlace.OUTSIDE and self._place is not CallbackPlace.START:
-            self._write_elsewhere(target, node, what)
+    def _take(self, node: ast.AST, value: Value, form: str = "{}") -> None:
+        """Note that the elements of a value are taken in their order."""
+        if value.is_unordered:
+            self._see(Act.TAKE, node, value=value, form=form)
 
-    def _write_elsewhere(self, target: ast.expr, node: ast.AST, what: str) -> None:
-        while isinstance(target, ast.Subscript):
-            target = target.value
-        full_name = dotted(target, self._names) if isinstance(target, ast.Name | ast.Attribute) else None
-        if full_name is None:
-            return
-        if isinstance(self._project.find(full_name), tuple):
-            self._find(node, "module-state", what)
-        elif isinstance(target, ast.Attribute) and isinstance(
-            self._project.find(dotted(target.value, self._names) or ""), ClassSource
-        ):
-            self._find(node, "class-state", what)
+    def _change(self, home: Home | None, node: ast.AST, form: str, subject: ast.AST) -> None:
+        """Note that what is part of the state is changed."""
+        if home is not None and home != SERVICE:
+            self._see(Act.CHANGE, node, home=home, form=form, subjects=(subject,))
 
-    def _bind(self, target: ast.expr, kind: ValueKind, field_name: str | None, value: ast.expr | None) -> None:
-        """A name, or what a tuple of names, stands for from now on."""
-        if isinstance(target, ast.Starred):
-            target = target.value
-        if isinstance(target, ast.Tuple | ast.List):
-            parts = kind.parts if len(kind.parts) == len(target.elts) else (kind.element,) * len(target.elts)
-            given = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
-            for index, (each, part) in enumerate(zip(target.elts, parts, strict=True)):
-                one = None if given is None else given[index]
-                self._bind(each, part if one is None else self._kind(one), field_name, one)
-            return
-        if not isinstance(target, ast.Name):
-            return
-        stands_for = dotted(value, self._names) if isinstance(value, ast.Name | ast.Attribute) else None
-        self._environment[target.id] = kind
-        self._names.pop(target.id, None)
-        if stands_for is not None:
-            self._names[target.id] = stands_for
-            self._environment.pop(target.id)
-        self._fields.pop(target.id, None)
-        if field_name is not None:
-            self._fields[target.id] = field_name
+    def _keep(self, home: Home | None, node: ast.AST, value: Value, where: ast.AST, source: ast.AST) -> None:
+        """Note that a value is put into a field."""
+        if home is not None and home.owner is Owner.SERVICE:
+            self._see(Act.KEEP, node, value=value, subjects=(where, source))
 
-    def _kind(self, node: ast.expr) -> ValueKind:
-        if isinstance(node, ast.Name) and node.id not in self._environment:
-            full_name = self._names.get(node.id)
-            if full_name != self._module.names.get(node.id):
-                return UNKNOWN
-        return self._kinds.of(node, self._environment)
+    # --- names
+
+    def _bind_parameters(self, arguments: ast.arguments) -> None:
+        for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            self._environment[each.arg] = annotated(self._project, self._module, each.annotation)
+
+    @contextmanager
+    def _scope(self) -> Iterator[None]:
+        """Keep what names are, and what the function returns, through a function or comprehension within."""
+        kept = self._environment, self._returned, self._yields
+        self._environment, self._returned, self._yields = dict(self._environment), [], []
+        yield
+        self._environment, self._returned, self._yields = kept
+
+    def _named(self, full_name: str) -> Value:
+        """Return what a full name stands for."""
+        found = self._project.find(full_name)
+        if isinstance(found, tuple):
+            return self._tracer.module_value(*found, self._where)
+        parent, _, last = full_name.rpartition(".")
+        if found is None and parent and isinstance(owner := self._project.find(parent), ClassSource):
+            return replace(self._tracer.attribute(owner, last), home=Home(Owner.CLASS, last))
+        return Value(name=full_name)
+
+    def _lookup(self, name: str) -> Value:
+        return self._environment.get(name) or self._named(self._module.names.get(name, name))
+
+    def _base(self, node: ast.expr) -> Value:
+        """Return what stands before a dot; a name there is not looked at as a whole."""
+        return self._lookup(node.id) if isinstance(node, ast.Name) else self.visit(node)
+
+    def _member(self, base: Value, node: ast.Attribute) -> Value:
+        if base.name:
+            return self._named(f"{base.name}.{node.attr}")
+        known = UNKNOWN if base.source is None else self._tracer.attribute(base.source, node.attr)
+        return replace(known, home=Home(Owner.SERVICE, node.attr) if base.home == SERVICE else base.home)
+
+    def _look(self, node: ast.expr, value: Value) -> Value:
+        """Note a name that is looked at; a function of the user may be called later."""
+        if value.home is not None and value.home.owner is Owner.SERVICE:
+            self._see(Act.READ, node, home=value.home)
+        found = self._project.find(value.name) if value.name else None
+        if isinstance(found, FunctionSource):
+            self._follow(found, None, ())
+        elif value.name:
+            self._see(Act.NAME, node, name=value.name, form=value.name)
+        return value
+
+    def visit_Name(self, node: ast.Name) -> Value:
+        """A local name, one of the module, or a builtin one."""
+        return self._look(node, self._lookup(node.id)) if isinstance(node.ctx, ast.Load) else UNKNOWN
+
+    def visit_Attribute(self, node: ast.Attribute) -> Value:
+        """`a.b`: a name of a module, a method, a field."""
+        base, method = self._receiver(node)
+        if method is not None:
+            result = self._follow(method, base, ())
+            return result if method.is_property else UNKNOWN  # a method that is handed on may be called later
+        self._is_member_asked |= base.kind == CLUSTER.kind and node.attr in _MEMBER_FACTS
+        return self._look(node, self._member(base, node))
 
     # --- statements
 
-    def visit_Global(self, node: ast.Global) -> None:
-        """Names of the module that the function assigns."""
-        self._globals |= {*node.names}
-
     def visit_Assign(self, node: ast.Assign) -> None:
         """Targets stand for the value from now on."""
-        self._assign(node, node.targets, node.value)
+        self._assign(node, node.targets, node.value, UNKNOWN)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """As an assignment, with a kind that is said."""
+        """As an assignment, with a type that is said."""
         if node.value is not None:
-            self._assign(node, [node.target], node.value)
-        if isinstance(node.target, ast.Name):
-            kind = self._kinds.of_annotation(node.annotation)
-            if kind is not UNKNOWN:
-                self._environment[node.target.id] = kind
+            self._assign(node, [node.target], node.value, annotated(self._project, self._module, node.annotation))
 
-    def _assign(self, node: ast.stmt, targets: Sequence[ast.expr], value: ast.expr) -> None:
-        self._in_self_assignment = any(self._field_of(target) for target in targets)
-        self.visit(value)
-        self._in_self_assignment = False
-        kind, field_name = self._kind(value), self._field_of(value)
-        for target in targets:
-            for each in _flat(target):
-                self._assign_one(node, each, value, kind)
-            self._bind(target, kind, field_name, value)
+    def _assign(self, node: ast.AST, targets: Sequence[ast.expr], source: ast.expr, declared: Value) -> None:
+        first = len(self._tracer.seen)
+        value = self.visit(source)
+        if declared != UNKNOWN:
+            value = replace(declared, home=value.home)
+        homes = [self._store(node, target, value, source) for target in targets]
+        if any(home is not None and home.owner is Owner.SERVICE for home in homes):
+            for each in self._tracer.seen[first:]:
+                each.is_kept |= each.where is self._where
 
-    def _assign_one(self, node: ast.stmt, target: ast.expr, value: ast.expr, kind: ValueKind) -> None:
-        if isinstance(target, ast.Name):
-            if target.id in self._globals and self._place is CallbackPlace.LOG:
-                self._find(node, "module-state", f"global {target.id}")
-            return
-        self._write(target, node, f"{_text(target)} = ...")
+    def _store(self, node: ast.AST, target: ast.expr, value: Value, source: ast.expr) -> Home | None:
+        """Give a target its value; returns the part of the state that is assigned by that."""
+        if isinstance(target, ast.Starred):
+            return self._store(node, target.value, Value("list"), source)
+        if isinstance(target, ast.Tuple | ast.List):
+            self._take(source, value, "iteration over {}")
+            parts = zip(target.elts, value.unpacked(len(target.elts)), strict=True)
+            homes = [self._store(node, each, part, source) for each, part in parts]
+            return next(filter(None, homes), None)
+        if isinstance(target, ast.Name) and target.id not in self._globals:
+            self._environment[target.id] = value
+            return None
+        home = self._target(target).home
+        self._change(home, node, ASSIGNED, target)
+        self._keep(home, node, value, target, source)
         if isinstance(target, ast.Subscript):
-            self.visit(target.slice)
-            self._check_kept(node, target.value, self._kind(target.slice), target.slice)
-        if isinstance(target, ast.Attribute | ast.Subscript):
-            self._visit_base(target.value)
-            self._check_kept(node, target, kind, value)
+            self._keep(home, node, self.visit(target.slice), target.value, target.slice)
+        return home
 
-    def _check_kept(self, node: ast.AST, where: ast.expr, kind: ValueKind, value: ast.expr) -> None:
-        """Something is put into the state: not a view of the log, and nothing that a snapshot cannot hold."""
-        if not self._field_of(where):
-            return
-        if kind is VIEW or any(self._kind(each) is VIEW for each in _parts(value)):
-            self._find(node, "kept-payload", f"{_text(where)} keeps {_text(value)}")
-        elif kind.name == ITERATOR.name:
-            self._find(node, "kept-iterator", f"{_text(where)} = {_text(value)}")
+    def _target(self, target: ast.expr) -> Value:
+        """Return what was there before."""
+        if isinstance(target, ast.Attribute):
+            return self._member(self._base(target.value), target)
+        if isinstance(target, ast.Subscript):
+            return self.visit(target.value).item(target.slice)
+        return self._base(target)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         """A change in place."""
-        self.visit(node.value)
-        target = node.target
-        if isinstance(node.op, ast.Pow):
-            self._check_power(node, target, node.value)
-        if isinstance(target, ast.Name):
-            if target.id in self._globals and self._place is CallbackPlace.LOG:
-                self._find(node, "module-state", f"global {target.id}")
-            elif self._fields.get(target.id) and self._kind(target).name in ("set", "list", "dict"):
-                self._write(target, node, f"{target.id} is changed in place")
-            return
-        self._visit_base(target.value)
-        self._write(target, node, f"{_text(target)} is changed")
-
-    def _visit_base(self, node: ast.expr) -> None:
-        """What something is assigned to a part of: `self` alone is not handed on by it."""
-        if not isinstance(node, ast.Name):
-            self.visit(node)
+        added, target = self.visit(node.value), node.target
+        before = self._target(target)
+        after = self._operate(node, node.op, before, added)
+        if not isinstance(target, ast.Name) or target.id in self._globals:
+            self._change(before.home, node, "{} is changed", target)
+            self._keep(before.home, node, added, target, node.value)
+        elif before.kind in ("set", "list", "dict"):
+            self._change(before.home, node, "{} is changed in place", target)
+        else:
+            self._environment[target.id] = after
 
     def visit_Delete(self, node: ast.Delete) -> None:
         """A part of something goes."""
         for target in node.targets:
             if not isinstance(target, ast.Name):
-                self._write(target, node, f"del {_text(target)}")
-                for part in ast.iter_child_nodes(target):
-                    if isinstance(part, ast.expr):
-                        self._visit_base(part)
+                self._change(self._target(target).home, node, "del {}", target)
 
-    def visit_For(self, node: ast.For) -> None:
+    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
         """An iteration."""
-        self._iterate(node.iter)
-        self._bind(node.target, self._kind(node.iter).element, self._field_of(node.iter), None)
-        for statement in [*node.body, *node.orelse]:
-            self.visit(statement)
+        self._iterate(node)
+        self._visit_all([*node.body, *node.orelse])
 
-    def visit_With(self, node: ast.With) -> None:
-        """What a context gives."""
-        for item in node.items:
-            self.visit(item.context_expr)
-            if item.optional_vars is not None:
-                self._bind(item.optional_vars, UNKNOWN, None, None)
-        for statement in node.body:
-            self.visit(statement)
+    def _iterate(self, node: ast.For | ast.AsyncFor | ast.comprehension, *, is_taken: bool = True) -> Value:
+        value = self.visit(node.iter)
+        if is_taken:
+            self._take(node.iter, value, "iteration over {}")
+        self._store(node.iter, node.target, value.element, node.iter)
+        return value
 
     def visit_If(self, node: ast.If) -> None:
-        """A branch; one that depends on the member must leave the state as it is."""
-        if self._asks_member(node.test) and self._place is CallbackPlace.LOG:
-            for each in (inner for statement in [*node.body, *node.orelse] for inner in ast.walk(statement)):
-                what = self._state_change(each)
-                if what is not None:
-                    self._find(each, "role-state", f"{what} if {_text(node.test)}")
-        self.generic_visit(node)
-
-    def _asks_member(self, test: ast.expr) -> bool:
-        return any(
-            isinstance(each, ast.Attribute) and each.attr in _MEMBER_FACTS and self._kind(each.value) is CLUSTER
-            for each in ast.walk(test)
-        )
-
-    def _state_change(self, node: ast.AST) -> str | None:
-        """Say what of the state a statement or call changes by itself; None if nothing."""
-        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            return next((f"{_text(each)} = ..." for each in targets if self._field_of(each)), None)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in MUTATORS and self._field_of(node.func.value):
-                return f"{_text(node.func)}()"
-            if node.func.attr in _CLUSTER_CHANGES and self._kind(node.func.value) is CLUSTER:
-                return f"{_text(node.func)}()"
-        return None
+        """A branch; what depends on the member is noted with the test."""
+        kept, self._is_member_asked = self._condition, False
+        self.visit(node.test)
+        self._condition = node.test if self._is_member_asked else kept
+        self._visit_all([*node.body, *node.orelse])
+        self._condition = kept
 
     def visit_Try(self, node: ast.Try) -> None:
         """Exceptions that are caught."""
-        is_passed_on = False
-        for handler in node.handlers:
-            has_raise = any(isinstance(each, ast.Raise) for each in ast.walk(handler))
-            caught = [_name_of(each) for each in _caught(handler)]
-            if has_raise and {"MemoryError", "OSError"} <= {*caught}:
-                is_passed_on = True
-            broad = [name for name in caught if name in _BROAD] if handler.type is not None else ["everything"]
-            if broad and not has_raise and not is_passed_on and self._place in (CallbackPlace.LOG, CallbackPlace.QUERY):
-                severity = Severity.ERROR if self._place is CallbackPlace.LOG else Severity.HINT
-                self._find(handler, "broad-except", f"except {broad[0]}", severity)
+        for index, handler in enumerate(node.handlers, 1):
+            self._see(Act.CATCH, handler, subjects=node.handlers[:index])
         self.generic_visit(node)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+    def visit_Return(self, node: ast.Return) -> None:
+        """The value of the call."""
+        self._returned.append(NONE if node.value is None else self.visit(node.value))
+
+    def visit_Yield(self, node: ast.Yield | ast.YieldFrom) -> None:
+        """A generator."""
+        self._yields.append(node)
+        self.generic_visit(node)
+
+    def visit_Lambda(self, node: ast.Lambda | Function) -> None:
         """A function within: it is looked at where it stands, as if it were called there."""
-        self._visit_nested(node.args, node.body)
-        self._names.pop(node.name, None)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        """As any function within."""
-        self._visit_nested(node.args, node.body)
-
-    def visit_Lambda(self, node: ast.Lambda) -> None:
-        """As a function within."""
-        self._visit_nested(node.args, [node.body])
-
-    def _visit_nested(self, arguments: ast.arguments, body: Sequence[ast.AST]) -> None:
-        kept = dict(self._environment), dict(self._fields), dict(self._names)
-        for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
-            self._bind(ast.Name(argument.arg), self._kinds.of_annotation(argument.annotation), None, None)
-        for each in body:
-            self.visit(each)
-        self._environment, self._fields, self._names = kept
+        with self._scope():
+            self._bind_parameters(node.args)
+            self._visit_all([node.body] if isinstance(node, ast.Lambda) else node.body)
 
     # --- expressions
 
-    def visit_Name(self, node: ast.Name) -> None:
-        """A name that is looked at: a function of the user, a value of a module, `id`."""
-        if not isinstance(node.ctx, ast.Load):
-            return
-        if self._fields.get(node.id) == SERVICE:
-            self.walked.read.add(SERVICE)
-        full_name = self._names.get(node.id)
-        if full_name is not None:
-            self._refer(full_name, node)
-        elif node.id not in self._environment and node.id in ("id", "open"):
-            self._find_call(node, rule_of_name(node.id) or "object-identity", node.id)
+    def visit_Constant(self, node: ast.Constant) -> Value:
+        """A number or a text."""
+        return NONE if node.value is None else Value(type(node.value).__name__)
 
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        """`a.b`: a name of a module, a method, a field of the service."""
-        full_name = dotted(node, self._names)
-        if full_name is not None:
-            self._refer(full_name, node)
-            return
-        kind = self._kind(node.value)
-        is_service = isinstance(node.value, ast.Name) and self._fields.get(node.value.id) == SERVICE
-        method = None if kind.source is None else self._project.find_method(kind.source, node.attr)
-        if method is not None:
-            self.walked.calls.append(self._call_of(method, node.value, None))
-        elif is_service:
-            self.walked.read.add(SERVICE if node.attr == "__dict__" else node.attr)
-        if not is_service:
-            self.visit(node.value)
+    def visit_Set(self, node: ast.Set) -> Value:
+        """A set; one of whole numbers alone has the same order everywhere."""
+        is_constant = all(isinstance(each, ast.Constant) and isinstance(each.value, int) for each in node.elts)
+        return Value("list" if is_constant else "set", (combine(self._visit_all(node.elts)),))
 
-    def _refer(self, full_name: str, node: ast.expr) -> None:
-        rule = rule_of_name(full_name)
-        if rule is not None:
-            self._find_call(node, rule, full_name)
-            return
-        found = self._project.find(full_name)
-        if isinstance(found, FunctionSource):
-            self.walked.calls.append(Call(found))
-        elif isinstance(found, tuple):
-            self.walked.values[found[0].name, found[1]] = node
+    def visit_List(self, node: ast.List) -> Value:
+        """A list."""
+        return Value("list", (combine(self._visit_all(node.elts)),))
 
-    def visit_Subscript(self, node: ast.Subscript) -> None:
-        """`a[b]`: in a query, one that makes the entry that it looks for."""
-        kind = self._kind(node.value)
-        if self._place is CallbackPlace.QUERY and kind.name == DEFAULT_DICT and self._field_of(node.value):
-            self._find(node, "query-writes", f"{_text(node)} makes the entry where it is missing (a defaultdict)")
-        self.generic_visit(node)
+    def visit_Tuple(self, node: ast.Tuple) -> Value:
+        """A tuple."""
+        return Value("tuple", tuple(self._visit_all(node.elts)))
 
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        """`a ** b` of floats."""
-        if isinstance(node.op, ast.Pow):
-            self._check_power(node, node.left, node.right)
-        self.generic_visit(node)
-
-    def _check_power(self, node: ast.AST, left: ast.expr, right: ast.expr) -> None:
-        if FLOAT in (self._kind(left), self._kind(right)) and self._place is not CallbackPlace.OUTSIDE:
-            self._find(node, "float-libm", "** of a float", Severity.HINT)
+    def visit_Dict(self, node: ast.Dict) -> Value:
+        """A dict."""
+        keys = self._visit_all(key for key in node.keys if key is not None)
+        return Value("dict", (combine(keys), combine(self._visit_all(node.values))))
 
     def visit_Starred(self, node: ast.Starred) -> None:
         """`*a`: an iteration."""
-        self._iterate(node.value)
+        self._take(node.value, self.visit(node.value), "iteration over {}")
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """A text with values in it."""
-        for part in node.values:
-            if isinstance(part, ast.FormattedValue):
-                self._check_repr(part.value)
-        self.generic_visit(node)
+    def visit_Subscript(self, node: ast.Subscript) -> Value:
+        """`a[b]`."""
+        value = self.visit(node.value)
+        self.visit(node.slice)
+        return value.item(node.slice)
 
-    def _check_repr(self, node: ast.expr) -> None:
-        source = self._kind(node).source
-        if source is None or self._place in (CallbackPlace.OUTSIDE, CallbackPlace.START):
-            return
-        for each in self._project.bases(source):
-            is_plain = all(dotted(base, each.module.names) is not None or _is_object(base) for base in each.node.bases)
-            has_text = any(name in each.methods for name in ("__repr__", "__str__", "__format__"))
-            if has_text or each.node.decorator_list or not is_plain or _has_foreign_base(self._project, each):
-                return
-        self._find(node, "default-repr", f"the text of {_text(node)}, a {source.node.name}")
+    def visit_BinOp(self, node: ast.BinOp) -> Value:
+        """`a + b` and the like."""
+        return self._operate(node, node.op, self.visit(node.left), self.visit(node.right))
 
-    def visit_ListComp(self, node: ast.ListComp) -> None:
-        """A list of an iteration."""
-        self._comprehend(node.generators, [node.elt], is_ordered=True)
+    def _operate(self, node: ast.AST, operator: ast.operator, left: Value, right: Value) -> Value:
+        result = result_of_operator(operator, left, right)
+        if isinstance(operator, ast.Pow) and result.kind == "float":
+            self._see(Act.POWER, node, form="** of a float")
+        return result
 
-    def visit_SetComp(self, node: ast.SetComp) -> None:
-        """A set of an iteration: its order is lost."""
-        self._comprehend(node.generators, [node.elt], is_ordered=False)
+    def visit_BoolOp(self, node: ast.BoolOp | ast.IfExp) -> Value:
+        """`a or b`, `a if b else c`: the first that is known."""
+        values = self._visit_all(node.values if isinstance(node, ast.BoolOp) else (node.body, node.orelse))
+        if isinstance(node, ast.IfExp):
+            self.visit(node.test)
+        return next((value for value in values if value.kind not in ("?", "None")), UNKNOWN)
 
-    def visit_DictComp(self, node: ast.DictComp) -> None:
-        """A dict keeps the order of the iteration."""
-        self._comprehend(node.generators, [node.key, node.value], is_ordered=True)
-
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> None:
-        """An iteration by whatever consumes the generator."""
-        self._comprehend(node.generators, [node.elt], is_ordered=node not in self._unordered)
-
-    def _comprehend(
-        self, generators: Sequence[ast.comprehension], results: Sequence[ast.expr], *, is_ordered: bool
-    ) -> None:
-        kept = dict(self._environment), dict(self._fields), dict(self._names)
-        for generator in generators:
-            if is_ordered:
-                self._iterate(generator.iter)
-            else:
-                self.visit(generator.iter)
-            self._bind(generator.target, self._kind(generator.iter).element, self._field_of(generator.iter), None)
-            for condition in generator.ifs:
-                self.visit(condition)
-        for result in results:
-            self.visit(result)
-        self._environment, self._fields, self._names = kept
-
-    def _iterate(self, node: ast.expr) -> None:
-        """The elements of something are taken in its order."""
-        self._check_order(node, node, f"iteration over {_text(node)}")
-        self.visit(node)
-
-    def _check_order(self, node: ast.AST, iterated: ast.expr, what: str) -> None:
-        kind = self._kind(iterated)
-        if kind.name != "set" or self._place is CallbackPlace.OUTSIDE:
-            return
-        is_number = kind.element.name in ("int", "bool")
-        is_hint = is_number or self._place is CallbackPlace.QUERY
-        self._find(node, "set-order", what, Severity.HINT if is_hint else Severity.ERROR)
+    def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> Value:
+        """A comprehension; a generator has the order of what it iterates over, and leaves it to the consumer."""
+        kind = _COMPREHENSIONS[type(node).__name__]
+        results = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+        with self._scope():
+            for generator in node.generators:
+                value = self._iterate(generator, is_taken=kind in ("list", "dict"))
+                if kind == "iterator" and value.is_unordered:
+                    kind = "set iterator"
+                self._visit_all(generator.ifs)
+            return Value(kind, tuple(self._visit_all(results)))
 
     # --- calls
 
-    def visit_Call(self, node: ast.Call) -> None:
-        """A call of the standard library, of a builtin, of the user's code, or of a method."""
-        called = node.func
-        full_name = dotted(called, self._names) if isinstance(called, ast.Name | ast.Attribute) else None
-        if full_name is not None:
-            self._visit_named_call(node, full_name)
-        elif isinstance(called, ast.Name):
-            self._visit_builtin(node, called.id)
-        elif isinstance(called, ast.Attribute):
-            self._visit_method(node, called)
+    def visit_Call(self, node: ast.Call) -> Value:
+        """A call of a library, of a builtin function, of the user's code, or of a method."""
+        called, method, receiver = node.func, None, UNKNOWN
+        if isinstance(called, ast.Attribute):
+            receiver, method = self._receiver(called)
+            function = UNKNOWN if method is not None else self._member(receiver, called)
         else:
-            self.visit(called)
-        for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
-            self.visit(argument)
+            function = self._base(called)
+        positional = self._visit_all(node.args)
+        named = {each.arg: self.visit(each.value) for each in node.keywords}
+        if method is not None:
+            return self._follow(method, receiver, positional, named)
+        if function.name:
+            return self._call_named(node, function.name, positional, named)
+        return self._call_method(node, called, receiver, positional) if isinstance(called, ast.Attribute) else UNKNOWN
 
-    def _visit_named_call(self, node: ast.Call, full_name: str) -> None:
-        argument_count = len(node.args) + len(node.keywords)
-        rule = rule_of_call(full_name, argument_count)
-        if rule is not None:
-            self._find_call(node, rule, f"{full_name}()")
-            return
-        found = self._project.find(full_name)
+    def _receiver(self, called: ast.Attribute) -> tuple[Value, FunctionSource | None]:
+        """Return the object whose method is called, and the method if it is the user's."""
+        inner, function = called.value, self._function
+        is_super = isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "super"
+        if is_super and function is not None and function.owner is not None:
+            bases = [*self._project.bases(function.owner)][1:]
+            found = next((each.methods[called.attr] for each in bases if called.attr in each.methods), None)
+            return self._environment.get(function.own_parameter, UNKNOWN), found
+        receiver = self._base(inner)
+        source = receiver.source
+        return receiver, None if source is None else self._project.find_method(source, called.attr)
+
+    def _call_named(
+        self, node: ast.Call, name: str, positional: Sequence[Value], named: Mapping[str | None, Value]
+    ) -> Value:
+        found = self._project.find(name)
+        if isinstance(found, FunctionSource):
+            return self._follow(found, None, positional, named)
         if isinstance(found, ClassSource):
-            for name in ("__init__", "__post_init__", "__new__"):
-                method = self._project.find_method(found, name)
+            made = Value("object", source=found)
+            for maker in ("__new__", "__init__", "__post_init__"):
+                method = self._project.find_method(found, maker)
                 if method is not None:
-                    self.walked.calls.append(self._call_of(method, None, node))
-        elif isinstance(found, FunctionSource):
-            self.walked.calls.append(self._call_of(found, None, node))
-        elif isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
-            self._write_elsewhere(node.func.value, node, f"{_text(node.func)}()")
-            if isinstance(found, tuple):
-                self.walked.values[found[0].name, found[1]] = node
+                    self._follow(method, made, positional, named)
+            return made
+        self._see(Act.CALL, node, name=name, arguments=positional, form=f"{name}()")
+        if name == "next" and positional:
+            self._change(positional[0].home, node, "next({})", node.args[0])
+        result = result_of(name, positional)
+        for each in positional if name not in _ORDERLESS else ():
+            if result.kind in ("list", "tuple", "dict", "iterator") or each.kind == "set iterator":
+                self._take(node, each)
+        return result
 
-    def _visit_builtin(self, node: ast.Call, name: str) -> None:
-        if name in self._environment:
-            return
-        first = node.args[0] if node.args else None
-        rule = rule_of_call(name, len(node.args))
-        if rule is not None:
-            self._find_call(node, rule, f"{name}()")
-        if name in _UNORDERED_CONSUMERS and isinstance(first, ast.GeneratorExp | ast.Call):
-            self._unordered.add(first)
-        if first is None:
-            return
-        if name == "hash" and self._kind(first).name not in ("int", "bool", "float"):
-            self._find_call(node, "hash", f"hash({_text(first)})")
-        elif name in ("str", "repr", "format") and len(node.args) == 1:
-            self._check_repr(first)
-        elif name == "next":
-            self._check_next(node, first)
-        if name in _ORDERED_CONSUMERS and (name != "sum" or self._kind(first).element is FLOAT):
-            for argument in node.args:
-                if node not in self._unordered:
-                    self._check_order(node, argument, f"{name}({_text(argument)})")
-        elif name in ("sorted", "min", "max") and any(keyword.arg == "key" for keyword in node.keywords):
-            self._check_ties(node, first, name)
+    def _call_method(
+        self, node: ast.Call, called: ast.Attribute, receiver: Value, positional: Sequence[Value]
+    ) -> Value:
+        name = called.attr
+        if name in _MUTATORS and receiver.source is None:
+            self._change(receiver.home, node, "{}()", called)
+        if name in _KEEPERS:
+            for value, source in zip(positional, node.args, strict=True):
+                self._keep(receiver.home, node, value, called.value, source)
+        if receiver.kind == CLUSTER.kind and name in _CLUSTER_CHANGES:
+            self._change(Home(Owner.CLUSTER, name), node, "{}()", called)
+        if receiver.kind == "path":
+            self._see(Act.CALL, node, name=f"pathlib.Path.{name}", subjects=(called,), form="{}()")
+        for each in positional or ([receiver] if name == "pop" else []):
+            if name in ("pop", *_TAKING_METHODS) or (each.kind == "set iterator" and receiver.kind != "set"):
+                self._take(node, each)
+        return result_of_method(receiver, name, positional)
 
-    def _check_ties(self, node: ast.Call, first: ast.expr, name: str) -> None:
-        if self._kind(first).name == "set" and self._place is CallbackPlace.LOG:
-            self._find(node, "set-order", f"{name}() by a key leaves ties in the order of the set", Severity.HINT)
-
-    def _check_next(self, node: ast.Call, first: ast.expr) -> None:
-        full_name = dotted(first, self._names) if isinstance(first, ast.Name | ast.Attribute) else None
-        found = None if full_name is None else self._project.find(full_name)
-        if isinstance(found, tuple) and self._place is CallbackPlace.LOG:
-            self._find(node, "module-state", f"next({_text(first)})")
-
-    def _visit_method(self, node: ast.Call, called: ast.Attribute) -> None:
-        receiver, kind = called.value, self._kind(called.value)
-        if isinstance(receiver, ast.Call) and _name_of(receiver.func) == "super" and self._function.owner is not None:
-            self._visit_super(node, called.attr)
-            return
-        if called.attr in MUTATORS and kind.source is None:
-            self._write(receiver, node, f"{_text(called)}()")
-        if called.attr in _KEEPERS:
-            for argument in node.args:
-                self._check_kept(node, receiver, self._kind(argument), argument)
-        if called.attr == "pop" and not node.args:
-            self._check_order(node, receiver, f"{_text(called)}()")
-        if called.attr in ("join", "extend", "fromkeys") and node.args:
-            self._check_order(node, node.args[0], f"{_text(called)}({_text(node.args[0])})")
-        if called.attr in PATH_METHODS and kind is PATH:
-            self._find_call(node, "file", f"{_text(called)}()")
-        if kind is CLUSTER and called.attr in _CLUSTER_CHANGES and self._place is CallbackPlace.QUERY:
-            self._find(node, "query-writes", f"{_text(called)}()")
-        method = None if kind.source is None else self._project.find_method(kind.source, called.attr)
-        if method is None:
-            self.visit(called)
-            return
-        self.walked.calls.append(self._call_of(method, receiver, node))
-        if not isinstance(receiver, ast.Name):
-            self.visit(receiver)
-
-    def _visit_super(self, node: ast.Call, name: str) -> None:
-        assert self._function.owner is not None
-        for each in [*self._project.bases(self._function.owner)][1:]:
-            if name in each.methods:
-                self.walked.calls.append(self._call_of(each.methods[name], ast.Name("self", ast.Load()), node))
-                return
-
-    def _call_of(self, function: FunctionSource, receiver: ast.expr | None, node: ast.Call | None) -> Call:
-        """Note what a function of the user is given."""
-        call, parameters = Call(function), [arg.arg for arg in function.parameters]
-        if function.owner is not None and not function.is_static and parameters:
-            own = parameters.pop(0)
-            field_name = None if receiver is None else self._field_of(receiver)
-            if field_name is not None:
-                call.fields[own] = field_name
-            if receiver is not None:
-                call.kinds[own] = self._kind(receiver)
-        if node is None:
-            return call
-        given = [*zip(parameters, node.args, strict=False)]
-        given += [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg is not None]
-        for name, argument in given:
-            kind, field_name = self._kind(argument), self._field_of(argument)
-            if kind is not UNKNOWN:
-                call.kinds[name] = kind
-            if field_name is not None:
-                call.fields[name] = field_name
-        return call
-
-
-def _flat(target: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(target, ast.Tuple | ast.List):
-        for each in target.elts:
-            yield from _flat(each)
-    elif isinstance(target, ast.Starred):
-        yield from _flat(target.value)
-    else:
-        yield target
-
-
-def _parts(node: ast.expr) -> Sequence[ast.expr]:
-    return node.elts if isinstance(node, ast.Tuple | ast.List) else ()
-
-
-def _caught(handler: ast.ExceptHandler) -> Sequence[ast.expr]:
-    if handler.type is None:
-        return ()
-    return handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-
-
-def _name_of(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _is_object(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "object"
-
-
-def _has_foreign_base(project: Project, source: ClassSource) -> bool:
-    """Whether a class derives from one that may have a text of its own; a service of Trimaran has none."""
-    for base in source.node.bases:
-        full_name = dotted(base, source.module.names) or ""
-        if full_name.startswith("trimaran.") or _is_object(base):
-            continue
-        if not isinstance(project.find(full_name), ClassSource):
-            return True
-    return False
-
-
-def _text(node: ast.AST, limit: int = 60) -> str:
-    text = ast.unparse(node)
-    return text if len(text) <= limit else f"{text[:limit]}..."
+    def _follow(
+        self,
+        function: FunctionSource,
+        receiver: Value | None,
+        positional: Sequence[Value],
+        named: Mapping[str | None, Value] = MappingProxyType({}),
+    ) -> Value:
+        parameters = [each.arg for each in function.parameters]
+        if receiver is not None and not function.is_static:
+            positional = [receiver, *positional]
+        arguments: dict[str | None, Value] = {**dict(zip(parameters, positional, strict=False)), **named}
+        known = {name: arguments[name] for name in parameters if arguments.get(name, UNKNOWN) != UNKNOWN}
+        way = (*self._where.way, function.name)[:_WAY_LIMIT]
+        return self._tracer.call(function, known, Where(self._where.place, function.module, way))

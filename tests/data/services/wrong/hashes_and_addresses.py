@@ -12,4 +12,4 @@ class Service(ClusteredService):
         shard = hash(order.name) % 16  # expect: hash
         number = id(order)  # expect: object-identity
         ordered = sorted([order], key=id)  # expect: object-identity
-        return f"{shard} {number} {ordered} {order}".encode()  # expect: default-repr
+        return f"{shard} {number} {ordered}".encode()

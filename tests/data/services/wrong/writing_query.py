@@ -1,5 +1,3 @@
-from collections import defaultdict
-
 from trimaran import ClusteredService
 
 
@@ -16,7 +14,6 @@ class Account:
 class Service(ClusteredService):
     def __init__(self):
         self.accounts: dict[str, Account] = {}
-        self.visits = defaultdict(int)
         self.queries = 0
 
     def on_request(self, session, timestamp, payload):
@@ -26,5 +23,7 @@ class Service(ClusteredService):
     def on_query(self, payload):
         self.queries += 1  # expect: query-writes
         account = self.accounts.setdefault("a", Account())  # expect: query-writes
-        visits = self.visits["a"]  # expect: query-writes
-        return f"{account.read()} {visits}".encode()
+        return f"{account.read()} {self.named('b').read()}".encode()
+
+    def named(self, name):
+        return self.accounts.get(name)

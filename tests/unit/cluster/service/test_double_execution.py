@@ -140,6 +140,19 @@ def test_another_reply_shows_both() -> None:
         doubled(ByHash).request(b"5")
 
 
+def test_the_text_of_an_object_shows_its_address() -> None:
+    class Order:
+        """Has no `__repr__`."""
+
+    class ByText(Counter):
+        def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+            self.order = Order()
+            return str(self.order).encode()
+
+    with pytest.raises(ServiceDivergedError, match=r"reply: from byte \d+ on: expected=b"):
+        doubled(ByText).request(b"5")
+
+
 def test_another_egress_shows_both() -> None:
     expected = r"on_session_message\(.*\) call 1: session.offer\(1\): expected=b'\d+' actual=b'\d+'\."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 
 import pytest
 
@@ -73,6 +74,21 @@ def test_a_query_that_changes_the_state_fails_by_name(service_class: type[Hashed
 
     assert check.last_change is not None
     assert check.last_change.endswith("log_position=96")
+
+
+def test_a_query_that_makes_the_missing_entry_of_a_defaultdict_fails() -> None:
+    class Visits(Hashed):
+        def __init__(self) -> None:
+            self.visits: defaultdict[str, int] = defaultdict(int)
+
+        def on_query(self, payload: memoryview) -> bytes:
+            return b"%d" % self.visits["a"]
+
+        def state_hash(self) -> object:
+            return self.visits
+
+    with pytest.raises(LocalProtocolError, match="on_query changed"):
+        QueryCheck().run(Visits(), memoryview(b""), log_position=96)
 
 
 def test_what_a_query_raises_passes_through() -> None:

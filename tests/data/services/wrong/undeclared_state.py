@@ -1,0 +1,16 @@
+from trimaran import Command, Context, TypedService, handles, state
+
+
+class Add(Command[int]):
+    number: int
+
+
+class Service(TypedService):
+    numbers: list[int] = state(default=[])  # expect: mutable-default
+    total: int = state()
+
+    @handles(Add)
+    def add(self, ctx: Context, message: Add) -> int:
+        self.total += message.number
+        self.newest = message.number  # expect: undeclared-state
+        return self.total
