@@ -117,7 +117,7 @@ class Blocking:
                 setattr(cls, name, member)
 
     @classmethod
-    def around(cls, target: Any, owner: LoopOwner) -> Self:  # Any: an object of `_of`
+    def _around(cls, target: Any, owner: LoopOwner) -> Self:  # Any: an object of `_of`
         """Make the twin of an object that lives on an owner's loop."""
         made = cls.__new__(cls)
         made._take(target, owner)
@@ -148,7 +148,7 @@ class Blocking:
         kind = TWINS.get(type(value))
         if kind is None and hasattr(type(value), "__aenter__"):
             kind = _Context
-        return value if kind is None else kind.around(value, self._owner)
+        return value if kind is None else kind._around(value, self._owner)
 
     def _read(self, name: str) -> Any:  # Any: of any type
         """Give an attribute of the asyncio object, or its twin, the same one each time."""
@@ -351,7 +351,7 @@ def _method(of: type, name: str, function: Callable[..., Any]) -> Callable[..., 
 
         if not is_iterator:
             return self._run(call, limit_s)
-        items: BlockingIterator[Any] = BlockingIterator.around(call(), self._owner)
+        items: BlockingIterator[Any] = BlockingIterator._around(call(), self._owner)
         items._timeout_s = limit_s
         return items
 

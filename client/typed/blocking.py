@@ -29,7 +29,11 @@ class BlockingTyped(BlockingClient):
     def over(cls, cluster: BlockingSession) -> Self:
         """Make a client over a session that is open, such as one of a `SyncSharedConnection`."""
         kind: Any = cls._of  # Any: takes a session
-        made = cls.around(cluster._run(lambda: kind(cluster._target)), cluster._owner)
+
+        async def make() -> Any:
+            return kind(cluster._target)
+
+        made = cls._around(cluster._owner.thread.call(make), cluster._owner)
         made._kept["cluster"] = cluster
         return made
 
