@@ -126,8 +126,8 @@ class Blocking:
     def _take(self, target: Any, owner: LoopOwner) -> None:
         self._target = target
         self._owner = owner
-        self._kept: dict[str, Blocking] = {}
-        """The twins of attributes, by their names: a twin may have state."""
+        self._kept: dict[int, Blocking] = {}
+        """The twins of attributes, by the ids of what they are twins of: a twin may have state."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._target!r}>"
@@ -153,13 +153,11 @@ class Blocking:
     def _read(self, name: str) -> Any:  # Any: of any type
         """Give an attribute of the asyncio object, or its twin, the same one each time."""
         value = getattr(self._target, name)
-        kept = self._kept.get(name)
-        if kept is not None and kept._target is value:
+        kept = self._kept.get(id(value))
+        if kept is not None:
             return kept
         twin = self._twin_of(value)
-        if twin is not value:
-            self._kept[name] = twin
-        return twin
+        return twin if twin is value else self._kept.setdefault(id(value), twin)
 
 
 class BlockingIterator(Blocking, Generic[T]):
@@ -209,7 +207,7 @@ class BlockingScope(Blocking):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        if self._owner.thread.is_ending and not self._must_exit:
+        if self._owner.thread.is_ending and (kind is not None or not self._must_exit):
             return None
         is_handled: bool | None = self._run(lambda: self._target.__aexit__(kind, error, trace))
         return is_handled
@@ -254,7 +252,7 @@ class BlockingClient(Blocking):
 
     def __init_subclass__(cls, *, of: type | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(of=of, **kwargs)
-        if of is not None:
+        if of is not None and "__init__" not in vars(cls):
             cls.__init__ = _constructor(of)  # type: ignore[method-assign]
 
     def _open(self, open_client: Callable[[], Awaitable[Any]], close_timeout_s: float) -> None:
@@ -281,7 +279,7 @@ class BlockingClient(Blocking):
         self.close()
 
     def close(self) -> None:
-        """Close the client, and end its thread. More calls do nothing.
+        """Close the client, and end the thread if it is its own. More calls do nothing.
 
         It takes as long as the `aclose` of the asyncio client. Calls that wait in other threads end: with
         SessionClosedError, an iteration over what the service sends as if there were nothing more.

@@ -34,7 +34,7 @@ class BlockingTyped(BlockingClient):
             return kind(cluster._target)
 
         made = cls._around(cluster._owner.thread.call(make), cluster._owner)
-        made._kept["cluster"] = cluster
+        made._kept[id(cluster._target)] = cluster
         return made
 
     def events(self, *kinds: type[E], timeout_s: float | None = None) -> Iterator[E]:

@@ -8,7 +8,7 @@ import gc
 import inspect
 import pickle
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
@@ -258,7 +258,9 @@ def test_after_close_calls_are_refused_and_scopes_end_quietly() -> None:
             house.close()
         house.close()
         walk.close()
-        for use in (lambda: house.add("x"), lambda: next(walk), lambda: next(house.walk()), lambda: house.lease("x")):
+        new_walk = house.walk()
+        uses: list[Callable[[], object]] = [lambda: house.add("x"), walk.__next__, new_walk.__next__, house.visit]
+        for use in uses:
             with pytest.raises(SessionClosedError):
                 use()
         assert house._target.is_closed
