@@ -24,7 +24,7 @@ from trimaran.service_api.ready_made.kv import KvChange, KvEntry
 
 
 def right(kv: SyncKvClient, locks: SyncLocksClient, queues: SyncQueueClient, groups: SyncGroupedClient) -> None:
-    assert_type(kv.get("a", timeout_s=5), bytes | None)
+    assert_type(kv.get("a", timeout_s=None), bytes | None)
     assert_type(kv.scan("a"), Iterator[KvEntry])
     assert_type(kv.cluster, SyncClusterClient)
     with kv.transaction() as txn, kv.watch("a") as watch, locks.lock("a") as lock:
@@ -32,7 +32,7 @@ def right(kv: SyncKvClient, locks: SyncLocksClient, queues: SyncQueueClient, gro
         assert_type(watch, SyncKvWatch)
         assert_type(next(watch), KvChange)
         assert_type(lock, SyncHeldLock)
-        assert_type(lock.lost.wait(timeout_s=1), bool)
+        assert_type(lock.lost.wait(timeout_s=None), bool)
     assert_type(queues.receive("mail"), list[SyncQueueJob])
     assert_type(groups.typed_for_key("a", SyncKvClient), SyncKvClient)
     with SyncSharedConnection("127.0.0.1:9000") as shared, shared.connect(client_info="a") as cluster:
@@ -43,7 +43,7 @@ def right(kv: SyncKvClient, locks: SyncLocksClient, queues: SyncQueueClient, gro
 
 def wrong(kv: SyncKvClient, queues: SyncQueueClient) -> None:
     kv.put("a")  # type: ignore[call-arg]
-    kv.get("a", timeout=5)  # type: ignore[call-arg]
+    kv.get("a", timeout=None)  # type: ignore[call-arg]
     kv.aclose()  # type: ignore[attr-defined]
     queues.work("mail", print)  # type: ignore[attr-defined]
     subscribe_blocking(["127.0.0.1:9001"], from_positoin=0)  # type: ignore[call-arg]
