@@ -26,5 +26,6 @@ if TYPE_CHECKING:
     from .store.conductor import Archive as Archive
     from .store.recording import Recording as Recording
 else:
-    from .exports import __dir__ as __dir__
-    from .exports import __getattr__ as __getattr__
+    from ..service_api.lazy_exports import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(__name__)

@@ -1,12 +1,13 @@
 """The client of a Trimaran cluster: for asyncio, and for scripts and notebooks.
 
 cluster_client   ClusterClient, what applications use      egress       listener, messages, queue
-sync_client      SyncClusterClient, on a loop_thread       streams      iterators: egress, connection_events
+sync_clients     SyncClusterClient, on a loop_thread       streams      iterators: egress, connection_events
 conductor        asyncio shell: dials, timer, writes       config       settings; errors: raised by a client only
 connection       sockets to members                        asking       coroutines of queries and admin requests
 protocol         the session's state machine, without I/O
 shared           SharedConnection, many sessions over one connection
-groups           GroupedClient and SyncGroupedClient, which go to the group that owns a key
+groups           GroupedClient, which goes to the group that owns a key
+blocking         how blocking clients are made of the asyncio ones
 outbox_worker    does what services want done outside
 credentials      who the client is, to the cluster's authenticator
 """
@@ -35,7 +36,8 @@ from .errors import RejectedError as RejectedError
 from .errors import RequestFailedError as RequestFailedError
 from .errors import RequestIndeterminateError as RequestIndeterminateError
 from .groups import GroupedClient as GroupedClient
-from .groups import SyncGroupedClient as SyncGroupedClient
 from .protocol.queries import QueryResult as QueryResult
 from .shared import SharedConnection as SharedConnection
-from .sync_client import SyncClusterClient as SyncClusterClient
+from .sync_clients import SyncClusterClient as SyncClusterClient
+from .sync_clients import SyncGroupedClient as SyncGroupedClient
+from .sync_clients import SyncSharedConnection as SyncSharedConnection

@@ -3,26 +3,46 @@
 The problem: importing any module of a package runs its `__init__.py` first. With `archive` came the server, the client,
 pydantic and structlog: two thirds of what an executor of Spark waited for, to read files, and all of it had to be
 installed there. The idea: the package has Python's module-level `__getattr__` (PEP 562), which imports the home of a
-name; type checkers see plain imports. Rejected: fewer public names.
+name. The list of names is the one that type checkers read, the imports under `if TYPE_CHECKING:`; the first use of a
+name reads them from the source of the package. Rejected: fewer public names, and a table beside the imports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable
+from functools import cache
 from importlib import import_module
+from typing import Any
 
 
-def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Make the `__getattr__` and `__dir__` of a package from its public names and the modules in it that have them."""
+def lazy_exports(package: str, *, first: str = "") -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Make the `__getattr__` and `__dir__` of a package from its imports for type checkers.
+
+    Each of these is a line of its own, `from .home import Name as Name`. The module `first` of the package is imported
+    before any home is.
+    """
+
+    @cache
+    def homes() -> dict[str, str]:
+        spec: Any = sys.modules[package].__spec__  # Any: not every loader has sources, those of files and zips have
+        source: str = spec.loader.get_source(package)
+        return {
+            words[3]: words[1]
+            for words in map(str.split, source.splitlines())
+            if len(words) == 6 and (words[0], words[2], words[4]) == ("from", "import", "as")
+        }
 
     def get(name: str) -> object:
-        if name not in homes:
+        if name not in homes():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value: object = getattr(import_module(f"{package}.{homes[name]}"), name)
-        setattr(import_module(package), name, value)
+        if first:
+            import_module(f"{package}.{first}")
+        value: object = getattr(import_module(homes()[name], package), name)
+        setattr(sys.modules[package], name, value)
         return value
 
     def list_names() -> list[str]:
-        return sorted({*vars(import_module(package)), *homes})
+        return sorted({*vars(sys.modules[package]), *homes()})
 
     return get, list_names

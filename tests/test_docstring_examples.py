@@ -26,7 +26,8 @@ import pydantic
 import pytest
 
 import trimaran.client
-from trimaran.client import ClusterClient, GroupedClient, SyncClusterClient, SyncGroupedClient
+from trimaran.client import ClusterClient, GroupedClient, SyncClusterClient, SyncGroupedClient, SyncSharedConnection
+from trimaran.client.blocking.facade import Blocking
 from trimaran.client.outbox_worker import OutboxWorker
 from trimaran.cluster.subscriptions import subscribe_blocking
 from trimaran.cluster.testing import MemoryCluster, ServiceHarness, TypedHarness, replay_log, strategy_for
@@ -333,6 +334,7 @@ def run_blocking(code: str) -> None:
         for value in (
             SyncClusterClient,
             SyncGroupedClient,
+            SyncSharedConnection,
             subscribe_blocking,
             replay_log,
             service_machine,
@@ -358,20 +360,20 @@ def compile_alone(code: str) -> None:
 
 
 _OUTBOX: Example = ("service_api/outbox/outbox.py", "Outbox")
-_CLIENT, _SYNC, _TYPED = "client/cluster_client.py", "client/sync_client.py", "service_api/typed"
+_CLIENT, _SYNC, _TYPED = "client/cluster_client.py", "client/sync_clients.py", "service_api/typed"
 
 RUN: dict[Example, Callable[[str], Any]] = {
     _OUTBOX: run_service,
     ("archive/net/client.py", ""): compile_alone,
     ("archive/report/figures.py", ""): compile_alone,
     ("archive/spark/source/data_source.py", ""): compile_alone,
+    ("client/blocking/facade.py", ""): partial(define, Blocking=Blocking, QueueJob=type("QueueJob", (), {})),
     ("client/config.py", "ClientConfig"): define,
     ("client/credentials.py", ""): partial(define, endpoints=["10.0.0.1:9000"]),
     ("client/credentials.py", "PasswordCredentials"): partial(define, endpoints=["10.0.0.1:9000"], secret="sesame"),
     ("client/egress.py", "EgressListener"): partial(define, endpoints=["10.0.0.1:9000"]),
     ("client/errors.py", "resolve"): run_awaiting,
     ("client/groups/grouped_client.py", "GroupedClient"): run_grouped,
-    ("client/groups/sync_grouped_client.py", "SyncGroupedClient"): run_blocking,
     ("client/outbox_worker.py", "OutboxWorker"): run_worker,
     ("client/shared/shared_connection.py", "SharedConnection"): run_client,
     ("cluster/subscriptions/blocking.py", "subscribe_blocking"): run_blocking,
@@ -401,13 +403,8 @@ RUN: dict[Example, Callable[[str], Any]] = {
             *("transfer_leadership", "egress", "connection_events", "drain", "aclose"),
         )
     },
-    **{
-        (_SYNC, name): run_blocking
-        for name in (
-            *("SyncClusterClient", "offer", "take_snapshot", "query", "request", "drain", "receive", "egress"),
-            "connection_events",
-        )
-    },
+    **{(_SYNC, name): run_blocking for name in ("SyncClusterClient", "SyncSharedConnection", "SyncGroupedClient")},
+    **{("client/blocking/session.py", name): run_blocking for name in ("receive", "egress", "connection_events")},
 }
 
 

@@ -113,7 +113,6 @@ def test_every_module_of_the_product_is_in_one_part() -> None:
     holders = {name: [place for place in places() if f"{name}.".startswith(f"{place}.")] for name in modules}
     assert [name for name, found in holders.items() if len(found) != 1] == [
         "trimaran.archive",
-        "trimaran.archive.exports",
         "trimaran.client",
         "trimaran.cluster",
         "trimaran.service_api",

@@ -110,8 +110,11 @@ def public_names() -> Iterator[tuple[str, str]]:
             continue
         yield module, ""
         if file.name == "__init__.py":
-            for node in ast.parse(file.read_text(encoding="utf-8")).body:
-                if isinstance(node, ast.ImportFrom):
+            body = ast.parse(file.read_text(encoding="utf-8")).body
+            lazy = [line for node in body if isinstance(node, ast.If) for line in node.body]
+            for node in [*body, *lazy]:
+                home = f"{module}.{node.module}" if isinstance(node, ast.ImportFrom) else ""
+                if isinstance(node, ast.ImportFrom) and not home.startswith(NEEDING_AN_EXTRA):
                     yield from ((module, alias.asname or alias.name) for alias in node.names)
 
 
@@ -128,7 +131,7 @@ def test_the_wheel_has_one_package_at_its_top(wheel: Path) -> None:
 def test_the_wheel_holds_every_module_and_nothing_else_of_the_checkout(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
-    files = source_files("*.py", "py.typed", *DATA_FILES)
+    files = source_files("*.py", "*.pyi", "py.typed", *DATA_FILES)
     results = SOURCE / "trimaran" / "benchmarks" / "results"
     modules = {file.relative_to(SOURCE).as_posix() for file in files if results not in file.parents}
     examples = {name for name in names if name.startswith("trimaran/cluster/_examples/")}
@@ -136,6 +139,17 @@ def test_the_wheel_holds_every_module_and_nothing_else_of_the_checkout(wheel: Pa
     assert names - examples - {"pyspark_trimaran.py"} == modules
     assert "trimaran/cluster/_examples/access_quota.py" in examples
     assert "trimaran/cluster/_examples/data/nasa-http-1995-08-01.tsv.gz" in examples
+
+
+def test_a_wheel_can_be_made_of_the_source_distribution(wheel: Path, tmp_path: Path) -> None:
+    """It holds every module and stub, where the build expects them."""
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, ROOT, cwd=tmp_path)
+    (packed,) = tmp_path.glob("trimaran-*.tar.gz")
+    run("tar", "-xzf", packed, cwd=tmp_path)
+    unpacked = tmp_path / packed.name.removesuffix(".tar.gz")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, unpacked, cwd=tmp_path)
+
+    assert {*zipfile.ZipFile(tmp_path / wheel.name).namelist()} == {*zipfile.ZipFile(wheel).namelist()}
 
 
 def test_every_public_name_imports_in_an_empty_environment(installed: Path, tmp_path: Path) -> None:

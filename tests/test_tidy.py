@@ -140,7 +140,7 @@ def test_a_packages_init_only_exports(package: str) -> None:
         if not isinstance(node, ast.Import | ast.ImportFrom)
         and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
     ]
-    assert others == []
+    assert others in ([], ["__getattr__, __dir__ = lazy_exports(__name__)"])
 
 
 def test_every_folder_is_a_room_of_the_package() -> None:

@@ -6,7 +6,7 @@ partition; `damage` lists problems; `hybrid` (read_log) joins it with the Parque
 Typed columns: `messages` (of the log's own messages), `typed_views` (of typed services), `decoders` (of others).
 
 The report reads logs with `source` and runs `analyses` where no Spark is installed; nothing else here works without it.
-A name is loaded when it is first asked for: `exports` says where it is, so a new one is added there, too.
+A name is loaded when it is first asked for: an executor loads the modules that it reads with and no others.
 """
 
 from typing import TYPE_CHECKING
@@ -24,5 +24,6 @@ if TYPE_CHECKING:
     from .typed_views import typed_messages as typed_messages
     from .typed_views import typed_schemas as typed_schemas
 else:
-    from .exports import __dir__ as __dir__
-    from .exports import __getattr__ as __getattr__
+    from ...service_api.lazy_exports import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(__name__, first="extra")  # which says what to install

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ...service_api.errors import LocalProtocolError
 from ...service_api.groups.group import Group, GroupTable
@@ -15,7 +15,15 @@ from ..config import ClientConfig, client_config
 from ..egress import EgressListener
 from ..protocol.queries import QueryResult
 from .group_table import first_config, group_config, learn_table
-from .over_client import OverClient
+
+
+class OverClient(Protocol):
+    """A client over a session that the groups keep, such as a typed one."""
+
+    cluster: ClusterClient
+
+    def __init__(self, cluster: ClusterClient) -> None: ...
+
 
 C = TypeVar("C", bound=OverClient)
 

@@ -7,7 +7,7 @@ async with CountersClient.connect(["127.0.0.1:9000"]) as counters:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Final
 
 from ...service_api.ready_made.counters import (
@@ -24,7 +24,8 @@ from ...service_api.ready_made.counters import (
     ReadCounter,
     SetCounter,
 )
-from ..typed import SyncTypedClient, TypedClient
+from ..typed import TypedClient
+from .pages import pages_after
 
 _PAGE: Final = 500
 
@@ -58,13 +59,9 @@ class CountersClient(TypedClient, service="counters"):
         """Forget a counter; False if there is none."""
         return await self.call(DeleteCounter(name))
 
-    async def scan(self, prefix: str = "") -> AsyncIterator[Counted]:
+    def scan(self, prefix: str = "") -> AsyncIterator[Counted]:
         """Iterate over the counters of a prefix by name, page by page; each page is of one moment."""
-        after = ""
-        while page := await self.ask(ListCounters(prefix, after, _PAGE)):
-            for counted in page:
-                yield counted
-            after = page[-1].name
+        return pages_after(lambda after: self.ask(ListCounters(prefix, after, _PAGE)), lambda counted: counted.name)
 
     async def define_limit(self, name: str, count: int, period_s: float, *, burst: int | None = None) -> RateLimit:
         """Define a rate limit, or change it: `count` in `period_s` for each key, `burst` (`count`) at once.
@@ -90,46 +87,3 @@ class CountersClient(TypedClient, service="counters"):
             CounterError: an argument is wrong.
         """
         return await self.call(AskAdmission(limit, key, cost))
-
-
-class SyncCountersClient(SyncTypedClient, service="counters"):
-    """As `CountersClient`, for code without asyncio."""
-
-    def add(self, name: str, amount: int = 1, *, minimum: int | None = None, maximum: int | None = None) -> int:
-        """As `CountersClient.add`."""
-        return self.call(CountUp(name, amount, minimum, maximum)).value
-
-    def set(self, name: str, value: int, *, expected: int | None = None) -> int:
-        """As `CountersClient.set`."""
-        return self.call(SetCounter(name, value, expected)).value
-
-    def get(self, name: str, *, max_staleness_s: float | None = None) -> int:
-        """As `CountersClient.get`."""
-        return self.ask(ReadCounter(name), max_staleness_s=max_staleness_s).value
-
-    def delete(self, name: str) -> bool:
-        """As `CountersClient.delete`."""
-        return self.call(DeleteCounter(name))
-
-    def scan(self, prefix: str = "") -> Iterator[Counted]:
-        """As `CountersClient.scan`."""
-        after = ""
-        while page := self.ask(ListCounters(prefix, after, _PAGE)):
-            yield from page
-            after = page[-1].name
-
-    def define_limit(self, name: str, count: int, period_s: float, *, burst: int | None = None) -> RateLimit:
-        """As `CountersClient.define_limit`."""
-        return self.call(DefineRateLimit(name, count, period_s, burst))
-
-    def delete_limit(self, name: str) -> bool:
-        """As `CountersClient.delete_limit`."""
-        return self.call(DeleteRateLimit(name))
-
-    def limits(self) -> list[RateLimit]:
-        """As `CountersClient.limits`."""
-        return self.ask(ListRateLimits())
-
-    def admit(self, limit: str, key: str, cost: int = 1) -> AdmissionAnswer:
-        """As `CountersClient.admit`."""
-        return self.call(AskAdmission(limit, key, cost))

@@ -7,15 +7,12 @@ async with KvClient.connect(["127.0.0.1:9000"]) as kv:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, TypeVar
 
 from ...service_api.ready_made.kv import (
     DeleteKey,
     DeleteKeys,
-    EndWatch,
-    KvChange,
-    KvChanges,
     KvCompare,
     KvConflictError,
     KvEntry,
@@ -34,9 +31,9 @@ from ...service_api.ready_made.kv import (
     when_value,
 )
 from ...service_api.typed import Command
-from ..typed import SyncTypedClient, TypedClient
-from ..typed.exchange import EventReader
-from .kv_watching import POLL_S, KvWatch, WatchHub, WatchProgress
+from ..typed import TypedClient
+from .kv_watching import KvWatch, WatchHub
+from .pages import Pages
 
 R = TypeVar("R")
 _PAGE: Final = 500
@@ -94,17 +91,17 @@ class KvClient(TypedClient, service="kv"):
         """Write a key if it has the value `expected`; None: if there is no such key. False if it has another."""
         return (await self.call(_compare_and_set(key, expected, value))).is_success
 
-    async def scan(
+    def scan(
         self, prefix: Text = b"", *, begin: Text | None = None, end: Text = b"", max_staleness_s: float | None = None
     ) -> AsyncIterator[KvEntry]:
         """Iterate over a prefix, or from `begin` to before `end`, in the order of keys; each page is of one moment."""
-        first: bytes | None
         first, last = _range_of(prefix, begin, end)
-        while first is not None:
-            page = await self.ask(ListKeys(first, last, _PAGE), max_staleness_s=max_staleness_s)
-            for entry in page.entries:
-                yield entry
-            first = page.next_begin
+
+        async def read(place: bytes) -> tuple[list[KvEntry], bytes | None]:
+            page = await self.ask(ListKeys(place, last, _PAGE), max_staleness_s=max_staleness_s)
+            return page.entries, page.next_begin
+
+        return Pages(read, first)
 
     async def txn(
         self,
@@ -150,12 +147,14 @@ class KvTransaction:
         KvConflictError: at the end of the block: a key that was read has changed. Nothing was written; begin again.
     """
 
+    revision: int
+    """Of the store after the commit."""
+
     def __init__(self, client: KvClient) -> None:
         self._client = client
         self._read: dict[bytes, KvEntry | None] = {}
         self._operations: list[KvOperation] = []
         self.revision = 0
-        """Of the store after the commit."""
 
     def __repr__(self) -> str:
         return f"<KvTransaction read={len(self._read)} operations={len(self._operations)}>"
@@ -191,88 +190,6 @@ class KvTransaction:
     def delete(self, key: Text) -> None:
         """Delete a key at the end of the block."""
         self._operations.append(delete_key(key))
-
-
-class SyncKvClient(SyncTypedClient, service="kv"):
-    """As `KvClient`, for code without asyncio."""
-
-    _next_watch_id = 1
-
-    def put(self, key: Text, value: Text, *, expected_revision: int | None = None, ttl_s: float | None = None) -> int:
-        """As `KvClient.put`."""
-        return self.call(PutKey(kv_bytes(key), kv_bytes(value), expected_revision, ttl_s))
-
-    def get(self, key: Text, *, max_staleness_s: float | None = None) -> bytes | None:
-        """As `KvClient.get`."""
-        found = self.entry(key, max_staleness_s=max_staleness_s)
-        return None if found is None else found.value
-
-    def entry(self, key: Text, *, max_staleness_s: float | None = None) -> KvEntry | None:
-        """As `KvClient.entry`."""
-        return self.ask(ReadKey(kv_bytes(key)), max_staleness_s=max_staleness_s)
-
-    def delete(self, key: Text, *, expected_revision: int | None = None) -> bool:
-        """As `KvClient.delete`."""
-        return self.call(DeleteKey(kv_bytes(key), expected_revision))
-
-    def delete_range(self, begin: Text, end: Text = b"") -> int:
-        """As `KvClient.delete_range`."""
-        return self.call(DeleteKeys(kv_bytes(begin), kv_bytes(end)))
-
-    def cas(self, key: Text, expected: Text | None, value: Text) -> bool:
-        """As `KvClient.cas`."""
-        return self.call(_compare_and_set(key, expected, value)).is_success
-
-    def scan(
-        self, prefix: Text = b"", *, begin: Text | None = None, end: Text = b"", max_staleness_s: float | None = None
-    ) -> Iterator[KvEntry]:
-        """As `KvClient.scan`."""
-        first: bytes | None
-        first, last = _range_of(prefix, begin, end)
-        while first is not None:
-            page = self.ask(ListKeys(first, last, _PAGE), max_staleness_s=max_staleness_s)
-            yield from page.entries
-            first = page.next_begin
-
-    def txn(
-        self,
-        compare: Sequence[KvCompare] = (),
-        success: Sequence[KvOperation] = (),
-        failure: Sequence[KvOperation] = (),
-    ) -> TransactionAnswer:
-        """As `KvClient.txn`."""
-        return self.call(RunTransaction(list(compare), list(success), list(failure)))
-
-    def watch(
-        self,
-        key: Text | None = None,
-        *,
-        prefix: Text = b"",
-        begin: Text | None = None,
-        end: Text = b"",
-        from_revision: int | None = None,
-    ) -> Iterator[KvChange]:
-        """As `KvClient.watch`. The watch begins with the first change you wait for, and ends when you close this."""
-        watch_id = self._next_watch_id
-        self._next_watch_id += 1
-        progress = WatchProgress(watch_id, *_range_of(prefix, begin, end, key), from_revision)
-        reader = EventReader((KvChanges,))
-        progress.on_begun(self.call(progress.begin_command()).revision)
-        try:
-            while True:
-                while progress.is_behind:
-                    yield from progress.take_page(self.ask(progress.missing_query()))
-                for message in self.cluster.egress(POLL_S):
-                    event = reader.read(message.payload)
-                    if event is not None and watch_id in event.watches:
-                        yield from progress.take_push(event)
-                        if progress.is_behind:
-                            break
-                else:
-                    progress.is_behind = True
-        finally:
-            if not self.cluster.is_closed:
-                self.call(EndWatch(watch_id))
 
 
 def _revision_of(entry: KvEntry | None) -> int:

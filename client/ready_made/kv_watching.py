@@ -1,4 +1,4 @@
-"""What a watch has seen, without I/O, and the watches of an asyncio client.
+"""What a watch has seen, without I/O, and the watches of a client.
 
 Pushed changes may be lost, come twice or come late. A watch takes a push only if it has seen everything before it;
 otherwise, and when nothing came for a while, it reads what it lacks from the history.
@@ -130,6 +130,10 @@ class KvWatch:
                 continue
             self._ready += progress.take_push(event)
         return self._ready.popleft()
+
+    def take_ready(self, limit: int) -> list[KvChange]:
+        """Take changes that have come already, up to a limit, without waiting."""
+        return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
 
     async def aclose(self) -> None:
         """End the watch."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any, Final, TypeVar
 
 from ...service_api.errors import ClusterError, ClusterTimeoutError
@@ -31,8 +31,9 @@ from ...service_api.ready_made.locks import (
     RenewLease,
 )
 from ...service_api.typed import Command
-from ..typed import SyncTypedClient, TypedClient
+from ..typed import TypedClient
 from .event_mailboxes import EventMailboxes
+from .pages import pages_after
 
 LOCK_POLL_S: Final = 1.0
 """How often a client asks whether it has got a lock, or still has it."""
@@ -52,6 +53,12 @@ class LockTimeoutError(ClusterTimeoutError):
 class HeldLock:
     """A lock that this session has, or had: `lost` says that it ended without a release."""
 
+    name: str
+    token: int
+    """The fencing token: a store refuses a write whose token is less than the greatest that it has seen."""
+    lost: asyncio.Event
+    """Set when the session or the lease has ended, or nobody can say that it has not."""
+
     def __init__(self, client: LocksClient, claim: ClaimLock, token: int, confirmed_s: float) -> None:
         self._client = client
         self._claim = claim
@@ -59,9 +66,7 @@ class HeldLock:
         self._watching = asyncio.get_running_loop().create_task(self._watch())
         self.name = claim.name
         self.token = token
-        """The fencing token: a store refuses a write whose token is less than the greatest that it has seen."""
         self.lost = asyncio.Event()
-        """Set when the session or the lease has ended, or nobody can say that it has not."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} token={self.token} is_lost={self.lost.is_set()}>"
@@ -168,13 +173,9 @@ class LocksClient(TypedClient, service="locks"):
         """Say who holds a lock and who waits for it."""
         return await self.ask(ReadLock(name), max_staleness_s=max_staleness_s)
 
-    async def scan(self, prefix: str = "") -> AsyncIterator[LockSummary]:
+    def scan(self, prefix: str = "") -> AsyncIterator[LockSummary]:
         """Iterate over the locks held of a prefix by name, page by page; each page is of one moment."""
-        after = ""
-        while page := await self.ask(ListLocks(prefix, after, _PAGE)):
-            for summary in page:
-                yield summary
-            after = page[-1].name
+        return pages_after(lambda after: self.ask(ListLocks(prefix, after, _PAGE)), lambda summary: summary.name)
 
     async def claim_state(self, number: int) -> ClaimState:
         """Say how a claim of this session stands."""
@@ -270,100 +271,6 @@ class ElectionClient(LocksClient):
                     seen_token = holder.token
                     yield holder
             await asyncio.sleep(interval_s)
-
-
-class SyncHeldLock:
-    """A lock that a blocking client has, or had."""
-
-    def __init__(self, client: SyncLocksClient, claim: ClaimLock, token: int) -> None:
-        self._client = client
-        self._claim = claim
-        self.name = claim.name
-        self.token = token
-        """As `HeldLock.token`."""
-
-    def __repr__(self) -> str:
-        return f"<SyncHeldLock {self.name} token={self.token}>"
-
-    def is_held(self) -> bool:
-        """Ask whether it is still held."""
-        return self._client.claim_state(self._claim.number).is_held
-
-    def renew(self) -> bool:
-        """Begin the lease again; False if it has ended."""
-        return self._client.call(RenewLease(self._claim.number))
-
-    def release(self) -> bool:
-        """Give the lock back; False if it was lost."""
-        return self._client.call(ReleaseLock(self._claim.number))
-
-
-class SyncLocksClient(SyncTypedClient, service="locks"):
-    """As `LocksClient`, for code without asyncio: leases are renewed by hand, `SyncHeldLock.renew`."""
-
-    @contextlib.contextmanager
-    def lock(
-        self,
-        name: str,
-        *,
-        shared: bool = False,
-        timeout_s: float | None = None,
-        lease_s: float | None = None,
-        value: str | bytes = b"",
-    ) -> Iterator[SyncHeldLock]:
-        """As `LocksClient.lock`."""
-        held = self.acquire(name, shared=shared, timeout_s=timeout_s, lease_s=lease_s, value=value)
-        try:
-            yield held
-        finally:
-            if not self.cluster.is_closed:
-                held.release()
-
-    def acquire(
-        self,
-        name: str,
-        *,
-        shared: bool = False,
-        timeout_s: float | None = None,
-        lease_s: float | None = None,
-        value: str | bytes = b"",
-    ) -> SyncHeldLock:
-        """As `LocksClient.acquire`."""
-        claim = ClaimLock(name, next(_NUMBERS), not shared, timeout_s, lease_s, _bytes(value))
-        found = self.call(claim)
-        pause_s = LOCK_POLL_S if timeout_s is None else min(LOCK_POLL_S, timeout_s)
-        while found.place:
-            # Any message ends the pause: it is the grant, or costs one query. The service ends the wait in time.
-            next(self.cluster.egress(pause_s), None)
-            with contextlib.suppress(ClusterTimeoutError):
-                found = self.claim_state(claim.number)
-        if not found.is_held:
-            raise LockTimeoutError(f"lock={name} was not granted: timeout_s={timeout_s}")
-        return SyncHeldLock(self, claim, found.token)
-
-    def try_acquire(
-        self, name: str, *, shared: bool = False, lease_s: float | None = None, value: str | bytes = b""
-    ) -> SyncHeldLock | None:
-        """As `LocksClient.try_acquire`."""
-        try:
-            return self.acquire(name, shared=shared, timeout_s=0, lease_s=lease_s, value=value)
-        except LockTimeoutError:
-            return None
-
-    def inspect(self, name: str, *, max_staleness_s: float | None = None) -> LockState:
-        """As `LocksClient.inspect`."""
-        return self.ask(ReadLock(name), max_staleness_s=max_staleness_s)
-
-    def scan(self, prefix: str = "") -> Iterator[LockSummary]:
-        """As `LocksClient.scan`."""
-        after = ""
-        while page := self.ask(ListLocks(prefix, after, _PAGE)):
-            yield from page
-            after = page[-1].name
-
-    def claim_state(self, number: int) -> ClaimState:
-        """As `LocksClient.claim_state`."""
-        return self.ask(ReadClaim(self.cluster.cluster_session_id, number))
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from ...service_api.errors import ClusterTimeoutError, SessionClosedError, first_leaf
+from ...service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError, first_leaf
 from ...service_api.ready_made.queue import (
     AckMessage,
     DeadMessage,
@@ -43,6 +44,8 @@ from ...service_api.ready_made.queue import (
     ReceivedMessage,
     ReceiveMessages,
     ReviveMessage,
+    ScheduleMessages,
+    SendMessage,
     StaleReceiptError,
 )
 from ...service_api.ready_made.queue.messages import DEFAULT_LEASE_S, QUEUE_PAGE_LIMIT
@@ -50,37 +53,66 @@ from ...service_api.typed import Command
 from ..protocol.protocol import CLOSED_BY_CLIENT
 from ..typed import TypedClient
 from .event_mailboxes import EventMailboxes
-from .queue_jobs import (
-    CONSUME_WAIT_S,
-    PURGE_PAGES,
-    QUEUE_PAGE,
-    QUEUE_POLL_S,
-    WAITER_NUMBERS,
-    LeasedJob,
-    make_schedule,
-    make_send,
-)
+from .pages import pages_after
 
+_POLL_S: Final = 1.0
+"""How often a client that waits asks whether something is ready; also how soon a worker notices that it is to stop."""
+_CONSUME_WAIT_S: Final = 60.0
 _GIVE_UP_S: Final = 1.0
 """How long a receiver that is cancelled takes to say that it waits no more."""
+_PAGE: Final = 100
+_PURGE_PAGES: Final = 100_000
+# A session belongs to one process, so no two waiters of a session have one number.
+_WAITER_NUMBERS: Final = itertools.count(1)
 R = TypeVar("R")
 
 
-class QueueJob(LeasedJob):
+class QueueJob:
     """A message that is leased to this client. It is settled by `ack` or `nack`, or when its lease ends."""
 
+    message: ReceivedMessage
+    lease_s: float
+    ends_s: float
+    """When the lease ends, by the clock of the loop: no later than in the cluster, if the clocks run equally."""
+    is_settled: bool
+
     def __init__(self, client: QueueClient, message: ReceivedMessage, lease_s: float, asked_s: float) -> None:
-        super().__init__(message, lease_s)
         self._client = client
+        self._clock = asyncio.get_running_loop().time
         self._on_settled: Callable[[], None] = lambda: None
+        self.message = message
+        self.lease_s = lease_s
         self.ends_s = asked_s + lease_s
-        """When the lease ends, by the clock of the loop: no later than in the cluster, if the clocks run equally."""
         self.is_settled = False
+
+    def __repr__(self) -> str:
+        message = self.message
+        return f"<{type(self).__name__} {message.queue} id={message.message_id} delivery={message.delivery_count}>"
+
+    @property
+    def id(self) -> int:
+        """Of the message: the same for each delivery."""
+        return self.message.message_id
+
+    @property
+    def body(self) -> bytes:
+        """What was sent."""
+        return self.message.body
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What was sent beside it."""
+        return self.message.headers
+
+    @property
+    def delivery_count(self) -> int:
+        """Which delivery this is, from 1."""
+        return self.message.delivery_count
 
     @property
     def is_over(self) -> bool:
         """Whether it is settled, or its lease has ended by the clock of the loop."""
-        return self.is_settled or asyncio.get_running_loop().time() >= self.ends_s
+        return self.is_settled or self._clock() >= self.ends_s
 
     async def ack(self) -> None:
         """The job is done: remove the message.
@@ -165,7 +197,8 @@ class QueueClient(TypedClient, service="queue"):
             QueueFullError: the queue takes no more.
             QueueError: an argument is wrong, or a limit is reached.
         """
-        return (await self.call(make_send(queue, body, delay_s, priority, key, headers))).message_id
+        message = SendMessage(queue, _bytes(body), delay_s, priority, key, dict(headers or {}))
+        return (await self.call(message)).message_id
 
     # --- receiving
 
@@ -219,7 +252,8 @@ class QueueClient(TypedClient, service="queue"):
                         yield job
         finally:
             for job in jobs:
-                with contextlib.suppress(StaleReceiptError, ClusterTimeoutError):
+                # Where the session has ended before, they are delivered again when their leases end.
+                with contextlib.suppress(StaleReceiptError, ClusterTimeoutError, SessionClosedError):
                     await job.give_back()
 
     async def work(
@@ -296,21 +330,15 @@ class QueueClient(TypedClient, service="queue"):
         """Say what is in a queue. With `max_staleness_s` a follower may answer."""
         return await self.ask(ReadQueueStats(queue), max_staleness_s=max_staleness_s)
 
-    async def queues(self, prefix: str = "") -> AsyncIterator[QueueStats]:
+    def queues(self, prefix: str = "") -> AsyncIterator[QueueStats]:
         """Iterate over queues that are defined or not empty, by name, page by page; each page is of one moment."""
-        after = ""
-        while page := await self.ask(ListQueues(prefix, after, QUEUE_PAGE)):
-            for stats in page:
-                yield stats
-            after = page[-1].name
+        return pages_after(lambda after: self.ask(ListQueues(prefix, after, _PAGE)), lambda stats: stats.name)
 
-    async def dead(self, queue: str) -> AsyncIterator[DeadMessage]:
+    def dead(self, queue: str) -> AsyncIterator[DeadMessage]:
         """Iterate over the dead messages of a queue by id, page by page."""
-        after = 0
-        while page := await self.ask(ListDeadMessages(queue, after, QUEUE_PAGE)):
-            for message in page:
-                yield message
-            after = page[-1].message_id
+        return pages_after(
+            lambda after: self.ask(ListDeadMessages(queue, after, _PAGE)), lambda message: message.message_id, 0
+        )
 
     async def revive(self, queue: str, message_id: int) -> bool:
         """Make a dead message ready again; False if there is none of this id."""
@@ -320,7 +348,7 @@ class QueueClient(TypedClient, service="queue"):
         """Remove messages that are in some states, by default ready and delayed ones, and give how many."""
         count = 0
         for state in states or (MessageState.READY, MessageState.DELAYED):
-            for _ in range(PURGE_PAGES):
+            for _ in range(_PURGE_PAGES):
                 removed_count = await self.call(PurgeMessages(queue, state))
                 count += removed_count
                 if removed_count < QUEUE_PAGE_LIMIT:
@@ -346,19 +374,18 @@ class QueueClient(TypedClient, service="queue"):
             QueueError: an argument is wrong, or a limit is reached.
             LocalProtocolError: `at` has no time zone.
         """
-        return await self.call(make_schedule(name, queue, body, cron, at, priority, headers))
+        if at is not None and at.tzinfo is None:
+            raise LocalProtocolError(f"at={at.isoformat()} has no time zone, expected one, such as datetime.UTC")
+        at_s = None if at is None else at.astimezone(UTC).timestamp()
+        return await self.call(ScheduleMessages(name, queue, _bytes(body), cron, at_s, priority, dict(headers or {})))
 
     async def unschedule(self, name: str) -> bool:
         """Forget a schedule; False if there is none."""
         return await self.call(DeleteSchedule(name))
 
-    async def schedules(self) -> AsyncIterator[QueueSchedule]:
+    def schedules(self) -> AsyncIterator[QueueSchedule]:
         """Iterate over schedules by name."""
-        after = ""
-        while page := await self.ask(ListSchedules(after, QUEUE_PAGE)):
-            for schedule in page:
-                yield schedule
-            after = page[-1].name
+        return pages_after(lambda after: self.ask(ListSchedules(after, _PAGE)), lambda schedule: schedule.name)
 
     # --- inside
 
@@ -368,14 +395,14 @@ class QueueClient(TypedClient, service="queue"):
         """Receive, also if there is no leader for long: then nothing."""
         now = ReceiveMessages(asked.queue, min(limit, QUEUE_PAGE_LIMIT), asked.lease_s, asked.is_with_session)
         try:
-            return await self._receive(now, CONSUME_WAIT_S, is_stopping)
+            return await self._receive(now, _CONSUME_WAIT_S, is_stopping)
         except ClusterTimeoutError:
             return []
 
     async def _receive(self, asked: ReceiveMessages, wait_s: float, is_stopping: Callable[[], bool]) -> list[QueueJob]:
         if wait_s <= 0:
             return await self._take(asked)
-        number = next(WAITER_NUMBERS)
+        number = next(_WAITER_NUMBERS)
         waiting = ReceiveMessages(asked.queue, asked.limit, asked.lease_s, asked.is_with_session, number)
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + wait_s
@@ -409,7 +436,7 @@ class QueueClient(TypedClient, service="queue"):
         loop = asyncio.get_running_loop()
         while (left_s := ends_s - loop.time()) > 0 and not is_stopping():
             try:
-                async with asyncio.timeout(min(QUEUE_POLL_S, left_s)):
+                async with asyncio.timeout(min(_POLL_S, left_s)):
                     await self._wakes.next_event(number, self.cluster.egress())
                 return
             except StopAsyncIteration as error:
@@ -466,3 +493,7 @@ async def _wait_for_slot(is_settled: asyncio.Event, unsettled: list[QueueJob]) -
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(max(left_s, 0.001)):
             await is_settled.wait()
+
+
+def _bytes(body: str | bytes) -> bytes:
+    return body.encode() if isinstance(body, str) else body

@@ -112,10 +112,11 @@ class SharedConnection:
         on_challenge: Callable[[bytes], bytes] | None = None,
         client_info: str | None = None,
     ) -> Connecting:
-        """Open a session; enter what this gives with `async with`, or await it and call `aclose` in the end.
+        """Open a session.
 
-        What is given counts for this session, in place of what the configuration says. Raises, when entered or
-        awaited, what `ClusterClient.connect` does, and:
+        Enter what this gives with `async with`, or await it and call `aclose` in the end. What is given counts for
+        this session, in place of what the configuration says. Raises, when entered or awaited, what
+        `ClusterClient.connect` does, and:
 
             LocalProtocolError: the shared connection is closed, or belongs to another event loop.
             BackPressureError: four million sessions are open.

@@ -14,40 +14,23 @@ async with BankClient.connect(["127.0.0.1:9000"]) as bank:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from ...service_api.errors import LocalProtocolError
 from ...service_api.typed import Command, Event, Query
 from ..cluster_client import ClusterClient
 from ..config import ClientConfig
 from ..errors import QueryRefusedError
-from ..sync_client import SyncClusterClient
-from .exchange import EventReader, Exchange, Question, Route, Step, run_steps
+from .exchange import EventReader, Exchange, Question, Route, Step
 
 R = TypeVar("R")
-P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
 
-class _ServiceClient:
-    """What a client knows of its service, with asyncio and without."""
-
-    _service: ClassVar[str | None] = None
-
-    def __init_subclass__(cls, *, service: str | None = None, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if service is not None:
-            cls._service = service
-
-    def __init__(self) -> None:
-        self._exchange = Exchange(self._service)
-        self._routes: dict[type, Route] = {}
-
-
-class TypedClient(_ServiceClient):
+class TypedClient:
     """A session with a typed service.
 
     `call` and `ask` take any message of the service; a subclass has a method for each, see the module. `cluster` is the
@@ -56,9 +39,20 @@ class TypedClient(_ServiceClient):
     the service that takes it.
     """
 
+    cluster: ClusterClient
+    """The session."""
+
+    _service: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, *, service: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if service is not None:
+            cls._service = service
+
     def __init__(self, cluster: ClusterClient) -> None:
-        super().__init__()
         self.cluster = cluster
+        self._exchange = Exchange(self._service)
+        self._routes: dict[type, Route] = {}
         self._turn = asyncio.Lock()
         self._waiting_count = 0
         """Calls that wait for their turn: while there are some, a new one is behind them."""
@@ -196,115 +190,3 @@ class TypedConnecting(Generic[C]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._below.__aexit__(kind, error, trace)
-
-
-class SyncTypedClient(_ServiceClient):
-    """A session with a typed service, for code without asyncio. It connects when it is made.
-
-    with SyncBankClient(["127.0.0.1:9000"]) as bank:
-        print(bank.deposit(account="a", amount=5))
-
-    Its services are those of `TypedClient`.
-    """
-
-    def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:
-        super().__init__()
-        self.cluster = SyncClusterClient(endpoints, config=config)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.cluster!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def call(self, command: Command[R], *, timeout_s: float | None = None) -> R:
-        """As `TypedClient.call`."""
-        route = self._routes.get(type(command)) or self._prepare(type(command))
-        answer: R = route.read(self.cluster.request(route.payload(command), timeout_s=timeout_s))
-        return answer
-
-    def ask(
-        self,
-        query: Query[R],
-        *,
-        max_staleness_s: float | None = None,
-        read_from: int | None = None,
-        timeout_s: float | None = None,
-    ) -> R:
-        """As `TypedClient.ask`."""
-        route = self._routes.get(type(query)) or self._prepare(type(query))
-        result = self.cluster.query(
-            route.payload(query),
-            max_staleness_s=max_staleness_s,
-            read_from=read_from,
-            service_id=route.service_id,
-            timeout_s=timeout_s,
-        )
-        answer: R = route.read(result.payload)
-        return answer
-
-    def events(self, *kinds: type[E], timeout_s: float | None = None) -> Iterator[E]:
-        """As `TypedClient.events`; ends when nothing came for `timeout_s`."""
-        reader = EventReader(kinds, service_id=self._find_service())
-        for message in self.cluster.egress(timeout_s):
-            event = reader.read(message.payload)
-            if event is not None:
-                yield event
-
-    def close(self) -> None:
-        """Close the session."""
-        self.cluster.close()
-
-    def _find_service(self) -> int | None:
-        return None if self._service is None else self._run(self._exchange.find_services())
-
-    def _prepare(self, message: type) -> Route:
-        route = self._routes[message] = self._run(self._exchange.prepare(message))
-        return route
-
-    def _run(self, steps: Generator[Step, bytes, T]) -> T:
-        def ask(question: Question) -> bytes:
-            return self.cluster.query(question.payload, service_id=question.service_id).payload
-
-        try:
-            return run_steps(steps, ask, lambda announcement: self.cluster.request(announcement.payload))
-        except QueryRefusedError as error:
-            raise LocalProtocolError(f"the service is no TypedService: {error}") from error
-
-
-class Method(Generic[P, R]):
-    """A method of a client that makes a message of its arguments and sends it. `calls` and `asks` make it."""
-
-    def __init__(self, message: Callable[P, Any], name: str) -> None:
-        self._message = message
-        self._name = name
-
-    def __repr__(self) -> str:
-        return f"<Method {self._name} {getattr(self._message, '__name__', self._message)}>"
-
-    @overload
-    def __get__(self, client: TypedClient, owner: type) -> Callable[P, Awaitable[R]]: ...
-    @overload
-    def __get__(self, client: SyncTypedClient, owner: type) -> Callable[P, R]: ...
-    @overload
-    def __get__(self, client: None, owner: type) -> Self: ...
-    def __get__(self, client: Any, owner: type) -> Any:
-        if client is None:
-            return self
-        send = getattr(client, self._name)
-        return lambda *args, **kwargs: send(self._message(*args, **kwargs))
-
-
-def calls(command: Callable[P, Command[R]]) -> Method[P, R]:
-    """Declare a method of a client that sends a command: with the parameters of its class, and its reply."""
-    return Method(command, "call")
-
-
-def asks(query: Callable[P, Query[R]]) -> Method[P, R]:
-    """Declare a method of a client that sends a query: with the parameters of its class, and its reply."""
-    return Method(query, "ask")

@@ -2,65 +2,45 @@
 
 from __future__ import annotations
 
-from collections import deque
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from ...client.loop_thread import LoopThread
+from ...client.blocking.facade import BlockingClient, BlockingIterator
+from ...client.blocking.parameters import with_parameters_of
 from .entries import LogEntry
 from .subscription import Subscription, subscribe
 
-_BATCH_LIMIT: Final = 1024
-_END_TIMEOUT_S: Final = 10.0
+_CLOSE_TIMEOUT_S: Final = 5.0
 
 
-class SyncSubscription:
+class SyncSubscription(BlockingClient, BlockingIterator[LogEntry]):
     """Iterates over committed entries: `for entry in subscription`. Made by `subscribe_blocking`; use it in `with`."""
 
-    def __init__(self, entries: Subscription) -> None:
-        self._entries = entries
-        self._ready: deque[LogEntry] = deque()
-        self._position = entries.position
-        self._thread = LoopThread(on_end=entries.aclose, end_timeout_s=_END_TIMEOUT_S)
+    _target: Subscription
 
-    def __repr__(self) -> str:
-        return f"<SyncSubscription {self._entries!r}>"
+    def __init__(self, entries: Subscription) -> None:
+        self._open(entries.__aenter__, _CLOSE_TIMEOUT_S)
+        self._position = entries.position
 
     @property
     def position(self) -> int | None:
         """As that of `Subscription`."""
         return self._position
 
-    def __iter__(self) -> Self:
-        return self
+    @property
+    def served_by_member_id(self) -> int | None:
+        """The member that is read from; None while there is none."""
+        return self._target.served_by_member_id
 
     def __next__(self) -> LogEntry:
         """Return the next entry, when there is one; errors as those of `Subscription`."""
-        if self._thread.is_ending:
+        if self._owner.thread.is_ending:
             raise StopIteration
-        if not self._ready:
-            self._ready.extend(self._thread.call(self._next_batch))
-        entry = self._ready.popleft()
-        self._position = entry.end_position if self._ready else self._entries.position
+        entry = super().__next__()
+        self._position = entry.end_position if self._ready else self._target.position
         return entry
 
-    def close(self) -> None:
-        """Read no more."""
-        self._thread.end()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def _next_batch(self) -> list[LogEntry]:
-        first = await anext(self._entries)
-        return [first, *self._entries.take_ready(_BATCH_LIMIT - 1)]
-
-
+@with_parameters_of(subscribe)
 def subscribe_blocking(*arguments: Any, **settings: Any) -> SyncSubscription:  # Any: as `subscribe` takes them
     """Subscribe as `subscribe` does, for code without an event loop.
 

@@ -23,19 +23,4 @@ if TYPE_CHECKING:
 else:
     from ...service_api.lazy_exports import lazy_exports
 
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "ClientWorkload": "simulating",
-            "HarnessSession": "harness",
-            "MemoryCluster": "memory_cluster",
-            "ServiceHarness": "harness",
-            "ServiceModel": "machines",
-            "StillWaitingError": "waiting",
-            "TypedHarness": "typed_harness",
-            "replay_log": "replaying",
-            "service_machine": "machines",
-            "simulate": "simulating",
-            "strategy_for": "strategies",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)

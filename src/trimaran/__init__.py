@@ -85,5 +85,6 @@ if TYPE_CHECKING:
     from .service_api.typed import state as state
     from .service_api.typed import upcasts as upcasts
 else:
-    from .exports import __dir__ as __dir__
-    from .exports import __getattr__ as __getattr__
+    from .service_api.lazy_exports import lazy_exports
+
+    __getattr__, __dir__ = lazy_exports(__name__)

@@ -1,4 +1,4 @@
-"""pyright sees the types of a typed client as mypy does, which reads all tests in `make check`."""
+"""pyright sees the types of clients as mypy does, which reads all tests in `make check`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import pytest
 from tests.places import ROOT
 from tests.waiting import patient
 
-USE = Path(__file__).with_name("checked_use.py")
+CLIENT = Path(__file__).parents[1]
+USES = (CLIENT / "typed" / "checked_use.py", CLIENT / "blocking" / "checked_use.py")
 
 
 @pytest.mark.campaign
-def test_pyright_takes_right_use_and_refuses_each_wrong_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.parent.name)
+def test_pyright_takes_right_use_and_refuses_each_wrong_line(use: Path, tmp_path: Path) -> None:
     configuration = {
-        "include": [str(USE)],
+        "include": [str(use)],
         "venvPath": str(Path(sys.prefix).parent),
         "venv": Path(sys.prefix).name,
         "extraPaths": [str(ROOT), str(ROOT / "src")],
@@ -37,5 +39,5 @@ def test_pyright_takes_right_use_and_refuses_each_wrong_line(tmp_path: Path) -> 
 
     found = json.loads(result.stdout)["generalDiagnostics"]
     refused = {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
-    expected = {number for number, line in enumerate(USE.read_text().splitlines(), 1) if "type: ignore" in line}
+    expected = {number for number, line in enumerate(use.read_text().splitlines(), 1) if "type: ignore" in line}
     assert refused == expected

@@ -1,0 +1,242 @@
+"""The clients for scripts and notebooks: plain calls that block, from any thread.
+
+A call wakes the loop of the client's thread and waits for it, which takes many times longer than an offer itself: a
+program that needs tens of thousands of messages a second uses `ClusterClient`.
+
+Written by `python -m tests.blocking_stubs`.
+"""
+
+from collections.abc import Callable, Sequence
+
+from ..service_api.groups.group import Group, GroupTable
+from ..service_api.groups.key_hash import GroupKey
+from ..service_api.types import ClusterSessionId, MemberId, TermId
+from .blocking.facade import BlockingClient
+from .blocking.groups import BlockingGroups
+from .blocking.session import BlockingSession
+from .config import ClientConfig
+from .credentials import CredentialsSupplier
+from .egress import EgressListener
+from .protocol.queries import QueryResult
+
+class SyncClusterClient(BlockingSession):
+    """A session with the cluster, for code without asyncio.
+
+        with SyncClusterClient(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as cluster:
+            cluster.offer(b"1")
+            print(cluster.receive(timeout_s=5).payload)
+
+    It connects when it is made. It works in a notebook, too, where a loop runs in the main thread already. `with` is
+    not needed: `close` it, or forget it, or end the interpreter, and the session is closed.
+
+    Any thread may use it, several at once: each message that comes goes to one of them. What it promises is what
+    `ClusterClient` promises. A fork of the process cannot use it, and its `close` does nothing there.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Sequence[str] = (),
+        *,
+        egress_listener: EgressListener | None = None,
+        connect_timeout_s: float = 5.0,
+        new_leader_timeout_s: float | None = None,
+        credentials: bytes | CredentialsSupplier = b"",
+        on_challenge: Callable[[bytes], bytes] | None = None,
+        client_info: str = "",
+        config: ClientConfig | None = None,
+    ) -> None:
+        """Open the client. Arguments and errors are those of `ClusterClient.connect`.
+
+        Functions that you pass are called in the client's own thread.
+        """
+
+    @property
+    def cluster_session_id(self) -> ClusterSessionId:
+        """The session's id, the same under every leader."""
+
+    @property
+    def leadership_term_id(self) -> TermId:
+        """The term of the leader that messages go to."""
+
+    @property
+    def leader_member_id(self) -> MemberId:
+        """The member that messages go to."""
+
+    @property
+    def group(self) -> Group:
+        """Which of the cluster's groups this is a session with; one of one where the cluster has no groups."""
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether the path to a leader stands: without one, offers wait."""
+
+    @property
+    def dropped_egress_count(self) -> int:
+        """Messages received and dropped, because they were of an earlier term or another session."""
+
+    @property
+    def resent_request_count(self) -> int:
+        """How often a request was sent again, because a leader went away before it had answered."""
+
+    def try_offer(self, payload: bytes | bytearray | memoryview) -> bool:
+        """Offer a message if there is room for it and a leader just now; False if not.
+
+        See `ClusterClient.try_offer`.
+        """
+
+    def offer(self, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> None:
+        """Offer a message, waiting for room, or for a leader, but never for its commit.
+
+        See `ClusterClient.offer`. Raises ClusterTimeoutError after `timeout_s`.
+        """
+
+    def query(
+        self,
+        payload: bytes | bytearray | memoryview,
+        *,
+        max_staleness_s: float | None = None,
+        min_log_position: int = 0,
+        read_from: int | None = None,
+        service_id: int | None = None,
+        timeout_s: float | None = None,
+    ) -> QueryResult:
+        """Ask the service's state, without an entry in the log.
+
+        See `ClusterClient.query`.
+        """
+
+    def take_snapshot(self, *, timeout_s: float = 60.0) -> int:
+        """Have every member of the cluster take a snapshot; give its log position once the leader has it, durably.
+
+        See `ClusterClient.take_snapshot`.
+        """
+
+    def transfer_leadership(self, to: int | None = None, *, timeout_s: float = 60.0) -> MemberId:
+        """Have the leader hand over to the member `to`, or to the one that fits best; give the member that leads then.
+
+        See `ClusterClient.transfer_leadership`.
+        """
+
+    def request(self, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> bytes:
+        """Have the service run a request, exactly once, and give its reply.
+
+        See `ClusterClient.request`.
+        """
+
+    def drain(self, timeout_s: float | None = None) -> None:
+        """Wait until everything that was offered has been handed to the leader's connection.
+
+        See `ClusterClient.drain`.
+        """
+
+class SyncSharedConnection(BlockingClient):
+    """One connection to each member of a cluster, with any number of sessions on it, for code without asyncio.
+
+        with SyncSharedConnection(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as shared:
+            with shared.connect(client_info="user 17") as cluster:
+                reply = cluster.request(b"1", timeout_s=5)
+
+    All sessions run in one thread. What it promises is what `SharedConnection` promises.
+    """
+
+    def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:
+        """Open the client. Arguments and errors are those of `SharedConnection`.
+
+        Functions that you pass are called in the client's own thread.
+        """
+
+    @property
+    def session_count(self) -> int:
+        """How many sessions are open, or are being opened or closed."""
+
+    def connect(
+        self,
+        *,
+        egress_listener: EgressListener | None = None,
+        credentials: bytes | CredentialsSupplier | None = None,
+        on_challenge: Callable[[bytes], bytes] | None = None,
+        client_info: str | None = None,
+    ) -> SyncClusterClient:
+        """Open a session.
+
+        See `SharedConnection.connect`.
+        """
+
+class SyncGroupedClient(BlockingGroups):
+    """Sessions with the groups of a cluster, for code without asyncio.
+
+        with SyncGroupedClient(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as groups:
+            print(groups.request("account-17", b"deposit 5", timeout_s=5))
+
+    All sessions run in one thread. What it promises is what `GroupedClient` promises.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Sequence[str] = (),
+        *,
+        group_count: int | None = None,
+        make_egress_listener: Callable[[Group], EgressListener] | None = None,
+        config: ClientConfig | None = None,
+    ) -> None:
+        """Open the client. Arguments and errors are those of `GroupedClient`.
+
+        Functions that you pass are called in the client's own thread.
+        """
+
+    @property
+    def table(self) -> GroupTable:
+        """Takes keys to groups.
+
+        Raises:
+            LocalProtocolError: the client was not entered, so it does not know how many groups there are.
+        """
+
+    @property
+    def group_count(self) -> int:
+        """How many groups the cluster has."""
+
+    def for_key(self, key: GroupKey, *, timeout_s: float | None = None) -> SyncClusterClient:
+        """Return the client of the group that owns a key.
+
+        See `GroupedClient.for_key`. Raises ClusterTimeoutError after `timeout_s`.
+        """
+
+    def for_keys(self, *keys: GroupKey, timeout_s: float | None = None) -> SyncClusterClient:
+        """Return the client of the group that owns all these keys, for a message about several.
+
+        See `GroupedClient.for_keys`. Raises ClusterTimeoutError after `timeout_s`.
+        """
+
+    def for_group(self, group_index: int, *, timeout_s: float | None = None) -> SyncClusterClient:
+        """Return the client of a group, and open its session if there is none.
+
+        See `GroupedClient.for_group`. Raises ClusterTimeoutError after `timeout_s`.
+        """
+
+    def offer(self, key: GroupKey, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> None:
+        """Offer a message to the group that owns a key; otherwise as `ClusterClient.offer`.
+
+        See `GroupedClient.offer`. Raises ClusterTimeoutError after `timeout_s`.
+        """
+
+    def request(
+        self, key: GroupKey, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None
+    ) -> bytes:
+        """Make a request of the group that owns a key; otherwise as `ClusterClient.request`.
+
+        See `GroupedClient.request`.
+        """
+
+    def query(
+        self,
+        key: GroupKey,
+        payload: bytes | bytearray | memoryview,
+        *,
+        max_staleness_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> QueryResult:
+        """Query the group that owns a key; otherwise as `ClusterClient.query`.
+
+        See `GroupedClient.query`.
+        """
