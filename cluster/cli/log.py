@@ -49,7 +49,7 @@ from .shared.watching import TimeoutOption, pause
 OptionalDirectoryArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[DIR]", help="A member's directory; without it, the command asks the members.", show_default=False
+        metavar="DIR", help="A member's directory; without it, the command asks the members.", show_default=False
     ),
 ]
 

@@ -17,7 +17,7 @@ from .shared.logging import configure_logging
 from .shared.setting_flags import load_from_flags, with_setting_flags
 
 
-@with_setting_flags
+@with_setting_flags()
 def node(**settings: Any) -> None:
     """Run one member of a cluster until SIGTERM or SIGINT.
 

@@ -29,7 +29,7 @@ from .progress import INTERVAL_MESSAGES, Advance, one_bar, progress_bars
 from .rows import HEADING, MessageRows, as_line
 
 PatternArgument = Annotated[
-    str | None, typer.Argument(metavar="[REGEX]", help="A regular expression over the payload's bytes, as UTF-8.")
+    str | None, typer.Argument(metavar="REGEX", help="A regular expression over the payload's bytes, as UTF-8.")
 ]
 FixedOption = Annotated[
     bool, typer.Option("-F", "--fixed", help="The pattern is a plain text, not a regular expression.")

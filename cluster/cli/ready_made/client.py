@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from ....archive.tool.output import EXIT_FAILED, EXIT_REFUSED, EXIT_UNREACHABLE, fail
+from ....archive.tool.output import EXIT_FAILED, EXIT_REFUSED, EXIT_UNREACHABLE, SHARED_PANEL, fail
 from ....client import ClientConfig, ConnectRejectedError, ConnectTimeoutError, PasswordCredentials
 from ....client.typed import SyncTypedClient
 from ....service_api.cluster_id import format_cluster_id
@@ -31,14 +31,18 @@ UserOption = Annotated[
         envvar=USER_VARIABLE,
         metavar="NAME",
         help=f"Who you are, where the cluster asks; the password is in {PASSWORD_VARIABLE}.",
+        rich_help_panel=SHARED_PANEL,
         show_default=False,
     ),
 ]
 WaitOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to look for a leader.")
+    float,
+    typer.Option(
+        "--timeout", min=0.1, metavar="SECONDS", help="How long to look for a leader.", rich_help_panel=SHARED_PANEL
+    ),
 ]
 
-NamePrefixArgument = Annotated[str, typer.Argument(metavar="[PREFIX]", help="Only names that begin so.")]
+NamePrefixArgument = Annotated[str, typer.Argument(metavar="PREFIX", help="Only names that begin so.")]
 EntryLimitOption = Annotated[int, typer.Option("-n", "--limit", min=1, help="End after this many.")]
 
 ClientT = TypeVar("ClientT", bound=SyncTypedClient)

@@ -21,7 +21,7 @@ from .client import EntryLimitOption, UserOption, WaitOption, as_text, connected
 app: Final = new_group("The key-value store of a cluster that serves it.")
 
 KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The key.", show_default=False)]
-PrefixArgument = Annotated[str, typer.Argument(metavar="[PREFIX]", help="Only keys that begin so.")]
+PrefixArgument = Annotated[str, typer.Argument(metavar="PREFIX", help="Only keys that begin so.")]
 ExpectedOption = Annotated[
     int | None,
     typer.Option("--expected", metavar="REVISION", help="Only if the key has this revision; 0: if there is none."),

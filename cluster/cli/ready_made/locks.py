@@ -89,7 +89,7 @@ def run_locked_command(
     name: NameArgument,
     command: Annotated[
         list[str],
-        typer.Argument(metavar="COMMAND...", help="What to run, with its arguments, after --.", show_default=False),
+        typer.Argument(metavar="COMMAND", help="What to run, with its arguments, after --.", show_default=False),
     ],
     wait: Annotated[
         float | None,

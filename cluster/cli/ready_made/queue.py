@@ -119,7 +119,7 @@ def nack_message_command(
 @app.command("stats", epilog="Example: trimaran queue stats --config trimaran-data/cluster.toml")
 @with_client_flags
 def show_queue_stats(
-    queue: Annotated[str, typer.Argument(metavar="[QUEUE]", help="Only this one. [default: all]")] = "",
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Only this one. [default: all]")] = "",
     user: UserOption = "",
     timeout: WaitOption = 5.0,
     **settings: Any,

@@ -13,7 +13,7 @@ import typer
 from ....archive.tool.output import OutputFormat, OutputOption
 from ....service_api.errors import ConfigurationError
 from ....service_api.ready_made import READY_MADE
-from ..shared.setting_flags import with_shared_setting_flags
+from ..shared.setting_flags import with_setting_flags
 from ..up.up import (
     OWN_SETTINGS,
     DirectoryOption,
@@ -27,11 +27,11 @@ from ..up.up import (
 
 NamesArgument = Annotated[
     list[str],
-    typer.Argument(metavar="NAME...", help=f"What to serve: any of {', '.join(READY_MADE)}.", show_default=False),
+    typer.Argument(metavar="NAME", help=f"What to serve: any of {', '.join(READY_MADE)}.", show_default=False),
 ]
 
 
-@with_shared_setting_flags((*OWN_SETTINGS, "service", "service_dir"))
+@with_setting_flags((*OWN_SETTINGS, "service", "service_dir"))
 def serve_ready_made(
     names: NamesArgument,
     members: MembersOption = None,

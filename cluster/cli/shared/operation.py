@@ -28,6 +28,7 @@ from ....archive.tool.output import (
     EXIT_REFUSED,
     EXIT_UNREACHABLE,
     EXIT_USAGE,
+    SHARED_PANEL,
     OutputFormat,
     ended_by_reader,
     fail,
@@ -54,7 +55,14 @@ _ELECTION_S: Final = 5.0
 """How long a command waits for a leader while there is none."""
 
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="The longest time for the whole command.")
+    float,
+    typer.Option(
+        "--timeout",
+        min=0.01,
+        metavar="SECONDS",
+        help="The longest time for the whole command.",
+        rich_help_panel=SHARED_PANEL,
+    ),
 ]
 
 

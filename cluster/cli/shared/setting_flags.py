@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,12 +16,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from ....archive.log.group_directories import find_group_count, group_directory
+from ....archive.tool.output import SHARED_PANEL, HelpAllOption
 from ....service_api.cluster_id import ClusterId
 from ....service_api.endpoint import Endpoint
 from ....service_api.errors import ClusterError, ConfigurationError
 from ....service_api.net.transport import NetworkStack
 from ....service_api.tls import TlsSettings, client_network
-from ...settings.config import TLS_PREFIX, MemberEndpoints, NodeConfig
+from ...settings.config import MemberEndpoints, NodeConfig
 from ...settings.config_layers import (
     LoadedConfig,
     find_missing,
@@ -40,89 +41,122 @@ from ...settings.groups import group_members
 from ...settings.health_limits import HealthLimits
 from ...settings.variables import CONFIG_FILE_VARIABLE
 
-CONFIG_FLAG: Final = typer.Option("--config", "-c", metavar="FILE", help="A TOML file of settings.", show_default=False)
-_ASKING: Final = (
-    "members",
-    "cluster_id",
-    "groups",
-    "group",
-    *(name for name in NodeConfig.model_fields if name.startswith(TLS_PREFIX)),
-)
-"""The settings of a command that is a client."""
-
-
-def setting_parameters(names: Collection[str] | None = None) -> list[inspect.Parameter]:
-    """One keyword-only parameter per setting, or per setting named, in the model's order; `config_file` before them."""
-    parameters = [_parameter("config_file", str | None, CONFIG_FLAG)]
-    for name, field in NodeConfig.model_fields.items():
-        if names is not None and name not in names:
-            continue
-        is_switch = field.annotation is bool
-        flag = flag_name(name)
-        option = typer.Option(
-            f"{flag}/--no-{flag[2:]}" if is_switch else flag,
-            metavar=None if is_switch else name.rpartition("_")[2].upper(),
-            help=_help_of(name),
+SETTINGS_PANEL: Final = "Settings"
+_CONFIG: Final = inspect.Parameter(
+    "config_file",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        str | None,
+        typer.Option(
+            *("--config", "-c"),
+            metavar="FILE",
+            help="A TOML file of settings.",
             show_default=False,
-        )
-        parameters.append(_parameter(name, bool | None if is_switch else str | None, option))
-    return parameters
+            rich_help_panel=SHARED_PANEL,
+        ),
+    ],
+)
+_CLIENT_HELP: Final = {
+    "members": "Every member: ID=HOST:BASE_PORT,... or a pattern.",
+    "cluster_id": "The cluster to ask, as `trimaran status` shows it.",
+    "groups": "The number of groups that the cluster has.",
+    "group": "The group to ask, from 0 on.",
+    "tls_authorities": "Certificates of authorities, or system: use TLS.",
+    "tls_certificate": "The certificate to show, in PEM.",
+    "tls_key": "Its private key.",
+    "tls_verify": "How a member shows who it is: name, cluster, auto.",
+    "tls_spiffe_prefix": "Trust domain and path of identities of SPIFFE.",
+}
+"""The settings of a command that is a client, and what each means to it."""
+_MEMBER_HELP: Final = _CLIENT_HELP | {"directory": "A member's directory here, for who may not use TLS."}
+"""Those of a command that may be shown to a member by its directory, too."""
+
+
+def with_setting_flags(excluded: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the flag of every setting but those in `excluded` to a command, whose `**settings` receive them.
+
+    The parameters of the command come first. `--help` shows those settings that have no default, `--help-all` all.
+    """
+    parameters = [
+        _setting_parameter(name, _help_of(name), None if field.is_required() else SETTINGS_PANEL)
+        for name, field in NodeConfig.model_fields.items()
+        if name not in excluded
+    ]
+    help_all = _parameter("help_all", HelpAllOption, default=False)
+    return lambda function: _with_parameters(function, [*parameters, help_all])
+
+
+def with_member_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags of members, their cluster, TLS, and the directory of one of them; else as `with_setting_flags`."""
+    return _with_shared(function, _MEMBER_HELP)
+
+
+def with_client_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags of members, their cluster, and TLS to a command; otherwise as `with_setting_flags`."""
+    return _with_shared(function, _CLIENT_HELP)
+
+
+def with_health_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags of `with_member_flags` and the limits of health to a command; otherwise as `with_setting_flags`."""
+    limits = [_setting_parameter(field.name, _help_of(field.name), None) for field in fields(HealthLimits)]
+    return _with_shared(function, _MEMBER_HELP, limits)
+
+
+def _with_shared(
+    function: Callable[..., None], texts: Mapping[str, str], own: Collection[inspect.Parameter] = ()
+) -> Callable[..., None]:
+    return _with_parameters(
+        function, [*own, *(_setting_parameter(name, text, SHARED_PANEL) for name, text in texts.items())]
+    )
+
+
+def _with_parameters(function: Callable[..., None], added: Collection[inspect.Parameter]) -> Callable[..., None]:
+    """Give a command more parameters, after its own; one of a name that the command has is left out."""
+    own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    parameters = {p.name: p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*added, _CONFIG, *own)}
+    ordered = [parameters[name] for name in dict.fromkeys(p.name for p in (*own, _CONFIG, *added))]
+
+    def command(**values: Any) -> None:
+        values.pop("help_all", None)  # done before the command
+        function(**values)
+
+    command.__doc__ = function.__doc__
+    command.__name__ = function.__name__
+    command.__annotations__ = {p.name: p.annotation for p in ordered} | {"return": None}
+    command.__dict__["__signature__"] = inspect.Signature(ordered)
+    return command
+
+
+def _setting_parameter(name: str, text: str, panel: str | None) -> inspect.Parameter:
+    is_switch = NodeConfig.model_fields[name].annotation is bool
+    flag = flag_name(name)
+    option = typer.Option(
+        f"{flag}/--no-{flag[2:]}" if is_switch else flag,
+        metavar=None if is_switch else _metavar(name),
+        help=text,
+        show_default=False,
+        rich_help_panel=panel,
+    )
+    return _parameter(name, Annotated[bool | None if is_switch else str | None, option])
+
+
+def _metavar(name: str) -> str:
+    """Return the placeholder of a setting's value: the last word of its name, where nothing says more."""
+    text = NodeConfig.model_fields[name].description or ""
+    first = text.partition(" ")[0]
+    return {"file": "FILE", "directory": "DIR"}.get(first, name.rpartition("_")[2].upper())
 
 
 def _help_of(name: str) -> str:
     """Return what a setting means, and its default as it would be written; a flag itself has none, as layers follow."""
     field = NodeConfig.model_fields[name]
-    if field.is_required():
-        return f"{field.description}  [required]"
-    default = setting_kind(name).show(field.default)
+    default = "" if field.is_required() else setting_kind(name).show(field.default)
     return f"{field.description}  [default: {default}]" if default else str(field.description)
 
 
-def _parameter(name: str, annotation: Any, option: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
-    )
-
-
-def with_setting_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Add every setting's flag to a command: its `**settings` receive them, its own parameters come first."""
-    return _with_flags(function, None)
-
-
-def with_member_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags of members, their cluster, TLS, and the directory of one of them; else as `with_setting_flags`."""
-    return _with_flags(function, (*_ASKING, "directory"))
-
-
-def with_client_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags of members, their cluster, and TLS to a command; otherwise as `with_setting_flags`."""
-    return _with_flags(function, _ASKING)
-
-
-def with_health_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags of `with_member_flags` and the limits of health to a command; otherwise as `with_setting_flags`."""
-    return _with_flags(function, (*_ASKING, "directory", *(field.name for field in fields(HealthLimits))))
-
-
-def _with_flags(function: Callable[..., None], names: Collection[str] | None) -> Callable[..., None]:
-    own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    others = None if names is None else {*names} - {p.name for p in own}
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + setting_parameters(others)
-
-    def command(**values: Any) -> None:
-        function(**values)
-
-    command.__doc__ = function.__doc__
-    command.__name__ = function.__name__
-    command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-    command.__dict__["__signature__"] = inspect.Signature(parameters)
-    return command
-
-
-def with_shared_setting_flags(own: Collection[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the flag of every setting but those in `own`; otherwise as `with_setting_flags`."""
-    names = [name for name in NodeConfig.model_fields if name not in own]
-    return lambda function: _with_flags(function, names)
+def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def load_shared_from_flags(settings: dict[str, Any], *, file: Path, own: Collection[str]) -> dict[str, str]:

@@ -29,7 +29,7 @@ from ..app import report_error
 from ..shared.cluster_report import ask_cluster
 from ..shared.examples import SERVICE_MODULE, examples_directory
 from ..shared.local_nodes import LocalNodes
-from ..shared.setting_flags import load_shared_from_flags, with_shared_setting_flags
+from ..shared.setting_flags import load_shared_from_flags, with_setting_flags
 from .place import CONFIG_FILE_NAME, Place, open_place
 from .supervisor import Supervisor
 from .up_view import UpView
@@ -75,14 +75,14 @@ TimeoutOption = Annotated[
 ServicesArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SERVICE]...",
+        metavar="SERVICE",
         help="What to run, as --service says it: module:Class. Several run on each member, with ids in this order.",
         show_default=False,
     ),
 ]
 
 
-@with_shared_setting_flags(OWN_SETTINGS)
+@with_setting_flags(OWN_SETTINGS)
 def up(
     services: ServicesArgument = None,
     members: MembersOption = None,
