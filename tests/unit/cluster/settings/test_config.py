@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from tests.facts import has_facts
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import flag_name, load_node_config, setting_kind
+from trimaran.cluster.settings.fields import HEADINGS, setting_heading
 from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.cluster.settings.variables import clean_environment
 from trimaran.service_api.errors import ConfigurationError
@@ -137,7 +138,7 @@ def test_a_bad_value_is_one_line_with_name_value_origin_and_what_was_expected(
 def test_every_missing_setting_is_named_with_the_ways_to_give_it() -> None:
     lines = refusal().splitlines()
 
-    assert [line.split(":")[1] for line in lines] == [" member_id", " members", " directory", " service"]
+    assert [line.split(":")[1] for line in lines] == [" member_id", " members", " service", " directory"]
     assert "--member-id, TRIMARAN_MEMBER_ID or member_id in the config file" in lines[0]
 
 
@@ -231,6 +232,16 @@ def test_every_setting_has_a_kind_a_description_and_a_flag() -> None:
         assert setting_kind(name).expected
         assert field.description
         assert flag_name(name).startswith("--")
+
+
+def test_every_setting_stands_once_under_one_of_five_headings_and_in_their_order() -> None:
+    """So a file, the help and the page of the settings show the same order."""
+    under_headings = [name for settings in HEADINGS.values() for name in settings.model_fields]
+
+    assert list(HEADINGS) == ["cluster", "sessions", "disk", "limits", "watching"]
+    assert list(NodeConfig.model_fields) == under_headings
+    assert len(under_headings) == len(set(under_headings))
+    assert (setting_heading("members"), setting_heading("keep_all")) == ("cluster", "disk")
 
 
 def test_spare_followers_sync_late_where_all_members_share_a_machine_or_it_says_so() -> None:
