@@ -90,7 +90,7 @@ HelpAllOption = Annotated[
     bool,
     typer.Option(
         "--help-all",
-        help="Show the settings of a node, too.",
+        help="Show the settings that this command takes, too.",
         rich_help_panel=SHARED_PANEL,
         callback=_show_all_help,
         is_eager=True,

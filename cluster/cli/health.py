@@ -88,7 +88,7 @@ def health(
     """Check whether a cluster is healthy, and say what to do about each problem.
 
     Every member answers, all are in one term, none is far behind or stands still, snapshots are made, and disks have
-    room. The members and the limits come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
+    room. The limits are settings.
 
     Exit status 0: healthy; 2: wrong usage; 3: no member can be reached; 10: unhealthy, such as a member that is down;
     11: members answer, but there is no leader. With --member, 10 is for problems of that member, and neither another

@@ -38,8 +38,6 @@ def status(
 ) -> None:
     """Show the status of every member of a cluster, also when some are down.
 
-    The members come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
-
     With -o json it prints one object; with -o jsonl, or --watch, one in each line.
 
     Exit status 0: there is a leader, and a majority in its term; 2: wrong usage; 3: no member can be reached;

@@ -37,11 +37,11 @@ from ...settings.config_layers import (
     load_tls,
     setting_kind,
 )
+from ...settings.fields import setting_heading
 from ...settings.groups import group_members
 from ...settings.health_limits import HealthLimits
 from ...settings.variables import CONFIG_FILE_VARIABLE
 
-SETTINGS_PANEL: Final = "Settings"
 _CONFIG: Final = inspect.Parameter(
     "config_file",
     inspect.Parameter.KEYWORD_ONLY,
@@ -51,25 +51,28 @@ _CONFIG: Final = inspect.Parameter(
         typer.Option(
             *("--config", "-c"),
             metavar="FILE",
-            help="A TOML file of settings.",
+            help="Settings in TOML; or use TRIMARAN_* variables.",
             show_default=False,
             rich_help_panel=SHARED_PANEL,
         ),
     ],
 )
+_HELP_ALL: Final = inspect.Parameter(
+    "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=HelpAllOption
+)
 _CLIENT_HELP: Final = {
-    "members": "Every member: ID=HOST:BASE_PORT,... or a pattern.",
-    "cluster_id": "The cluster to ask, as `trimaran status` shows it.",
-    "groups": "The number of groups that the cluster has.",
+    "members": "Every member: ID=HOST:BASE_PORT,...",
+    "cluster_id": "Its id, as `trimaran status` shows it.",
+    "groups": "The number of groups that it has.",
     "group": "The group to ask, from 0 on.",
-    "tls_authorities": "Certificates of authorities, or system: use TLS.",
+    "tls_authorities": "Certificates of authorities; this turns TLS on.",
     "tls_certificate": "The certificate to show, in PEM.",
-    "tls_key": "Its private key.",
-    "tls_verify": "How a member shows who it is: name, cluster, auto.",
-    "tls_spiffe_prefix": "Trust domain and path of identities of SPIFFE.",
+    "tls_key": "The private key of the certificate.",
+    "tls_verify": "Check a member by: name, cluster or auto.",
+    "tls_spiffe_prefix": "Trust domain and path of SPIFFE identities.",
 }
 """The settings of a command that is a client, and what each means to it."""
-_MEMBER_HELP: Final = _CLIENT_HELP | {"directory": "A member's directory here, for who may not use TLS."}
+_MEMBER_HELP: Final = _CLIENT_HELP | {"directory": "Ask a member of this machine by its directory."}
 """Those of a command that may be shown to a member by its directory, too."""
 
 
@@ -79,12 +82,11 @@ def with_setting_flags(excluded: Collection[str] = ()) -> Callable[[Callable[...
     The parameters of the command come first. `--help` shows those settings that have no default, `--help-all` all.
     """
     parameters = [
-        _setting_parameter(name, _help_of(name), None if field.is_required() else SETTINGS_PANEL)
+        _setting_parameter(name, _help_of(name), None if field.is_required() else f"Settings: {setting_heading(name)}")
         for name, field in NodeConfig.model_fields.items()
         if name not in excluded
     ]
-    help_all = _parameter("help_all", HelpAllOption, default=False)
-    return lambda function: _with_parameters(function, [*parameters, help_all])
+    return lambda function: _with_parameters(function, [*parameters, _HELP_ALL])
 
 
 def with_member_flags(function: Callable[..., None]) -> Callable[..., None]:
@@ -99,8 +101,11 @@ def with_client_flags(function: Callable[..., None]) -> Callable[..., None]:
 
 def with_health_flags(function: Callable[..., None]) -> Callable[..., None]:
     """Add the flags of `with_member_flags` and the limits of health to a command; otherwise as `with_setting_flags`."""
-    limits = [_setting_parameter(field.name, _help_of(field.name), None) for field in fields(HealthLimits)]
-    return _with_shared(function, _MEMBER_HELP, limits)
+    limits = [
+        _setting_parameter(each.name, _help_of(each.name), "Settings: limits of health")
+        for each in fields(HealthLimits)
+    ]
+    return _with_shared(function, _MEMBER_HELP, [*limits, _HELP_ALL])
 
 
 def _with_shared(
@@ -138,7 +143,8 @@ def _setting_parameter(name: str, text: str, panel: str | None) -> inspect.Param
         show_default=False,
         rich_help_panel=panel,
     )
-    return _parameter(name, Annotated[bool | None if is_switch else str | None, option])
+    annotation = Annotated[bool | None if is_switch else str | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _metavar(name: str) -> str:
@@ -153,10 +159,6 @@ def _help_of(name: str) -> str:
     field = NodeConfig.model_fields[name]
     default = "" if field.is_required() else setting_kind(name).show(field.default)
     return f"{field.description}  [default: {default}]" if default else str(field.description)
-
-
-def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def load_shared_from_flags(settings: dict[str, Any], *, file: Path, own: Collection[str]) -> dict[str, str]:
