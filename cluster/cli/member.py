@@ -1,4 +1,4 @@
-"""`trimaran member`: add, promote, remove, move and replace members while the cluster runs.
+"""`trimaran member`: list, add, promote, remove, move and replace members while the cluster runs.
 
 `shared.operation` says how each ends. Each change is one entry of the log, one at a time.
 """
@@ -17,6 +17,7 @@ from ..core.vocabulary.member_change import MemberChangeKind
 from ..documents.inspection import MembersView
 from ..documents.operations import MemberChangeRequest, Operation
 from ..settings.member_endpoints import MemberEndpoints, parse_members
+from .members import list_members
 from .shared.inspection import UnreachableError, ask_for_best
 from .shared.operation import TimeoutOption, carry_out
 from .shared.setting_flags import (
@@ -26,7 +27,8 @@ from .shared.setting_flags import (
     with_member_flags,
 )
 
-app: Final = new_group("Change the members of a running cluster.")
+app: Final = new_group("Show and change the members of a running cluster.")
+app.command("list", epilog="Example: trimaran member list --config trimaran-data/cluster.toml -o jsonl")(list_members)
 
 _LOOK_INTERVAL_S: Final = 0.25
 _ASK_TIMEOUT_S: Final = 2.0

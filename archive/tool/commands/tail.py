@@ -64,7 +64,6 @@ def show_tail(
     *,
     follow: bool,
     begin: int | None = None,
-    wait: Callable[[float], object] | None = None,
 ) -> None:
     """Print the last messages of a recording, or those from `begin` on; with `follow` also the new ones as they come.
 
@@ -76,7 +75,7 @@ def show_tail(
         follower,
         MessageRows.of(log, vocabulary),
         count,
-        wait=wait or threading.Event().wait,
+        wait=threading.Event().wait,
         is_followed=follow,
         begin=begin,
     )

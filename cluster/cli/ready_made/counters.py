@@ -1,4 +1,4 @@
-"""`trimaran counters`: counters and rate limits of a cluster that serves them (`trimaran serve counters`).
+"""`trimaran counters`: counters and rate limits of a cluster that serves them (`trimaran up counters`).
 
 Exit status: 0; 1 the service said no, or nobody is admitted; 2 wrong usage; 3 no leader in time; 12 refused.
 """

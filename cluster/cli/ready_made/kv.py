@@ -1,4 +1,4 @@
-"""`trimaran kv`: the key-value store of a cluster that serves it (`trimaran serve kv`).
+"""`trimaran kv`: the key-value store of a cluster that serves it (`trimaran up kv`).
 
 Keys and values are text in UTF-8; in lists, bytes that are no such text are shown as \\xNN.
 

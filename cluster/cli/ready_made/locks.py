@@ -1,4 +1,4 @@
-"""`trimaran locks`: the locks of a cluster that serves them (`trimaran serve locks`).
+"""`trimaran locks`: the locks of a cluster that serves them (`trimaran up locks`).
 
 Exit status: 0; 1 the service said no, nobody holds the lock, or it was not granted or was lost; 2 wrong usage; 3 no
 leader in time; 12 refused. `run` otherwise has the status of its command, or 128 and the number of the signal that

@@ -1,4 +1,4 @@
-"""`trimaran queue`: queues and schedules of a cluster that serves them (`trimaran serve queue`).
+"""`trimaran queue`: queues and schedules of a cluster that serves them (`trimaran up queue`).
 
 Bodies are text in UTF-8; in lists, bytes that are no such text are shown as \\xNN.
 

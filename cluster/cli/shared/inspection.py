@@ -1,4 +1,4 @@
-"""The common part of `trimaran members`, `sessions` and `timers`: ask the members, show the leader's answer.
+"""The common part of `trimaran member list`, `sessions` and `timers`: ask the members, show the leader's answer.
 
 All members are asked at once, so a member that is down costs nothing but its row. The leader's answer is shown, because
 the leader knows most.

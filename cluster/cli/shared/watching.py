@@ -51,11 +51,6 @@ def watch(
             return
 
 
-def pause(interval_s: float) -> None:
-    """Do nothing for a while."""
-    asyncio.run(asyncio.sleep(interval_s))
-
-
 async def _watch(
     ask: Callable[[], Awaitable[DocumentT]],
     as_table: Callable[[DocumentT], RenderableType],
