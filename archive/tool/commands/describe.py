@@ -1,4 +1,4 @@
-"""`trimaran archive describe|describe-all|count-entries`: show the catalog. Nothing is changed."""
+"""`trimaran archive describe|count-entries`: show the catalog. Nothing is changed."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ def trust(
     """Say whose log is valid where members hold before a range in which their logs differ.
 
     Members hold where no majority of independent copies has the same bytes; `trimaran health` names the range and the
-    members. Look at the range on each of them first: `trimaran log dump DIR`. Each member that has other bytes then
-    takes those of the member that you name, and all go on.
+    members. Look at the range on each of them first: `trimaran archive grep DIR --log`. Each member that has other
+    bytes then takes those of the member that you name, and all go on.
     """
     endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
     if member not in endpoints:

@@ -1,4 +1,4 @@
-"""The common part of `trimaran suspend|resume|shutdown|abort`, `snapshot take`, `entry skip` and `leader transfer`.
+"""The common part of `trimaran suspend|resume|shutdown|abort`, `snapshot take`, `log skip` and `leader transfer`.
 
 The leader is found by asking every member, and does what is asked; each step is printed as it is told. While the leader
 changes, the command follows: what a member has refused, or could not be asked, is asked of the one that leads then.

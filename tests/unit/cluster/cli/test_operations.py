@@ -34,7 +34,7 @@ COMMANDS = {
     "snapshot take --standby": Operation.STANDBY_SNAPSHOT,
     "leader transfer --to 1": Operation.TRANSFER,
     "feature-level raise": Operation.RAISE_FEATURE_LEVEL,
-    "entry skip --log-position 123456 --confirm": Operation.SKIP_ENTRY,
+    "log skip --log-position 123456 --confirm": Operation.SKIP_ENTRY,
     "member remove --id 1": Operation.CHANGE_MEMBERS,
 }
 
@@ -224,7 +224,7 @@ def test_a_member_that_is_none_is_wrong_usage(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "entry skip --log-position 64",
+        "log skip --log-position 64",
         "member add --endpoint h:9000 --witness --promote",
         "member add --endpoint h:9000 --standby --witness",
         "member add --endpoint h:9000 --standby --promote",
