@@ -68,8 +68,7 @@ def tail_rows(
 
     While the log is followed, a cluster that is down is waited for.
     """
-
-    batches = _batches(
+    batches = tail_batches(
         lambda start: ClusterLog(source, start, timeout_s=timeout_s, is_followed=is_followed),
         count,
         begin=begin,
@@ -86,9 +85,10 @@ def tail_rows(
             sys.stdout.flush()
 
 
-async def _batches(
+async def tail_batches(
     log_from: Callable[[Beginning], ClusterLog], count: int, *, begin: int | None, is_followed: bool
 ) -> AsyncGenerator[tuple[int, Iterable[RecordedMessage]]]:
+    """Yield what `tail_rows` makes rows of, with the recording that it was read from."""
     async with AsyncExitStack() as logs:
         log = await logs.enter_async_context(log_from(TermStart(0) if begin is None else begin))
         last: deque[RecordedMessage] = deque(maxlen=count)
@@ -98,6 +98,7 @@ async def _batches(
             else:
                 yield log.recording_id, batch
         if begin is None and len(last) < count:
+            last.clear()
             log = await logs.enter_async_context(log_from(TermStart(1)))
             async for batch in log.committed():
                 last.extend(batch)
