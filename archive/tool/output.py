@@ -234,7 +234,11 @@ def print_rows(
 
 
 def print_object(row: Mapping[str, Any], output: OutputFormat, as_table: Callable[[], RenderableType]) -> None:
-    """Print one object: drawn by `as_table` for people, as JSON over several lines, or on one."""
+    """Print one object: drawn by `as_table` for people, as JSON over several lines, or on one.
+
+    In JSON it has a `schema_version`, 1 where the object does not say another one.
+    """
+    row = {"schema_version": 1, **row}
     with ended_by_reader():
         if output is OutputFormat.TABLE:
             make_console().print(as_table())

@@ -1,7 +1,8 @@
 """The command `trimaran`: the table of its commands, `--version`, and how an error ends the process.
 
-A user's mistake ends in one line and exit status 2, as wrong usage does. A node that stops itself to stay safe ends in
-one line and status 1. A stack trace is a bug.
+A user's mistake ends in one line and exit status 2, as wrong usage does. What ends a node whose settings are right is
+the last event of its log, with status 2 for a user's mistake and 1 for a node that stops itself to stay safe. A stack
+trace is a bug.
 """
 
 from __future__ import annotations
@@ -341,20 +342,29 @@ def report_error(error: BaseException) -> int:
     """Print a line on standard error for each problem, and return the exit status.
 
     Raises:
+        BaseException: as `exit_status_of`.
+    """
+    from ...service_api.errors import leaves_of
+
+    status = exit_status_of(error)
+    for line in dict.fromkeys(line for cause in leaves_of(error) for line in _describe(cause).splitlines()):
+        print_error(line)
+    return status
+
+
+def exit_status_of(error: BaseException) -> int:
+    """Return the status with which an error ends the process.
+
+    Raises:
         BaseException: `error` itself, if it is not one for users: that is a bug, and shown in full.
     """
     from ...service_api.errors import ClusterError, ErrorCategory, leaves_of
 
     causes = leaves_of(error)
-    status = EXIT_USAGE
-    for cause in causes:
-        if not isinstance(cause, ClusterError | OSError):
-            raise error
-    for line in dict.fromkeys(line for cause in causes for line in _describe(cause).splitlines()):
-        print_error(line)
-    if any(isinstance(cause, ClusterError) and cause.category is ErrorCategory.FATAL for cause in causes):
-        status = EXIT_FAILED
-    return status
+    if not all(isinstance(cause, ClusterError | OSError) for cause in causes):
+        raise error
+    is_fatal = any(isinstance(cause, ClusterError) and cause.category is ErrorCategory.FATAL for cause in causes)
+    return EXIT_FAILED if is_fatal else EXIT_USAGE
 
 
 def _describe(cause: BaseException) -> str:

@@ -77,10 +77,11 @@ class OperationPart(StrEnum):
 
 
 class MemberPart(BaseModel):
-    """One member's part in an operation."""
+    """One member's part in an operation: a line of `-o jsonl`, as each step is."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
+    schema_version: int = 1
     operation: Operation
     member_id: int
     part: OperationPart
@@ -92,6 +93,7 @@ class OperationReport(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
+    schema_version: int = 1
     operation: Operation
     outcome: ActionStep
     """The last step: done, refused, failed or unknown."""
