@@ -99,7 +99,19 @@ HelpAllOption = Annotated[
 """Of commands with panels that `--help` leaves out."""
 
 
-class _Command(TyperCommand):
+class _Examples:
+    """The end of a command's help: the example in it can be copied, for no line ends at a hyphen."""
+
+    epilog: str | None
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # of click, or of typer's copy of it
+        """Write the epilog."""
+        if self.epilog:
+            lines = textwrap.wrap(self.epilog, formatter.width - 2, break_on_hyphens=False)
+            formatter.write("\n" + textwrap.indent("\n".join(lines), "  ") + "\n")
+
+
+class _Command(_Examples, TyperCommand):
     """A command whose help shows its own options first, then those of many commands.
 
     Options of any other panel, such as a node's settings, are shown by `--help-all` alone.
@@ -117,8 +129,9 @@ class _Command(TyperCommand):
             record = parameter.get_help_record(ctx)
             panel = _panel_of(parameter)
             if record is not None and (_HELP_ALL in ctx.meta or panel in (*_OWN_PANELS, SHARED_PANEL)):
-                panels.setdefault(panel, []).append((_NUMBER.sub("NUMBER", record[0]), record[1]))
-        panels["Arguments"] = [(name.partition(" <")[0], text) for name, text in panels["Arguments"]]
+                is_argument = parameter.param_type_name == "argument"
+                name = record[0].partition(" <")[0] if is_argument else _NUMBER.sub("NUMBER", record[0])
+                panels.setdefault(panel, []).append((name, record[1]))
         shared = panels.pop(SHARED_PANEL)  # --help at least
         for panel, rows in (panels | {SHARED_PANEL: shared}).items():
             if rows:
@@ -140,7 +153,7 @@ def _panel_of(parameter: Any) -> str:  # of click, or of typer's copy of it
     return getattr(parameter, "rich_help_panel", None) or _OWN_PANELS[parameter.param_type_name == "option"]
 
 
-class _CommandGroup(TyperGroup):
+class _CommandGroup(_Examples, TyperGroup):
     """A group whose help lists its commands by the part of the list where each stands, then its options."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # of click, or of typer's copy of it
