@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, NoReturn
 
 from ...archive.errors import ArchiveError, ArchiveErrorCode
-from ...archive.format.descriptor import RecordingDescriptor
+from ...archive.format.messages import RecordingDescriptorRow
 from ...archive.net.client import ArchiveClient
 from ...archive.net.replay_reader import ReplayReader
 from ...service_api.cluster_id import parse_cluster_id
@@ -251,7 +251,7 @@ class LogSource:
         raise AssertionError("unreachable")  # an exit stack swallows nothing
 
 
-def _begin_of(position: Beginning, commit_position: int, recording: RecordingDescriptor) -> int:
+def _begin_of(position: Beginning, commit_position: int, recording: RecordingDescriptorRow) -> int:
     if isinstance(position, int):
         return position
     if position is Start.EARLIEST:

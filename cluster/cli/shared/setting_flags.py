@@ -143,7 +143,7 @@ def _setting_parameter(name: str, text: str, panel: str | None) -> inspect.Param
         show_default=False,
         rich_help_panel=panel,
     )
-    annotation = Annotated[bool | None if is_switch else str | None, option]
+    annotation: Any = Annotated[bool | None if is_switch else str | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
