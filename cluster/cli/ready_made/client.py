@@ -96,14 +96,14 @@ def connected(kind: type[ClientT], settings: dict[str, Any], user: str, timeout_
         yield client
 
 
-def as_row(reply: Any) -> dict[str, Any]:  # a class of messages, whichever
+def reply_row(reply: Any) -> dict[str, Any]:  # a class of messages, whichever
     """Return a reply by field names, as JSON can hold it; of bytes the text that they are in UTF-8, or \\xNN."""
     return {field.name: _shown(getattr(reply, field.name)) for field in fields(reply)}
 
 
 def _shown(value: Any) -> Any:
     if is_dataclass(value):
-        return as_row(value)
+        return reply_row(value)
     if isinstance(value, list):
         return [_shown(each) for each in value]
     if isinstance(value, bytes):

@@ -22,15 +22,15 @@ from ....service_api.ready_made.counters import (
     SetCounter,
 )
 from .client import EntryLimitOption
-from .service_commands import Field, ServiceCommands, exit_unless, show_row, show_rows
+from .service_commands import FieldFlag, ServiceCommands, exit_unless, show_row, show_rows
 
 _COUNTERS: Final = ServiceCommands(
     "counters", "Counters and rate limits of a cluster that serves them.", SyncCountersClient
 )
 app: Final = _COUNTERS.app
 
-_NAME: Final = Field("The counter.")
-_LIMIT: Final = Field("The rate limit.", metavar="LIMIT")
+_NAME: Final = FieldFlag("The counter.")
+_LIMIT: Final = FieldFlag("The rate limit.", metavar="LIMIT")
 
 
 def _show_value(counted: Counted) -> None:
@@ -48,9 +48,9 @@ _COUNTERS.message(
     "Add to a counter, and print its value.",
     show=_show_value,
     name=_NAME,
-    amount=Field("May be negative.", "AMOUNT"),
-    minimum=Field("Refuse what would go below."),
-    maximum=Field("Refuse what would go beyond."),
+    amount=FieldFlag("May be negative.", "AMOUNT"),
+    minimum=FieldFlag("Refuse what would go below."),
+    maximum=FieldFlag("Refuse what would go beyond."),
 )
 _COUNTERS.message(
     "set visits 0 --expected 5",
@@ -58,8 +58,8 @@ _COUNTERS.message(
     "Set a counter, and print its value.",
     show=_show_value,
     name=_NAME,
-    value=Field("The new value."),
-    expected=Field("Only if the counter has this value."),
+    value=FieldFlag("The new value."),
+    expected=FieldFlag("Only if the counter has this value."),
 )
 _COUNTERS.message(
     "get visits", ReadCounter, "Print a counter's value; 0 if it was never set.", show=_show_value, name=_NAME
@@ -73,9 +73,9 @@ _COUNTERS.message(
     "Define a rate limit, or change it.",
     show=show_row,
     name=_LIMIT,
-    count=Field("Admissions of each key."),
-    period_s=Field("In which time.", metavar="SECONDS"),
-    burst=Field("At once. [default: COUNT]", metavar="COUNT"),
+    count=FieldFlag("Admissions of each key."),
+    period_s=FieldFlag("In which time.", metavar="SECONDS"),
+    burst=FieldFlag("At once. [default: COUNT]", metavar="COUNT"),
 )
 _COUNTERS.message(
     "admit login 203.0.113.7",
@@ -83,8 +83,8 @@ _COUNTERS.message(
     "Ask whether a key may pass under a rate limit; exit status 1 if not.",
     show=_show_admission,
     limit=_LIMIT,
-    key=Field("Who or what is limited."),
-    cost=Field("How much it counts; 0 only looks.", minimum=0),
+    key=FieldFlag("Who or what is limited."),
+    cost=FieldFlag("How much it counts; 0 only looks.", minimum=0),
 )
 
 

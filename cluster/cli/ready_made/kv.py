@@ -15,12 +15,12 @@ import typer
 from ....client.ready_made import SyncKvClient
 from ....service_api.ready_made.kv import KvEntry, PutKey, ReadKey, key_range
 from .client import EntryLimitOption
-from .service_commands import Field, ServiceCommands, exit_unless, show_rows
+from .service_commands import FieldFlag, ServiceCommands, exit_unless, show_rows
 
 _KV: Final = ServiceCommands("kv", "The key-value store of a cluster that serves it.", SyncKvClient)
 app: Final = _KV.app
 
-_KEY: Final = Field("The key.")
+_KEY: Final = FieldFlag("The key.")
 KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help=_KEY.help)]
 PrefixArgument = Annotated[str, typer.Argument(metavar="PREFIX", help="Only keys that begin so.")]
 
@@ -37,11 +37,11 @@ _KV.message(
     "Write a key, and print the revision.",
     show=typer.echo,
     key=_KEY,
-    value=Field("'-' reads standard input."),
-    expected_revision=Field(
+    value=FieldFlag("'-' reads standard input."),
+    expected_revision=FieldFlag(
         "Only if the key has this revision; 0: if there is none.", name="expected", metavar="REVISION"
     ),
-    ttl_s=Field("Delete the key after this."),
+    ttl_s=FieldFlag("Delete the key after this."),
 )
 _KV.message(
     "get jobs/1", ReadKey, "Print a key's value; exit status 1 if there is no such key.", show=_show_value, key=_KEY

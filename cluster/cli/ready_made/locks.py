@@ -22,12 +22,12 @@ from ....service_api.ready_made.locks import LockState, ReadLock
 from ..shared.setting_flags import with_client_flags
 from .client import EntryLimitOption, UserOption, WaitOption, config_of_client, errors_as_exits
 from .locked_command import LockedCommand
-from .service_commands import Field, ServiceCommands, exit_unless, show_row, show_rows
+from .service_commands import FieldFlag, ServiceCommands, exit_unless, show_row, show_rows
 
 _LOCKS: Final = ServiceCommands("locks", "Locks of a cluster that serves them.", SyncLocksClient)
 app: Final = _LOCKS.app
 
-_NAME: Final = Field("The lock.")
+_NAME: Final = FieldFlag("The lock.")
 
 
 def _show_state(state: LockState) -> int:

@@ -25,9 +25,9 @@ from ....service_api.ready_made.queue import (
     SentMessage,
 )
 from ....service_api.ready_made.queue.messages import DEFAULT_LEASE_S
-from .client import EntryLimitOption, as_row
+from .client import EntryLimitOption, reply_row
 from .service_commands import (
-    Field,
+    FieldFlag,
     ServiceCommands,
     exit_unless,
     parse_headers,
@@ -39,12 +39,12 @@ from .service_commands import (
 _QUEUE: Final = ServiceCommands("queue", "Queues and schedules of a cluster that serves them.", SyncQueueClient)
 app: Final = _QUEUE.app
 
-_NAME: Final = Field("The queue.")
-_SCHEDULE: Final = Field("Of the schedule.")
-_BODY: Final = Field("The message; '-' reads standard input.")
-_RECEIPT: Final = Field("As `receive` shows it.")
-_PRIORITY: Final = Field("Greater ones are received first.", metavar="0-9")
-_HEADERS: Final = Field("May be given more than once.", name="header", metavar="NAME=VALUE", parse=parse_headers)
+_NAME: Final = FieldFlag("The queue.")
+_SCHEDULE: Final = FieldFlag("Of the schedule.")
+_BODY: Final = FieldFlag("The message; '-' reads standard input.")
+_RECEIPT: Final = FieldFlag("As `receive` shows it.")
+_PRIORITY: Final = FieldFlag("Greater ones are received first.", metavar="0-9")
+_HEADERS: Final = FieldFlag("May be given more than once.", name="header", metavar="NAME=VALUE", parse=parse_headers)
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help=_NAME.help, show_default=False)]
 
 
@@ -63,9 +63,9 @@ _QUEUE.message(
     show=_show_id,
     queue=_NAME,
     body=_BODY,
-    delay_s=Field("Ready only after this."),
+    delay_s=FieldFlag("Ready only after this."),
     priority=_PRIORITY,
-    key=Field("Send a key once within the queue's time for keys."),
+    key=FieldFlag("Send a key once within the queue's time for keys."),
     headers=_HEADERS,
 )
 _QUEUE.message(
@@ -81,8 +81,8 @@ _QUEUE.message(
     "Have a message delivered again, and print its state; exit status 1 if its lease has ended.",
     show=typer.echo,
     receipt=_RECEIPT,
-    delay_s=Field("Ready only after this. [default: back-off]"),
-    reason=Field("Why; kept with the message."),
+    delay_s=FieldFlag("Ready only after this. [default: back-off]"),
+    reason=FieldFlag("Why; kept with the message."),
 )
 _QUEUE.message(
     "schedule nightly mail report --cron '0 2 * * *'",
@@ -92,8 +92,8 @@ _QUEUE.message(
     name=_SCHEDULE,
     queue=_NAME,
     body=_BODY,
-    cron=Field("Five fields, in UTC.", metavar="LINE"),
-    at_s=Field("Once, such as 2027-01-01T00:00; UTC unless it says its zone.", metavar="TIME", parse=parse_moment),
+    cron=FieldFlag("Five fields, in UTC.", metavar="LINE"),
+    at_s=FieldFlag("Once, such as 2027-01-01T00:00; UTC unless it says its zone.", metavar="TIME", parse=parse_moment),
     priority=_PRIORITY,
     headers=_HEADERS,
 )
@@ -165,7 +165,7 @@ def define_queue(
     chosen = QueueSettings(**vars(queues.settings(queue)) | changes)
     if changes:
         queues.define(queue, chosen)
-    print_line({"name": queue, **as_row(chosen)})
+    print_line({"name": queue, **reply_row(chosen)})
 
 
 @_QUEUE.command("dead mail --revive")

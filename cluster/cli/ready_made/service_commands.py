@@ -21,7 +21,7 @@ from ....client.typed import SyncTypedClient
 from ....service_api.errors import ConfigurationError
 from ....service_api.typed import Command, Query
 from ..shared.setting_flags import with_client_flags
-from .client import UserOption, WaitOption, as_row, connected
+from .client import UserOption, WaitOption, connected, reply_row
 
 ClientT = TypeVar("ClientT", bound=SyncTypedClient)
 R = TypeVar("R")
@@ -29,7 +29,7 @@ R = TypeVar("R")
 _METAVARS: Final = {"_s": "SECONDS"}
 
 
-class Field(NamedTuple):
+class FieldFlag(NamedTuple):
     """How a field of a message is given on the command line."""
 
     help: str
@@ -71,7 +71,7 @@ class ServiceCommands(Generic[ClientT]):
         help_text: str,
         *,
         show: Callable[[R], int | None],
-        **given: Field,
+        **given: FieldFlag,
     ) -> None:
         """Add a command that sends one message, made of the fields in `given`, and shows what is answered."""
 
@@ -110,7 +110,7 @@ class ServiceCommands(Generic[ClientT]):
 
 def show_row(reply: object) -> None:
     """Print a reply as one JSON object."""
-    print_line(as_row(reply))
+    print_line(reply_row(reply))
 
 
 def show_rows(replies: Iterable[object]) -> None:
@@ -124,7 +124,7 @@ def exit_unless(is_done: object) -> int:
     return 0 if is_done else EXIT_FAILED
 
 
-def _parameter_of(message: Any, name: str, given: Field) -> inspect.Parameter:  # a class of messages, whichever
+def _parameter_of(message: Any, name: str, given: FieldFlag) -> inspect.Parameter:  # a class of messages, whichever
     """Make the argument or option of a field, with its type and default."""
     declared = next(each for each in fields(message) if each.name == name)
     is_required = declared.default is MISSING and declared.default_factory is MISSING
