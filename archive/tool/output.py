@@ -130,7 +130,7 @@ class _Command(_Examples, TyperCommand):
             panel = _panel_of(parameter)
             if record is not None and (_HELP_ALL in ctx.meta or panel in (*_OWN_PANELS, SHARED_PANEL)):
                 is_argument = parameter.param_type_name == "argument"
-                name = record[0].partition(" <")[0] if is_argument else _NUMBER.sub("NUMBER", record[0])
+                name = record[0].partition(" <")[0] if is_argument else _KIND.sub(_placeholder, record[0])
                 panels.setdefault(panel, []).append((name, record[1]))
         shared = panels.pop(SHARED_PANEL)  # --help at least
         for panel, rows in (panels | {SHARED_PANEL: shared}).items():
@@ -139,7 +139,11 @@ class _Command(_Examples, TyperCommand):
                     formatter.write_dl(rows)
 
 
-_NUMBER: Final = re.compile(r"<(int|float)( range)?>")
+_KIND: Final = re.compile(r"<(int|float|str|path)( range)?>")
+
+
+def _placeholder(kind: re.Match[str]) -> str:
+    return {"str": "TEXT", "path": "PATH"}.get(kind[1], "NUMBER")
 
 
 def _usage_of(argument: Any) -> str:  # of click, or of typer's copy of it

@@ -96,9 +96,6 @@ def hand_out_entries(
     """Print the committed entries of the cluster's log as JSON lines, as they are committed, until Ctrl-C.
 
     Each entry comes once, in order, also when members die or the leader changes.
-
-    Examples: trimaran subscribe --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 --kind request;
-    trimaran subscribe --config cluster.toml --position-file position.txt | consumer
     """
     if to is not None and _is_redis(to) and position_file is not None:
         fail("--position-file is not for --to redis://...: the stream has the position", EXIT_USAGE)
