@@ -11,12 +11,12 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 import typer
 
 from ....archive.log.group_directories import find_group_count, group_directory
-from ....archive.tool.output import SHARED_PANEL, HelpAllOption
+from ....archive.tool.output import SHARED_PANEL, HelpAllOption, fail
 from ....service_api.cluster_id import ClusterId
 from ....service_api.endpoint import Endpoint
 from ....service_api.errors import ClusterError, ConfigurationError
@@ -222,6 +222,39 @@ def load_groups_from_flags(settings: dict[str, Any]) -> tuple[int, int | None]:
         ConfigurationError: the user's: see `load_groups`.
     """
     return load_groups(*_file_and_flags(settings))
+
+
+class AskedCluster(NamedTuple):
+    """The members that a command asks, and how it reaches them."""
+
+    endpoints: dict[int, str]
+    """The consensus endpoint of each, by member id: there a member answers questions."""
+    cluster_id: ClusterId
+    """`NULL_CLUSTER_ID`: whichever answers."""
+    network: NetworkStack
+
+    def only(self, member_id: int | None) -> Self:
+        """Return one of the members alone; None: all of them.
+
+        Raises:
+            Exit: there is no such member.
+        """
+        if member_id is None:
+            return self
+        if member_id not in self.endpoints:
+            fail(f"member_id={member_id} expected one of {sorted(self.endpoints)}: see --members")
+        return self._replace(endpoints={member_id: self.endpoints[member_id]})
+
+
+def load_asked_cluster(settings: dict[str, Any]) -> AskedCluster:
+    """Find the members that the flags of a command, the environment and the file give, and how to ask them.
+
+    Raises:
+        ConfigurationError: the user's: see `load_members_from_flags` and `load_tls`; or a file cannot be used.
+    """
+    return AskedCluster(
+        load_consensus_endpoints(settings), load_cluster_id_from_flags(settings), load_network_from_flags(settings)
+    )
 
 
 def load_consensus_endpoints(settings: dict[str, Any]) -> dict[int, str]:
