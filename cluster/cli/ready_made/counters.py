@@ -74,7 +74,7 @@ _COUNTERS.message(
     show=show_row,
     name=_LIMIT,
     count=FieldFlag("Admissions of each key."),
-    period_s=FieldFlag("In which time.", metavar="SECONDS"),
+    period_s=FieldFlag("The time in which they are admitted.", metavar="SECONDS"),
     burst=FieldFlag("At once. [default: COUNT]", metavar="COUNT"),
 )
 _COUNTERS.message(

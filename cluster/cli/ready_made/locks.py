@@ -62,7 +62,7 @@ def run_locked_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help=_NAME.help, show_default=False)],
     command: Annotated[
         list[str],
-        typer.Argument(metavar="COMMAND", help="What to run, with its arguments, after --.", show_default=False),
+        typer.Argument(metavar="COMMAND", help="The program to run, with its arguments, after --.", show_default=False),
     ],
     wait: Annotated[
         float | None,
@@ -74,7 +74,7 @@ def run_locked_command(
     ] = 10.0,
     shared: Annotated[bool, typer.Option("--shared", help="Hold the lock beside other shared holders.")] = False,
     value: Annotated[
-        str, typer.Option("--value", metavar="TEXT", help="What others see of you. [default: host and process id]")
+        str, typer.Option("--value", metavar="TEXT", help="The text that others see. [default: host and process id]")
     ] = "",
     grace: Annotated[
         float,

@@ -40,9 +40,9 @@ _QUEUE: Final = ServiceCommands("queue", "Queues and schedules of a cluster that
 app: Final = _QUEUE.app
 
 _NAME: Final = FieldFlag("The queue.")
-_SCHEDULE: Final = FieldFlag("Of the schedule.")
+_SCHEDULE: Final = FieldFlag("The schedule.")
 _BODY: Final = FieldFlag("The message; '-' reads standard input.")
-_RECEIPT: Final = FieldFlag("As `receive` shows it.")
+_RECEIPT: Final = FieldFlag("The number that `receive` shows.")
 _PRIORITY: Final = FieldFlag("Greater ones are received first.", metavar="0-9")
 _HEADERS: Final = FieldFlag("May be given more than once.", name="header", metavar="NAME=VALUE", parse=parse_headers)
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help=_NAME.help, show_default=False)]

@@ -77,7 +77,7 @@ ServicesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="SERVICE",
-        help=f"What to run: module:Class, or a service that is ready to run: {', '.join(READY_MADE)}.",
+        help=f"A service to run: module:Class, or one that is ready to run: {', '.join(READY_MADE)}.",
         show_default=False,
     ),
 ]
